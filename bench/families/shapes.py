@@ -71,11 +71,17 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {  # model type, fields
 
 def config_of(name: str, **changes: Any) -> dict[str, Any]:
     """The config.json of a shape, with all fields of its model type and some of them changed."""
+    kind, fields = SHAPES[name]
+    return filled(kind, fields | changes)
+
+
+def filled(kind: str, fields: dict[str, Any]) -> dict[str, Any]:
+    """A config.json with some fields, and those of its model type in place of the others."""
     from transformers import CONFIG_MAPPING
 
-    kind, fields = SHAPES[name][0], SHAPES[name][1] | changes
     context = {"max_position_embeddings": 32768}
     made: dict[str, Any] = fields | CONFIG_MAPPING[kind](**context | fields).to_dict()
+    made.setdefault("attention_bias", False)
     made.setdefault("head_dim", made["hidden_size"] // made["num_attention_heads"])
     if "per_layer_config" in made:
         made["per_layer_config"] = {str(n): one for n, one in made["per_layer_config"].items()}

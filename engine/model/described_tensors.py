@@ -2,14 +2,58 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 from engine.model.description import Attention, Description, Layer, LinearAttention
+from engine.model.llama_shapes import FLOATS, text_name
+from engine.weights.errors import shown
+from engine.weights.integrity import TensorInfo, damaged
 
 Shapes = dict[str, tuple[int, ...]]
 
+FUSED = {  # a projection: the tensor that may hold it beside others
+    "q_proj": "qkv_proj", "k_proj": "qkv_proj", "v_proj": "qkv_proj",
+    "gate_proj": "gate_up_proj", "up_proj": "gate_up_proj",
+    "in_proj_qkv": "in_proj_qkvz", "in_proj_z": "in_proj_qkvz",
+    "in_proj_b": "in_proj_ba", "in_proj_a": "in_proj_ba",
+}  # fmt: skip
+EXPERT = re.compile(r"(?<=\.experts\.)\d+\.")  # in the names of files that hold experts one by one
+
+
+def check_tensors(folder: Path, d: Description, tensors: dict[str, TensorInfo]) -> None:
+    """WeightsError where a folder's safetensors files lack a tensor of a described model, or have
+    one in another shape, before any is read. What they hold in one tensor with others is checked
+    as it is read."""
+    shapes, named = shapes_of(d), {text_name(name): one for name, one in tensors.items()}
+    for name, one in named.items():
+        whole = EXPERT.sub("", name)
+        wanted = shapes.get(whole, one.shape)[len(name) != len(whole) :]
+        found = one.shape[:1] + one.shape[2:] if "conv1d" in name else one.shape
+        if whole in shapes and (wanted not in (found, one.shape) or one.dtype not in FLOATS):
+            raise damaged(
+                folder,
+                f"tensor {shown(name)} is {one.dtype} {list(one.shape)}, its config says "
+                f"{list(wanted)}",
+            )
+    for name in shapes:
+        if not {name, *_other_names(name)} & named.keys() and name != "lm_head.weight":
+            raise damaged(folder, f"no file of it has its tensor {shown(name)}")
+
+
+def _other_names(name: str) -> list[str]:
+    """The tensors of which one may hold a tensor of `shapes_of`."""
+    stem, _, kind = name.rpartition(".")
+    at, _, last = stem.rpartition(".")
+    if at.endswith(".experts"):
+        whole = f"{at}.{'down' if last == 'down_proj' else 'gate_up'}_proj"
+        one_by_one = f"{at}.0.{last}.weight"
+        return [f"{whole}_bias"] if kind == "bias" else [one_by_one, whole, f"{whole}.weight"]
+    return [f"{at}.{FUSED.get(last, last)}.{kind}", f"{name}_log"]
+
 
 def shapes_of(d: Description) -> Shapes:
-    """The shape of each tensor that a described model has, by its name; biases, which some files
-    have and others do not, are left out."""
+    """The shape of each tensor that a described model has, by its name."""
     shapes: Shapes = {
         "model.embed_tokens.weight": (d.vocab, d.width),
         "model.norm.weight": (d.width,),
@@ -61,6 +105,7 @@ def _mixer_shapes(d: Description, mixer: Attention | LinearAttention) -> Shapes:
         shapes[f"{at}k_proj.weight"] = (kv, d.width)
         if not mixer.keys_are_values:
             shapes[f"{at}v_proj.weight"] = (kv, d.width)
+    shapes |= _biases(shapes, mixer.biased)
     if mixer.sinks:
         shapes[f"{at}sinks"] = (mixer.heads,)
     if mixer.qk_norm:
@@ -75,6 +120,7 @@ def _feed_forward_shapes(d: Description, layer: Layer) -> Shapes:
     shapes: Shapes = {}
     if layer.dense:
         shapes |= _gated("mlp.", d.width, layer.dense.width)
+        shapes |= _biases(shapes, ("gate", "up", "down") if layer.dense.biased else ())
     experts = layer.experts
     if experts is None:
         return shapes
@@ -112,4 +158,13 @@ def _gated(at: str, width: int, inner: int) -> Shapes:
         f"{at}gate_proj.weight": (inner, width),
         f"{at}up_proj.weight": (inner, width),
         f"{at}down_proj.weight": (width, inner),
+    }
+
+
+def _biases(matrices: Shapes, names: tuple[str, ...]) -> Shapes:
+    """The biases of those projections among some matrices."""
+    return {
+        name.replace(".weight", ".bias"): shape[:1]
+        for name, shape in matrices.items()
+        if name.removesuffix("_proj.weight").rpartition(".")[2] in names
     }

@@ -37,6 +37,7 @@ class Attention:
     gated: bool = False  # the output is multiplied by the sigmoid of a projection
     qk_norm: Literal["", "head", "all"] = ""  # RMS norm of q and k, of each head or of all together
     value_norm: bool = False  # RMS norm of each head of values, without weights
+    biased: tuple[str, ...] = ()  # its projections that have a bias: of q, k, v and o
     keys_are_values: bool = False  # the projection of keys is that of values, too
     reads_from: int | None = None  # the layer whose keys and values are used; None: its own
 
@@ -66,6 +67,7 @@ class Dense:
 
     width: int
     activation: str = SILU
+    biased: bool = False
 
 
 @dataclass(frozen=True, slots=True)

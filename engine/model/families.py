@@ -21,8 +21,10 @@ from engine.model.description import (
     Norms,
     Rope,
 )
-from engine.model.hf_model import UnsupportedModel, has_window
+from engine.model.hf_model import CHOOSE, UnsupportedModel, has_window
 from engine.model.rope import frequencies, rope_parameters, rotary_layers, supports_rope
+from engine.weights.errors import shown
+from engine.weights.model_config import MLP_BIASES
 
 ACTIVATIONS = {"silu": SILU, "gelu_pytorch_tanh": GELU}
 SANDWICH = Norms(
@@ -50,8 +52,12 @@ DENSE_FAMILIES = (
 )  # fmt: skip
 WINDOWS = ("gemma3_text", "gemma4_text", "gpt_oss", "olmo3")
 FAMILIES = (*DENSE_FAMILIES, "qwen3_moe", *WINDOWS, *HYBRIDS)
+UNBIASED = ("phi3", "mistral", "ministral3")  # whatever attention_bias says
+PARTLY_ROTARY = ("phi3", "gemma4_text", *HYBRIDS)
 ONE_ROPE = "all"
 IGNORED_ROPE = {"mrope_section", "mrope_interleaved", "partial_rotary_factor"}
+STATE_DIMS = range(8, 257, 8)  # of a head, that the kernel of linear attention takes
+STATE_TAPS = range(2, 9)  # inputs of its convolution
 
 
 def describe(settings: dict[str, Any]) -> Description:
@@ -60,11 +66,23 @@ def describe(settings: dict[str, Any]) -> Description:
     try:
         return _description(settings)
     except KeyError as error:
-        raise UnsupportedModel(f"{settings['model_type']}: its config has no {error}") from error
+        kind = settings["model_type"]
+        raise UnsupportedModel(
+            f"{kind}: its config.json has no {error}: copy or fetch this model again"
+        ) from error
+
+
+def _unlike(settings: dict[str, Any], field: str, value: object) -> UnsupportedModel:
+    """The error for a field with a value that no family here has."""
+    kind = settings["model_type"]
+    return UnsupportedModel(f"{kind}: {field} {shown(value)} does not run here: {CHOOSE}")
 
 
 def _description(settings: dict[str, Any]) -> Description:
     kind = settings["model_type"]
+    seen = settings.get("use_bidirectional_attention")  # "vision": only by images
+    if seen not in (None, False, "vision"):
+        raise _unlike(settings, "use_bidirectional_attention", seen)
     layers = tuple(_layer(settings, n) for n in range(settings["num_hidden_layers"]))
     granite = settings if kind == "granite" else {}
     scale = settings["hidden_size"] ** 0.5 if kind.startswith("gemma") else 1.0
@@ -109,10 +127,12 @@ def layer_type(settings: dict[str, Any], n: int) -> str:
     kind, types = settings["model_type"], settings.get("layer_types")
     if kind in HYBRIDS or kind in WINDOWS:
         if not isinstance(types, list) or len(types) <= n:
-            raise UnsupportedModel(f"{kind}: layer_types must name every layer")
+            raise _unlike(settings, "layer_types", types)
         if types[n] not in ((FULL, LINEAR) if kind in HYBRIDS else (FULL, SLIDING)):
-            raise UnsupportedModel(f"{kind}: layers of type {types[n]!r} do not run here")
+            raise _unlike(settings, "a layer of type", types[n])
         return str(types[n])
+    if isinstance(types, list) and len(types) > n and types[n] not in (FULL, SLIDING):
+        raise _unlike(settings, "a layer of type", types[n])
     if not has_window(settings):
         return FULL
     if isinstance(types, list) and len(types) > n and types[n] in (FULL, SLIDING):
@@ -124,6 +144,8 @@ def _attention(settings: dict[str, Any], n: int) -> Attention:
     kind, sliding = settings["model_type"], layer_type(settings, n) == SLIDING
     heads, kv_heads, d = _heads(settings, n)
     window = settings.get("sliding_window") or 0 if sliding else 0
+    if sliding and not window:
+        raise _unlike(settings, "sliding_window", settings.get("sliding_window"))
     scale = d**-0.5
     if kind == "gemma3_text":
         scale = settings["query_pre_attn_scalar"] ** -0.5
@@ -143,6 +165,7 @@ def _attention(settings: dict[str, Any], n: int) -> Attention:
         gated=kind in GATED,
         qk_norm=QK_NORMS.get(kind, ""),  # type: ignore[arg-type]
         value_norm=kind == "gemma4_text",
+        biased=_biased(settings),
         keys_are_values=kind == "gemma4_text"
         and bool(settings.get("attention_k_eq_v"))
         and not sliding,
@@ -150,14 +173,32 @@ def _attention(settings: dict[str, Any], n: int) -> Attention:
     )
 
 
+def _biased(settings: dict[str, Any]) -> tuple[str, ...]:
+    kind = settings["model_type"]
+    if kind == "qwen2":
+        return ("q", "k", "v")
+    return ("q", "k", "v", "o") if settings.get("attention_bias") and kind not in UNBIASED else ()
+
+
 def _heads(settings: dict[str, Any], n: int) -> tuple[int, int, int]:
     """Heads, heads of keys and values, and their dimensions, of a layer."""
-    own = (settings.get("per_layer_config") or {}).get(str(n), {})
-    own = own or (settings.get("per_layer_config") or {}).get(n, {})
+    own = _own(settings, n)
     heads: int = settings["num_attention_heads"]
     d = own.get("head_dim") or settings.get("head_dim") or settings["hidden_size"] // heads
     kv = own.get("num_key_value_heads") or settings.get("num_key_value_heads") or heads
     return heads, kv, d
+
+
+def _own(settings: dict[str, Any], n: int) -> dict[str, Any]:
+    """What Gemma 4's config says of layer n alone, which is the same for all layers of a type."""
+    every = settings.get("per_layer_config") or {}
+    if settings["model_type"] != "gemma4_text" or not every:
+        return {}
+    first = settings["layer_types"].index(settings["layer_types"][n])
+    found, other = (every.get(str(one)) or every.get(one) or {} for one in (n, first))
+    if found != other:
+        raise _unlike(settings, "per_layer_config of layer", n)
+    return dict(found)
 
 
 def _shared_with(settings: dict[str, Any], n: int) -> int | None:
@@ -169,7 +210,7 @@ def _shared_with(settings: dict[str, Any], n: int) -> int | None:
     for other in range(first - 1, -1, -1):
         if settings["layer_types"][other] == settings["layer_types"][n]:
             return other
-    raise UnsupportedModel(f"num_kv_shared_layers {shared}: no layer before has the same type")
+    raise _unlike(settings, "num_kv_shared_layers", shared)
 
 
 def _linear_attention(settings: dict[str, Any]) -> LinearAttention:
@@ -181,61 +222,74 @@ def _linear_attention(settings: dict[str, Any]) -> LinearAttention:
         settings["linear_conv_kernel_dim"],
         tiled=bool(settings.get("linear_heads_tiled")),
     )
-    if found.value_heads % found.key_heads:
-        raise UnsupportedModel(
-            f"linear_num_value_heads {found.value_heads}: not a multiple of linear_num_key_heads "
-            f"{found.key_heads}"
-        )
+    for field, value, fits in (
+        ("linear_num_value_heads", found.value_heads, found.value_heads % found.key_heads == 0),
+        ("linear_key_head_dim", found.key_dim, found.key_dim in STATE_DIMS),
+        ("linear_value_head_dim", found.value_dim, found.value_dim in STATE_DIMS),
+        ("linear_conv_kernel_dim", found.kernel, found.kernel in STATE_TAPS),
+    ):
+        if not fits:
+            raise _unlike(settings, field, value)
     return found
 
 
 def _activation(settings: dict[str, Any]) -> str:
-    name = settings.get("hidden_activation") or settings.get("hidden_act") or "silu"
-    if name not in ACTIVATIONS:
-        known = ", ".join(ACTIVATIONS)
-        raise UnsupportedModel(
-            f"{settings['model_type']}: hidden_act {name!r} does not run here, only {known}"
-        )
-    return ACTIVATIONS[name]
+    """The kernel's name of the blocks' activation. That of hybrids and gpt-oss is in other places
+    too, and so is Gemma 4's: theirs is always the same."""
+    kind = settings["model_type"]
+    field = "hidden_activation" if settings.get("hidden_activation") else "hidden_act"
+    name = settings.get(field) or "silu"
+    fixed = {"gemma4_text": GELU} | dict.fromkeys((*HYBRIDS, "gpt_oss"), SILU)
+    found = ACTIVATIONS.get(name)
+    if found is None or found != fixed.get(kind, found):
+        raise _unlike(settings, field, name)
+    return found
 
 
 def _dense(settings: dict[str, Any], n: int) -> Dense:
     width: int = settings["intermediate_size"]
     if settings.get("use_double_wide_mlp") and _shared_with(settings, n) is not None:
         width *= 2
-    return Dense(width, _activation(settings))
+    biased = settings["model_type"] in MLP_BIASES and bool(settings.get("mlp_bias"))
+    return Dense(width, _activation(settings), biased)
 
 
 def _experts(settings: dict[str, Any], n: int) -> Experts | None:
     kind = settings["model_type"]
+    activation = _activation(settings)
     if kind == "gpt_oss":
         return Experts(
-            settings.get("num_local_experts") or settings["num_experts"],
-            settings["num_experts_per_tok"],
-            settings["intermediate_size"], CLAMPED_SWIGLU, "mlp.router", biased=True,
-            alpha=settings["swiglu_alpha"], limit=settings["swiglu_limit"],
+            *_chosen(settings), settings["intermediate_size"], CLAMPED_SWIGLU, "mlp.router",
+            biased=True, alpha=settings["swiglu_alpha"], limit=settings["swiglu_limit"],
         )  # fmt: skip
     if kind == "gemma4_text":
         if not settings.get("enable_moe_block"):
             return None
-        return Experts(
-            settings["num_experts"], settings["top_k_experts"], settings["moe_intermediate_size"],
-            _activation(settings), "router.proj",
-        )  # fmt: skip
+        chosen = _chosen(settings, "top_k_experts")
+        return Experts(*chosen, settings["moe_intermediate_size"], activation, "router.proj")
     if kind not in ("qwen3_moe", "qwen3_next", "qwen3_5_moe_text"):
         return None
-    count = settings.get("num_experts") or settings.get("num_local_experts") or 0
     sparse = settings.get("decoder_sparse_step") or 1
-    if not count or n in (settings.get("mlp_only_layers") or []) or (n + 1) % sparse:
+    if n in (settings.get("mlp_only_layers") or []) or (n + 1) % sparse:
         return None
+    shared = settings["shared_expert_intermediate_size"] if kind != "qwen3_moe" else 0
     return Experts(
-        count,
-        settings["num_experts_per_tok"],
+        *_chosen(settings),
         settings["moe_intermediate_size"],
-        _activation(settings),
-        normalised=bool(settings.get("norm_topk_prob", kind != "qwen3_moe")),
-        shared=settings.get("shared_expert_intermediate_size") or 0 if kind != "qwen3_moe" else 0,
+        activation,
+        normalised=kind == "qwen3_5_moe_text" or bool(settings["norm_topk_prob"]),
+        shared=shared,
     )
+
+
+def _chosen(settings: dict[str, Any], field: str = "num_experts_per_tok") -> tuple[int, int]:
+    """How many experts there are, and how many of them a row takes."""
+    count = settings.get("num_experts") or settings.get("num_local_experts") or 0
+    if not count:
+        raise _unlike(settings, "an expert count (num_experts) of", count)
+    if settings[field] > count:
+        raise _unlike(settings, f"with {count} experts, {field}", settings[field])
+    return count, settings[field]
 
 
 def _rope_name(settings: dict[str, Any], n: int) -> str | None:
@@ -246,7 +300,9 @@ def _rope_name(settings: dict[str, Any], n: int) -> str | None:
 
 def _by_type(settings: dict[str, Any]) -> bool:
     """Whether windows and full attention have rotary embeddings of their own."""
-    return any(isinstance(one, dict) for one in (settings.get("rope_parameters") or {}).values())
+    parameters = settings.get("rope_parameters") or {}
+    by_type = any(isinstance(one, dict) for one in parameters.values())
+    return by_type or settings["model_type"] == "gemma4_text"
 
 
 def _ropes(settings: dict[str, Any], layers: tuple[Layer, ...]) -> dict[str, Rope]:
@@ -261,17 +317,20 @@ def _ropes(settings: dict[str, Any], layers: tuple[Layer, ...]) -> dict[str, Rop
 def _rope_settings(settings: dict[str, Any], name: str) -> dict[str, Any]:
     """The settings with the parameters of one rotary embedding."""
     if name == ONE_ROPE:
-        return settings
+        part = {"partial_rotary_factor": settings.get("partial_rotary_factor")}
+        whole = part | rope_parameters(settings)
+        return settings | {"rope_parameters": whole, "rope_scaling": None}
     own = (settings.get("rope_parameters") or {}).get(name)
     if not own:
-        raise UnsupportedModel(f"{settings['model_type']}: rope_parameters has none for {name}")
+        raise _unlike(settings, f"rope_parameters without {name}", own)
     return settings | {"rope_parameters": own, "rope_scaling": None}
 
 
 def _rope(settings: dict[str, Any], d: int) -> Rope:
     parameters = rope_parameters(settings)
-    part = parameters.get("partial_rotary_factor") or settings.get("partial_rotary_factor") or 1.0
-    kind = parameters["rope_type"]
+    part, kind = parameters.get("partial_rotary_factor") or 1.0, parameters["rope_type"]
+    if part != 1 and settings["model_type"] not in PARTLY_ROTARY:
+        raise _unlike(settings, "partial_rotary_factor", part)
     plain = {name: one for name, one in parameters.items() if name not in IGNORED_ROPE}
     usable = settings | {"rope_parameters": plain, "rope_scaling": None}
     usable.pop("partial_rotary_factor", None)
@@ -279,16 +338,13 @@ def _rope(settings: dict[str, Any], d: int) -> Rope:
         usable["rope_parameters"] = plain | {"rope_type": "default"}
         inverse, factor = frequencies(usable, d)
         if parameters.get("factor", 1.0) != 1.0:
-            raise UnsupportedModel("rope_parameters: a proportional factor does not run here")
+            raise _unlike(settings, "rope_parameters with the factor", parameters["factor"])
         return Rope(d, int(part * d // 2), tuple(inverse.tolist())[: int(part * d // 2)], factor)
     rotary = int(d * part)
     if plain.get("short_factor") != plain.get("long_factor"):
         usable["rope_parameters"] = plain | {"long_factor": plain["short_factor"]}
     if not supports_rope(usable) or rotary % 2 or not 0 < rotary <= d:
-        raise UnsupportedModel(
-            f"{settings['model_type']}: rope_parameters {kind!r} over {part:g} of a head do not "
-            "run here"
-        )
+        raise _unlike(settings, f"over {part:g} of a head, the rope type", kind)
     inverse, factor = frequencies(usable, rotary)
     return Rope(rotary, rotary // 2, tuple(inverse.tolist()), factor)
 

@@ -26,7 +26,7 @@ from engine.weights.resolve import gguf_of
 log = logging.getLogger(__name__)
 
 # What runs here, for errors.
-CHOOSE = "choose a dense model with full attention (Llama, Qwen2.5, Qwen3, Granite, SmolLM3)"
+CHOOSE = "choose a model of another family (Llama, Qwen, Granite, Ministral, Phi, Gemma 3, gpt-oss)"
 UNSUPPORTED_KEYS = {  # config keys that change attention or logits in ways not supported here
     "final_logit_softcapping": "it caps logits",
     "attn_logit_softcapping": "it caps attention scores",
@@ -34,6 +34,11 @@ UNSUPPORTED_KEYS = {  # config keys that change attention or logits in ways not 
     "logits_scaling": "it rescales logits",
     "alibi": "its attention is biased by distance",
     "keep_window_size": "its attention drops keys",
+}
+READ_BY = {  # model types whose own forward pass here reads such a key
+    "final_logit_softcapping": ("gemma3_text", "gemma4_text"),
+    "attn_logit_softcapping": ("gemma3_text",),
+    "logits_scaling": ("granite",),
 }
 RECURRENT_KEYS = (
     "hybrid_override_pattern", "mamba_d_conv", "ssm_cfg", "conv_L_cache", "state_size",
@@ -358,13 +363,18 @@ def with_defaults(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
     """A checked config.json's settings with all fields of its model type, as transformers fills
     them in. UnsupportedModel where it cannot."""
     from transformers import CONFIG_MAPPING
+    from transformers.utils.logging import get_verbosity, set_verbosity, set_verbosity_error
 
+    usual = get_verbosity()
+    set_verbosity_error()  # it warns of fields that do not matter here, beside our own one line
     try:
         config = CONFIG_MAPPING[settings["model_type"]].from_dict(settings)
     except Exception as error:  # its checks have no class in common
         raise UnsupportedModel(
-            f"{folder / 'config.json'}: {error}: copy or fetch this model again"
+            f"{folder / 'config.json'}: {_said(error)}: copy or fetch this model again"
         ) from error
+    finally:
+        set_verbosity(usual)
     filled: dict[str, Any] = settings | config.to_dict()
     return filled
 
@@ -441,9 +451,18 @@ def refuse(settings: dict[str, Any], ours: bool = False) -> None:
         raise UnsupportedModel(
             f"{kind}: its text part cannot run with this hidden_act or rope_parameters; {CHOOSE}"
         )
+    refuse_keys(settings, ours)
+
+
+def refuse_keys(settings: dict[str, Any], ours: bool) -> None:
+    """UnsupportedModel where a checked config.json has a key that changes attention or logits, and
+    that no forward pass here reads in a model of its type. `ours`: our own would run it."""
+    kind = settings.get("composite") or settings.get("model_type", "model")
+    if why := _other_states(settings):
+        raise UnsupportedModel(f"{kind}: {why}; {CHOOSE}")
     for key, why in UNSUPPORTED_KEYS.items():
-        granite = ours and settings["model_type"] == "granite" and key == "logits_scaling"
-        if settings.get(key) not in (None, False, 1, 1.0) and not granite:
+        read = ours and settings["model_type"] in READ_BY.get(key, ())
+        if settings.get(key) not in (None, False, 1, 1.0) and not read:
             raise UnsupportedModel(f"{kind}: {why} ({key}), which is not supported; {CHOOSE}")
 
 
@@ -475,14 +494,21 @@ def _other_inputs(settings: dict[str, Any]) -> str:
     return ""
 
 
-def _attention(settings: dict[str, Any]) -> str:
-    """Why a model's layers cannot be rolled back by dropping rows of a cache; "" where they can."""
+def _other_states(settings: dict[str, Any]) -> str:
+    """Why a model's layers keep something else than keys and values; "" where no key says so."""
     if settings.get("kv_lora_rank"):
         return "its attention caches compressed keys and values (MLA), which is not supported"
+    return RECURRENT if any(settings.get(key) for key in RECURRENT_KEYS) else ""
+
+
+def _attention(settings: dict[str, Any]) -> str:
+    """Why a model's layers cannot be rolled back by dropping rows of a cache; "" where they can."""
+    if why := _other_states(settings):
+        return why
     keys = ("layer_types", "layers_block_type", "block_types", "attention_layers")
     lists = [settings[key] for key in keys if isinstance(settings.get(key), list)]
     types = {one for each in lists for one in each if isinstance(one, str)}
-    if any(settings.get(key) for key in RECURRENT_KEYS) or types & set(STATE_LAYERS):
+    if types & set(STATE_LAYERS):
         return RECURRENT
     default = DEFAULT_WINDOWS.get(settings.get("model_type", ""))  # of all layers, whatever types
     window = settings.get("sliding_window", default)

@@ -18,10 +18,18 @@ from engine.model import _kernels
 from engine.model.cuda.cuda_graphs import CudaGraphs
 from engine.model.cuda.described_model import DescribedModel
 from engine.model.cuda.static_forward import Static
+from engine.model.described_tensors import check_tensors
 from engine.model.description import Description
 from engine.model.families import FAMILIES, describe
 from engine.model.gguf_weights import GgufWeights, StoredWeights
-from engine.model.hf_model import Generic, UnsupportedModel, refuse, refuse_inputs, with_defaults
+from engine.model.hf_model import (
+    Generic,
+    UnsupportedModel,
+    refuse,
+    refuse_inputs,
+    refuse_keys,
+    with_defaults,
+)
 from engine.model.llama import Llama, TensorSource, Weights, supports
 from engine.model.llama_shapes import check_llama
 from engine.model.native.model import NativeModel
@@ -119,6 +127,8 @@ def _load(
         refuse(settings, ours)
     if ours and (weights is None or file is not None):
         check_llama(folder, settings, tensors)
+    elif described is not None and file is None:
+        check_tensors(folder, described, tensors)
     if several:
         refuse_several(len(devices), settings, ours, dtype_name, config)
     _check_triton("exact" if exact else "int8" if int8 else "", settings, device, ours)
@@ -228,6 +238,7 @@ def _described(folder: Path, settings: dict[str, Any], complete: bool) -> Descri
     if settings.get("model_type") not in FAMILIES:
         return None
     refuse_inputs(settings)
+    refuse_keys(settings, ours=True)
     return describe(settings if complete else with_defaults(folder, settings))
 
 

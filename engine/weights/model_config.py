@@ -41,6 +41,11 @@ ALIASES = {  # other model types' names of the same sizes
     "original_max_position_embeddings": "max_position_embeddings",
     "no_rope_layer_interval": "num_hidden_layers",
     "num_local_experts": "num_experts", "n_routed_experts": "num_experts",
+    "num_experts_per_tok": "num_experts", "top_k_experts": "num_experts",
+    "shared_expert_intermediate_size": "intermediate_size",
+    "linear_num_key_heads": "num_attention_heads", "linear_num_value_heads": "num_attention_heads",
+    "linear_key_head_dim": "head_dim", "linear_value_head_dim": "head_dim",
+    "linear_conv_kernel_dim": "head_dim",
 }  # fmt: skip
 # Model types whose config.json says whether they have biases (Qwen2 always has those of q, k, v).
 ATTENTION_BIASES = ("llama", "qwen3", "granite", "smollm3")

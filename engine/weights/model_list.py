@@ -110,9 +110,10 @@ class KnownRow:
 
 
 def known_rows(machine: Machine, word: str = "") -> list[KnownRow]:
-    """The well-known models whose name has `word` in it. WeightsError where there are none."""
-    wanted = word.lower().removeprefix("ollama:")
-    found = [one for name, one in KNOWN_MODELS.items() if wanted in name.lower()]
+    """The well-known models that `word` may name: a part of Ollama's or the hub's name, or an id of
+    the hub whose owner or end is another. WeightsError where there are none."""
+    wanted = word.lower().removeprefix("ollama:").removesuffix(":latest")
+    found = [one for one in KNOWN_MODELS.values() if _is_named(one, wanted)]
     if not found:
         names = {name.split("/")[-1].split(":")[0]: None for name in KNOWN_MODELS}
         near = difflib.get_close_matches(wanted, names, n=3, cutoff=0.4) or [*names]
@@ -121,6 +122,18 @@ def known_rows(machine: Machine, word: str = "") -> list[KnownRow]:
     return [
         KnownRow(one, size, *machine.fits(size)) for one, size in zip(found, needed, strict=True)
     ]
+
+
+def _is_named(model: KnownModel, wanted: str) -> bool:
+    """Whether a name in small letters may be a model's, whatever is between its words and numbers
+    (qwen3:8b, Qwen3-8B)."""
+    name, hub = _letters(model.name), _letters(model.hub)
+    asked = _letters(wanted.rpartition("/")[2])
+    return asked in name or asked in hub or name in asked
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def rows(machine: Machine) -> list[Row]:

@@ -21,6 +21,7 @@ import platformdirs
 
 from engine.weights.builtins import BUILTINS
 from engine.weights.errors import WeightsError
+from engine.weights.known_models import KNOWN_MODELS
 from engine.weights.local_models import gguf_problem, in_hub_cache, path_of_local
 
 # Formats of a ready folder; raised when its content changes, so that no version takes another's.
@@ -151,6 +152,8 @@ def _is_hub_id(name: str) -> bool:
 def _unknown(name: str) -> WeightsError:
     near = difflib.get_close_matches(name.lower(), BUILTINS, n=3, cutoff=0.4)
     near += [key for key in BUILTINS if name and name.lower() in key and key not in near]
+    if name in KNOWN_MODELS:
+        near = [f"ollama:{name}"]
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     return WeightsError(
         f"unknown model '{name}': {hint}a model is one of {', '.join(BUILTINS)}, an existing "

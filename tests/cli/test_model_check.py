@@ -41,6 +41,7 @@ def test_the_text_has_a_line_for_each_number_of_rows(tiny: Any, tmp_path: Path) 
     ("arguments", "code", "word"),
     [
         (("nothing",), 3, "unknown model 'nothing'"),
+        (("qwen3:8b",), 3, "did you mean ollama:qwen3:8b?"),
         (("text.gguf",), 3, "text.gguf"),
         (("empty",), 3, "no config.json"),
         (("ollama:nothing",), 3, "no model of Ollama"),

@@ -287,6 +287,31 @@ def test_known_models_are_listed_by_part_of_a_name(source: Path) -> None:
     assert 0 < answer["available"] <= answer["memory"]
     assert answer["estimates"] == ["size", "memory_bytes"]
     assert {"size", "memory_bytes", "fits", "kind", "hub"} <= {*answer["models"][0]}
+    where = models(source, "known", "Qwen/Qwen3-8B").stdout.decode()
+    assert "On the hub qwen3:8b is Qwen/Qwen3-8B-GGUF" in where
+
+
+@pytest.mark.parametrize(
+    ("word", "name"),
+    [
+        ("gpt-oss-20b", "gpt-oss:20b"),
+        ("qwen3-coder-next:latest", "qwen3-coder-next"),
+        ("Qwen/Qwen3-8B", "qwen3:8b"),
+        ("Qwen3.6-35B-A3B", "qwen3.6:35b"),
+        ("Qwen/Qwen2.5-Coder-7B-Instruct-AWQ", "qwen2.5-coder:7b"),
+        ("google/gemma-4-31b-it", "gemma4:31b"),
+        ("meta-llama/Llama-3.1-8B-Instruct", "llama3.1:8b"),
+        ("microsoft/Phi-4-mini-instruct", "phi4-mini:3.8b"),
+        ("HuggingFaceTB/SmolLM3-3B", "ggml-org/SmolLM3-3B-GGUF"),
+        ("ByteDance-Seed/Seed-Coder-8B-Instruct", "unsloth/Seed-Coder-8B-Instruct-GGUF"),
+        ("ibm-granite/granite-4.1-8b", "granite4.1:8b"),
+        ("allenai/Olmo-3-7B-Instruct", "olmo-3:7b"),
+        ("mistralai/Devstral-Small-2-24B-Instruct-2512", "devstral-small-2:24b"),
+    ],
+)
+def test_known_models_are_found_by_the_names_that_people_type(word: str, name: str) -> None:
+    found = known_rows(Machine(0, 0, 0, native_bf16=True), word)
+    assert [one.model.name for one in found] == [name]
 
 
 # -- other programs' models --------------------------------------------------------------------
@@ -352,7 +377,7 @@ def test_a_model_of_another_program_has_a_path_and_is_not_removed(source: Path) 
         (("pull", "smollm2"), ("unknown model 'smollm2'", "smollm2-135m")),
         (("path", "nothing"), ("unknown model 'nothing'", "ollama:")),
         (("path", "ollama:nothing"), ("ollama:nothing", "no model of Ollama", "OLLAMA_MODELS")),
-        (("known", "gptoss"), ("called 'gptoss'", "try gpt-oss")),
+        (("known", "gpt-os2"), ("called 'gpt-os2'", "try gpt-oss")),
         (("remove", "tiny"), ("'tiny' is not in the cache",)),
         (("add", "/no/such/file"), ("/no/such/file", "no such file")),
         (("pull", "smollm2-135m", "--from", "hub"), ("smollm2-135m", "without `--from hub`")),

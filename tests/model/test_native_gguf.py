@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import gguf
+import numpy as np
 import pytest
 import torch
 
@@ -15,7 +16,8 @@ from engine.model.gguf_weights import weights_of
 from engine.model.native.model import NativeModel
 from engine.model.native.weights import NativeWeights
 from engine.records import Draft
-from engine.weights import locate
+from engine.weights import WeightsError, locate
+from engine.weights.gguf_file import read_gguf
 from tests.model.test_families import chain
 from tests.model.test_target import (
     assert_nodes_have_the_bits_of_one_token_passes,
@@ -84,3 +86,23 @@ def test_quantised_weights_keep_the_law(stored: Any, name: str) -> None:
     first = target.forward(TOKENS[-1], Draft()).logits
     begin(target, [*TOKENS, 5])
     assert not torch.equal(first, target.forward(5, Draft()).logits)
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("blk.1.ffn_up_exps.weight", "layers.1.mlp.experts.up_proj"),
+        ("blk.2.attn_v.weight", "layers.2.self_attn.v_proj"),
+        ("token_embd.weight", "embed_tokens"),
+    ],
+)
+def test_a_block_that_is_not_finite_is_named(
+    stored: Any, tmp_path: Path, source: str, name: str
+) -> None:
+    """The scale of the tensor's first block is NaN."""
+    folder = stored("gpt-oss", Q8_0)
+    with (tmp_path / "m.gguf").open("r+b") as file:
+        file.seek(read_gguf(tmp_path / "m.gguf").tensors[source].start)
+        file.write(np.float16("nan").tobytes())
+    with pytest.raises(WeightsError, match=rf"m\.gguf.*{name}' holds values that are not finite"):
+        load(folder, "auto", threads=1)

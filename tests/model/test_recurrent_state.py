@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import random
 from pathlib import Path
 from typing import Any
 
@@ -164,3 +166,90 @@ def test_a_pass_that_fails_midway_changes_nothing(
         assert torch.equal(next_logits(target, longer), fresh_logits(hybrid, longer))
     else:
         assert torch.equal(next_logits(target, text), fresh_logits(hybrid, text))
+
+
+def test_going_back_behind_a_pass_that_failed_over_waiting_rows(
+    hybrid: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first layers' states have the rows, so that the log alone cannot be cut."""
+    target = load(hybrid, threads=1)
+    text = some_tokens(60, target.vocab)
+    begin(target, text)
+    draft = Draft()
+    for node, token in enumerate(some_tokens(8, target.vocab, seed=1)):
+        draft.add(token, node - 1, 1.0, "test")
+    target.forward(text[-1], draft)
+    target.keep(list(range(8)))
+    block = target.model.blocks[3].mlp  # type: ignore[union-attr]
+    with monkeypatch.context() as patch:
+        patch.setattr(type(block), "run", only_before(block, 0))
+        with pytest.raises(MemoryError):
+            target.forward(7, Draft())
+    shorter = [*text, *draft.tokens[:3], 4]
+    begin(target, shorter)
+    assert torch.equal(next_logits(target, shorter), fresh_logits(hybrid, shorter))
+
+
+def some_prompt(chance: random.Random, texts: list[list[int]], vocab: int) -> list[int]:
+    """One that is new, or goes on with, repeats, cuts or changes an earlier text."""
+    base, more = chance.choice(texts), some_tokens(chance.randrange(2, 50), vocab, chance.random())
+    place = chance.randrange(1, len(base))
+    made = [more, base, base + more, base[: place + 1], base[:place] + more + base[place:]]
+    return chance.choice(made)[:1400]
+
+
+SEEDS = [*range(3), *(pytest.param(seed, marks=pytest.mark.full) for seed in range(3, 20))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_any_order_of_requests_gives_the_bits_of_plain_decoding(
+    hybrid: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Prompts that share prefixes, some cancelled and some failing in a layer, with few sequences
+    and little memory for checkpoints; and trees, of which a path is kept."""
+    chance = random.Random(seed)
+    limits = {"cached_sequences": chance.choice([1, 2, 4])}
+    limits["cache_bytes"] = chance.choice([1, 200_000, 1 << 30])
+    target, oracle = load(hybrid, threads=1, **limits), load(hybrid, threads=1, cached_sequences=1)
+    target.chunk = chance.choice([7, 32, 128])
+    texts = [some_tokens(chance.choice([60, 1100]), target.vocab, seed)]
+    for _ in range(12):
+        text = some_prompt(chance, texts, target.vocab)
+        if chance.random() < 0.2:
+            target.begin(text, 96)
+            list(itertools.islice(target.prefill(text, 96), chance.randrange(3)))
+        elif chance.random() < 0.3:
+            block = target.model.blocks[chance.randrange(4)].mlp  # type: ignore[union-attr]
+            with monkeypatch.context() as patch:
+                patch.setattr(type(block), "run", only_before(block, chance.randrange(3)))
+                with contextlib.suppress(MemoryError):
+                    begin(target, text)
+                    target.forward(text[-1], some_tree(5, target.vocab, seed))
+        begin(target, text)
+        for _ in range(chance.randrange(1, 4)):
+            draft = some_tree(chance.choice([0, 1, 8, 30]), target.vocab, chance.random())
+            path = path_to(draft, chance.randrange(len(draft))) if draft else []
+            logits = target.forward(text[-1], draft).logits.clone()
+            target.keep(path)
+            oracle.pool.sequences.clear()
+            begin(oracle, text)
+            line = [text[-1], *(draft.tokens[node] for node in path)]
+            for row, token in zip([0, *(node + 1 for node in path)], line, strict=True):
+                assert torch.equal(logits[row], oracle.forward(token, Draft()).logits[0])
+                oracle.keep([])
+            text = [*text, *line[1:], chance.randrange(3, target.vocab)]
+        texts.append(text)
+
+
+def only_before(block: Any, passes: int) -> Any:
+    """`run` of a block's class, which fails for this block after so many passes."""
+    usual, left = type(block).run, [passes]
+
+    def run(self: Any, *given: Any) -> None:
+        if self is block:
+            left[0] -= 1
+            if left[0] < 0:
+                raise MemoryError
+        usual(self, *given)
+
+    return run

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+LANES = 64  # widths of activations in torch, whose last numbers may round differently otherwise
 LAYERS = {"num_hidden_layers": 4}
 WINDOWS = ["sliding_attention", "full_attention", "sliding_attention", "full_attention"]
 HYBRID = ["linear_attention", "linear_attention", "full_attention", "linear_attention"]
@@ -41,7 +42,8 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
                                         "tie_word_embeddings": True}),
     "gemma4": ("gemma4_text", GEMMA4),
     "gemma4-e": ("gemma4_text", GEMMA4 | {
-        "hidden_size_per_layer_input": 16, "num_kv_shared_layers": 2, "use_double_wide_mlp": True,
+        "hidden_size_per_layer_input": LANES, "num_kv_shared_layers": 2,
+        "use_double_wide_mlp": True,
     }),
     "gemma4-moe": ("gemma4_text", GEMMA4 | {
         "enable_moe_block": True, "num_experts": 8, "top_k_experts": 3,
@@ -49,6 +51,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     }),
     "gpt-oss": ("gpt_oss", WINDOW | {
         "head_dim": 16, "num_local_experts": 8, "num_experts_per_tok": 3, "swiglu_limit": 1.0,
+        "intermediate_size": 2 * LANES,
         "rope_parameters": YARN,
     }),
     "qwen3-next": ("qwen3_next", DELTA_NET | SHARED),

@@ -48,9 +48,15 @@ def add_parser(commands: Any) -> None:
         "list", help="every model: where it is, the memory it takes, whether it fits"
     )
     known = verbs.add_parser(
-        "known", help="models that people run with editors, by Ollama's names, and which fit here"
+        "known", help="models that people run with editors, and which fit here"
     )
-    known.add_argument("word", nargs="?", default="", metavar="WORD", help="part of a name: qwen3")
+    known.add_argument(
+        "word",
+        nargs="?",
+        default="",
+        metavar="NAME",
+        help="a name of Ollama or the hub, or a part of it",
+    )
     pull = verbs.add_parser("pull", help="fetch a model, check its SHA-256, convert it once")
     pull.add_argument("name", nargs="?", default=weights.DEFAULT_MODEL, metavar="NAME")
     pull.add_argument(
@@ -223,12 +229,17 @@ def _known(args: argparse.Namespace) -> None:
         for row in listed
     ]
     _print_table(KNOWN_COLUMNS, cells, [None if row.fits else "dim" for row in listed])
+    if args.word:
+        for row in listed:
+            if row.model.hub:
+                write_line(f"On the hub {row.model.name} is {row.model.hub}")
     write_line(
         "After `ollama pull NAME`, `--model ollama:NAME` runs one; a name with a slash is an"
     )
     write_line(
-        "id of the hub. Sizes are estimates, in 4 bits. A kind that does not run is refused."
+        "id of the hub. Of what Ollama stores in a form of its own (gpt-oss, and models that see"
     )
+    write_line("images, such as Gemma 3) take the hub's file. Sizes are estimates, in 4 bits.")
     _write_memory(machine)
 
 

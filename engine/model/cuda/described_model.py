@@ -58,7 +58,7 @@ class DescribedModel:
         self.layers, self.width, self.vocab = len(d.layers), d.width, d.vocab
         self.max_positions, self.eps = d.positions, d.eps
         self.embedding = weights.table("model.embed_tokens.weight")
-        own = not d.tied and "lm_head.weight" in files
+        own = files.has_head
         self._head = weights.product("lm_head") if own else product(self.embedding)
         self.per_layer = PerLayerEmbedding(weights, d) if d.per_layer_width else None
         self.blocks = [CardLayer(d, n, weights) for n in range(self.layers)]

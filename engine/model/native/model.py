@@ -67,7 +67,7 @@ class NativeModel:
         self.max_positions, self.eps = d.positions, d.eps
         self.stops_early = not d.recurrent
         self.embedding = embedding_of(weights, "model.embed_tokens")
-        own = not d.tied and "lm_head.weight" in weights
+        own = weights.has_head
         if isinstance(self.embedding, StoredEmbedding) and not own:
             self._head = self.embedding.product
         else:  # 8 bits at least

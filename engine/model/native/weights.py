@@ -17,24 +17,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.model.described_tensors import shapes_of
+from engine.model import _kernels
+from engine.model.described_tensors import FUSED, shapes_of
 from engine.model.description import Attention, Description, Experts, LinearAttention
 from engine.model.gguf_weights import GgufWeights, StoredWeights
 from engine.model.llama import TensorSource
 from engine.model.ops import Quantized
-from engine.weights.errors import shown
+from engine.weights.errors import WeightsError, shown
 from engine.weights.gguf_tensors import Stored
 from engine.weights.integrity import damaged
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Part: TypeAlias = Stored | Tensor  # of a matrix: rows as a file stores them, or [out, in]
 
-FUSED = {  # a projection: the tensor that may hold it beside others
-    "q_proj": "qkv_proj", "k_proj": "qkv_proj", "v_proj": "qkv_proj",
-    "gate_proj": "gate_up_proj", "up_proj": "gate_up_proj",
-    "in_proj_qkv": "in_proj_qkvz", "in_proj_z": "in_proj_qkvz",
-    "in_proj_b": "in_proj_ba", "in_proj_a": "in_proj_ba",
-}  # fmt: skip
 UNSHIFTED = "linear_attn.norm.weight"  # the one norm of its families that has no offset
 
 
@@ -47,16 +42,28 @@ class NativeWeights:
         """`bits`: of matrices that are not stored as a GGUF file has them: 32, 16, 8 or 4.
         `folder`: the model's, for errors."""
         self.source, self.description, self.bits = source, description, bits
-        self.folder, self.shapes = folder, shapes_of(description)
+        self.shapes = shapes_of(description)
         self.stored = isinstance(source, StoredWeights)
+        self.place = source.tensors.path if isinstance(source, GgufWeights) else folder
 
-    def __contains__(self, name: str) -> bool:
-        return name in self.source
+    @property
+    def has_head(self) -> bool:
+        """Whether the head is another matrix than the embedding. WeightsError where config.json and
+        the files do not agree on that."""
+        head, embedding = "lm_head.weight", "model.embed_tokens.weight"
+        if head not in self.source or not self.description.tied:
+            return head in self.source
+        if not torch.equal(self.source[head], self.source[embedding]):
+            raise damaged(
+                self.place, f"'tie_word_embeddings' is true, and {shown(head)} not the embedding"
+            )
+        return False
 
     def vector(self, name: str) -> Array:
         """f32 [values]."""
         if name.endswith("linear_attn.A") and name not in self.source:
-            return -np.exp(self.vector(f"{name}_log"))
+            decay: Array = -np.exp(self._tensor(f"{name}_log", self.shapes[name]).float().numpy())
+            return decay
         value = self._tensor(name, self.shapes.get(name)).float()
         offset = self.description.norm_offset
         if (
@@ -85,15 +92,14 @@ class NativeWeights:
     def product(self, names: list[tuple[str, Array | None]], bits: int = 0) -> Quantized:
         """The product with the matrices of `parts`. `bits`: at least."""
         parts, bias = self.parts(names)
-        return Quantized(parts, bias, max(bits, self.bits))
+        return self._quantized([name for name, _ in names], parts, bias, max(bits, self.bits))
 
     def parts(self, names: list[tuple[str, Array | None]]) -> tuple[list[Part], Tensor | None]:
         """Several matrices, whose output channels follow each other, and their bias. `names`:
         without ".weight" or ".bias", each with the order of its rows, if that changes."""
         parts, biases = [], []
         for name, order in names:
-            part = self._part(name)
-            bias = self.source.get(f"{name}.bias")
+            part, bias = self._part(name), self._bias(name)
             if order is not None:
                 part = _reordered(part, order)
                 bias = None if bias is None else bias[torch.from_numpy(order)]
@@ -121,9 +127,10 @@ class NativeWeights:
     def experts(self, at: str, spec: Experts) -> tuple[list[Any], list[Any]]:
         """The products of gates and ups together, and of downs, of each expert."""
         gate_up, down = [], []
+        names = [f"{at}gate_proj", f"{at}up_proj"], [f"{at}down_proj"]
         for first, second in self.expert_parts(at, spec):
-            gate_up.append(Quantized(*first, self.bits).native)
-            down.append(Quantized(*second, self.bits).native)
+            gate_up.append(self._quantized(names[0], *first, self.bits).native)
+            down.append(self._quantized(names[1], *second, self.bits).native)
         return gate_up, down
 
     def expert_parts(
@@ -131,9 +138,32 @@ class NativeWeights:
     ) -> Iterator[tuple[tuple[list[Part], Tensor | None], tuple[list[Part], Tensor | None]]]:
         """The matrices and the bias of gate and up together, and of down, of each expert."""
         gates, ups, downs = (self._experts(at, name, spec) for name in ("gate", "up", "down"))
-        for expert, (gate, up, down) in enumerate(zip(gates, ups, downs, strict=True)):
-            both, out = self._expert_bias(at, expert)
+        biases = self._expert_biases(at, spec)
+        for gate, up, down, (both, out) in zip(gates, ups, downs, biases, strict=True):
             yield ([gate, up], both), ([down], out)
+
+    def _quantized(
+        self, names: list[str], parts: list[Part], bias: Tensor | None, bits: int
+    ) -> Quantized:
+        """The product with the matrices `names`. WeightsError where one that a GGUF file stores in
+        blocks has values that are not finite."""
+        try:
+            return Quantized(parts, bias, bits)
+        except ValueError:
+            for name, part in zip(names, parts, strict=True):
+                if isinstance(part, Stored) and not _is_finite(part):
+                    raise self._not_finite(name) from None
+            raise
+
+    def _not_finite(self, name: str) -> WeightsError:
+        return damaged(self.place, f"tensor {shown(name)} holds values that are not finite")
+
+    def _bias(self, name: str) -> Tensor | None:
+        """The bias of a matrix, if its file or its model has one."""
+        bias = f"{name}.bias"
+        if bias not in self.source and bias not in self.shapes:
+            return None
+        return self._tensor(bias, self.shapes[f"{name}.weight"][:1])
 
     def _part(self, name: str) -> Part:
         """A matrix of the file, or the rows of a fused one."""
@@ -158,18 +188,18 @@ class NativeWeights:
     def _tensor(self, name: str, *shapes: tuple[int, ...] | None) -> Tensor:
         """A tensor of the file, in one of the shapes (None: any). WeightsError otherwise."""
         if name not in self.source:
-            raise damaged(self.folder, f"no file of it has its tensor {shown(name)}")
+            raise damaged(self.place, f"no file of it has its tensor {shown(name)}")
         found = self.source[name]
         if None not in shapes and tuple(found.shape) not in shapes:
             raise damaged(
-                self.folder,
+                self.place,
                 f"tensor {shown(name)} is {list(found.shape)}, its config says "
                 f"{list(shapes[0] or ())}",
             )
         if not found.is_floating_point():
-            raise damaged(self.folder, f"tensor {shown(name)} is {found.dtype}, not numbers")
+            raise damaged(self.place, f"tensor {shown(name)} is {found.dtype}, not numbers")
         if not bool(torch.isfinite(found).all()):
-            raise damaged(self.folder, f"tensor {shown(name)} holds values that are not finite")
+            raise self._not_finite(name)
         return found
 
     def _rows_of(self, at: str, name: str) -> Array:
@@ -220,15 +250,28 @@ class NativeWeights:
         whole = self.source.stored(name)
         return [whole._replace(rows=rows) for rows in np.split(whole.rows, shape[0])]
 
-    def _expert_bias(self, at: str, expert: int) -> tuple[Tensor | None, Tensor | None]:
-        """Of gates and ups, and of the down projection."""
-        if f"{at}gate_proj.bias" in self.source:
-            pair = [self.source[f"{at}{name}_proj.bias"][expert].float() for name in ("gate", "up")]
-            return torch.cat(pair), self.source[f"{at}down_proj.bias"][expert].float()
-        if f"{at}gate_up_proj_bias" in self.source:
-            both = self.source[f"{at}gate_up_proj_bias"][expert].float()
-            return torch.cat([both[::2], both[1::2]]), self.source[f"{at}down_proj_bias"][expert]
-        return None, None
+    def _expert_biases(
+        self, at: str, spec: Experts
+    ) -> list[tuple[Tensor, Tensor]] | list[tuple[None, None]]:
+        """Of gates and ups, and of the down projection, of each expert."""
+        if not spec.biased:
+            return [(None, None)] * spec.count
+        both, down, wide = f"{at}gate_up_proj_bias", f"{at}down_proj", spec.width
+        if both in self.source:  # transformers' own: gates and ups in turns
+            joined = self._tensor(both, (spec.count, 2 * wide))
+            gate, up, down = joined[:, ::2], joined[:, 1::2], f"{down}_bias"
+        else:
+            names = [f"{at}{name}_proj.bias" for name in ("gate", "up")]
+            gate, up = (self._tensor(name, self.shapes[name]) for name in names)
+            down = f"{down}.bias"
+        out = self._tensor(down, self.shapes[f"{at}down_proj.bias"])
+        return list(zip(torch.cat([gate, up], 1).float(), out.float(), strict=True))
+
+
+def _is_finite(part: Stored) -> bool:
+    values = np.empty((len(part.rows), part.columns), np.float32)
+    _kernels.dequantize(part.kind, part.rows, values)
+    return bool(np.isfinite(values).all())
 
 
 def _reordered(part: Part, rows: Array) -> Part:
