@@ -110,6 +110,11 @@ class Engine:
         )
 
     @property
+    def failure(self) -> str | None:
+        """Why the engine answers nothing any more, in one line; None while it does."""
+        return self.worker.failure
+
+    @property
     def context(self) -> int:
         """Tokens that a prompt and its answer may have together."""
         return int(self.parts.target.context)

@@ -125,7 +125,7 @@ export class Window {
 
   /** Ask writes its answers a token at a time. */
   async undrafted() {
-    await this.page.getByText("More", { exact: true }).click();
+    await this.page.getByText("Answer settings", { exact: true }).click();
     await this.at("#ask-more input[type=checkbox]").last().uncheck();
   }
 
@@ -141,6 +141,18 @@ export class Window {
       return text;
     }, characters, { timeout: PATIENCE });
     return stopped.jsonValue();
+  }
+
+  /**
+   * What axe says of the page as it is: nothing serious. It is not asked about the editor, a
+   * component of Gradio's whose scroller it takes for unreachable, and whose filter it does not see.
+   */
+  async accessible(what) {
+    const { source } = createRequire(path.join(this.place.cache, "package.json"))("axe-core");
+    await this.page.evaluate(source);
+    const found = await this.page.evaluate(() => window.axe.run({ exclude: [".cm-editor"] }));
+    const bad = found.violations.filter((one) => ["serious", "critical"].includes(one.impact));
+    assert.deepEqual(bad.map(({ id, nodes }) => [id, nodes.map((one) => one.html.slice(0, 200))]), [], what);
   }
 
   /** Asks, and answers the last article when it is whole. */

@@ -26,12 +26,14 @@ from ui.web.ask import (
     AskTab,
 )
 from ui.web.documents import DocumentPanel
+from ui.web.empty import SAMPLE_QUESTIONS
+from ui.web.html import NEW_TOPIC
 from ui.web.state import PageState
 
 QUESTION = "Which variable turns the debugger on?"
 BROWSER = "b" * 32
-OPTIONS = (0.0, 1.0, 0, 384, True, True)  # the defaults of the options under "More"
-LONG = (0.0, 1.0, 0, 20_000, True, False)
+OPTIONS = (0.0, 1.0, 0, 384, True)  # the defaults of "Answer settings"
+LONG = (0.0, 1.0, 0, 20_000, False)
 
 
 @pytest.fixture(scope="module")
@@ -109,17 +111,17 @@ class Browser:
     def idle(self) -> bool:
         """Whether the tab accepts another question."""
         ask, stop = self.seen[self.tab.ask], self.seen[self.tab.stop]
-        return bool(ask["interactive"] and not stop["visible"] and not self.page.running)
+        return bool(ask["visible"] and not stop["visible"] and not self.page.running)
 
 
 def test_an_answer_streams_and_is_cited(engine: Engine) -> None:
     browser = Browser(engine)
     browser.add()
     steps = browser.ask()
-    assert steps[0][browser.tab.stop]["visible"] and not steps[0][browser.tab.ask]["interactive"]
+    assert steps[0][browser.tab.stop]["visible"] and not steps[0][browser.tab.ask]["visible"]
     assert steps[0][browser.tab.question] == ""
     phases = [step[browser.tab.answer] for step in steps if browser.tab.answer in step]
-    assert "searching" in phases[0] and "waiting" in phases[1]
+    assert "Looking for" in phases[0] and "Waiting" in phases[1]
     assert f">{WORD}<sup>1</sup>" in browser.answer and "guide.md" in browser.answer
     assert f"<mark>{WORD}</mark>" in browser.answer and "All words" in browser.answer
     assert browser.idle()
@@ -161,14 +163,27 @@ def test_without_matching_passages_the_model_is_not_run(engine: Engine) -> None:
 
 def test_hints_and_missing_documents(engine: Engine) -> None:
     browser = Browser(engine)
-    assert NO_DOCUMENTS in browser.tab._hint(browser.request)
+    assert 'name="sample"' in browser.tab._hint(browser.request)
     browser.ask()
     assert NO_DOCUMENTS in browser.note and browser.seen[browser.tab.question] == QUESTION
     browser.add()
-    assert NO_DOCUMENTS not in browser.tab._hint(browser.request)
+    hint = browser.tab._hint(browser.request)
+    assert 'name="sample"' not in hint and 'name="question"' not in hint
     browser.ids = lambda: []  # type: ignore[method-assign]
     browser.ask()
     assert NONE_SELECTED in browser.note and browser.idle() and not browser.entries()
+
+
+def test_the_sample_answers_its_questions(engine: Engine) -> None:
+    """The model is asked each of them, since a passage matches."""
+    browser = Browser(engine)
+    added = asyncio.run(browser.tab.panel.add_sample([], browser.request))
+    assert added[browser.tab.panel.selected] == browser.ids() and len(browser.ids()) == 1
+    hint = browser.tab._hint(browser.request)
+    for question in SAMPLE_QUESTIONS:
+        assert f">{question}</button>" in hint
+        browser.ask(question)
+        assert browser.entries()[-1].found
 
 
 def test_a_refused_question_stays_in_the_box(engine: Engine) -> None:
@@ -182,15 +197,18 @@ def test_a_refused_question_stays_in_the_box(engine: Engine) -> None:
     assert browser.idle() and not browser.entries()
 
 
-def test_follow_up_questions_are_optional(engine: Engine) -> None:
+def test_a_new_question_refers_to_nothing(engine: Engine) -> None:
     browser = Browser(engine)
     browser.add()
     browser.ask()
-    assert not browser.seen[browser.tab.earlier]
+    assert not browser.seen[browser.tab.earlier] and browser.seen[browser.tab.new]["visible"]
     browser.ask("and its name?")  # meaningless without the earlier question
     assert WORD in browser.answer and QUESTION in browser.seen[browser.tab.earlier]
-    browser.ask("and its frobnication?", *OPTIONS[:4], False, True)
-    assert not browser.entries()[-1].found
+    browser.seen |= browser.tab._begin_topic(BROWSER, browser.request)
+    assert NEW_TOPIC in browser.answer and not browser.seen[browser.tab.new]["visible"]
+    browser.ask("and its frobnication?")
+    assert not browser.entries()[-1].found and len(browser.entries()) == 3
+    assert browser.seen[browser.tab.earlier].endswith(NEW_TOPIC)
 
 
 def test_regenerating_replaces_the_answer(engine: Engine) -> None:
@@ -212,7 +230,7 @@ def test_regenerating_replaces_the_answer(engine: Engine) -> None:
 def test_a_truncated_answer_says_so(engine: Engine) -> None:
     browser = Browser(engine)
     browser.add()
-    browser.ask(QUESTION, 0.0, 1.0, 0, 3, True, False)
+    browser.ask(QUESTION, 0.0, 1.0, 0, 3, False)
     (entry,) = browser.entries()
     assert entry.text == WORD[:3] and TRUNCATED.format(3) in browser.answer
 
@@ -221,7 +239,7 @@ def test_speculation_does_not_change_the_answer(engine: Engine) -> None:
     browser = Browser(engine)
     browser.add()
     browser.ask()
-    browser.ask(QUESTION, *OPTIONS[:5], False)
+    browser.ask(QUESTION, *OPTIONS[:4], False)
     speculative, plain = browser.entries()
     assert speculative.text == plain.text and speculative.citations == plain.citations
 
@@ -234,7 +252,7 @@ def test_stop_keeps_the_partial_answer(endless_engine: Engine) -> None:
         async with contextlib.aclosing(browser.steps("_ask", QUESTION, *LONG)) as steps:
             async for step in steps:
                 browser.seen |= step
-                if "writing" in browser.answer:
+                if "Writing" in browser.answer:
                     browser.tab._stop(browser.request)
                     assert [step async for step in browser.steps("_ask", QUESTION)] == []
 
@@ -264,7 +282,7 @@ def test_closing_the_tab_cancels_and_keeps_the_partial_answer(endless_engine: En
     async def ask_and_close() -> None:
         async with contextlib.aclosing(browser.steps("_ask", QUESTION, *LONG)) as steps:
             async for step in steps:
-                if "writing" in str(step.get(browser.tab.answer)):
+                if "Writing" in str(step.get(browser.tab.answer)):
                     break
         assert not browser.page.running
         while browser.page.jobs.open:

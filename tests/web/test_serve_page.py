@@ -103,12 +103,13 @@ def test_page_and_api_are_on_one_port(model: Path, tmp_path: Path) -> None:
 def test_a_key_without_logins_disables_the_page(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def check(app: Any, listening: socket.socket, page: bool) -> None:
+    def check(first: Any, load: Any, listening: socket.socket, page: bool) -> None:
         assert not page
-        with TestClient(app, "http://127.0.0.1") as client:
+        for app in (first, load()):
+            client = TestClient(app, "http://127.0.0.1")
             for path in ("/ui/", "/ui", "/ui/config", "/favicon.ico"):
                 assert client.get(path).status_code == 401
-            assert client.get("/").status_code == 404
+            assert client.get("/").status_code == (503 if app is first else 404)
 
     monkeypatch.setattr(serve, "_serve", check)
     options = ("--port", "0", "--model", model)
@@ -186,7 +187,7 @@ def test_duplicate_names_are_refused() -> None:
 def test_without_a_page_gradio_is_not_imported(model: Path, tmp_path: Path) -> None:
     code = (
         "import sys\nfrom ui.cli import serve\n"
-        "serve._serve = lambda *args: print('gradio' in sys.modules)\n"
+        "serve._serve = lambda _, load, *__: (load(), print('gradio' in sys.modules))\n"
         "from ui.cli.main import main\nmain()"
     )
     for options, imported in ((["--no-page"], "False"), ([], "True")):

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 QUEUE_SIZE = 32  # requests that are running or waiting
 ANY_MODEL = "*"  # an alias that matches every name
 CONTEXT_ERROR = "the model's context is"  # part of the engine's message for too long a prompt
+FAILURE = "the model has failed: start the server again"
 STATUSES = {
     400: "the request is invalid",
     401: "the API key is missing or wrong",
@@ -58,7 +59,7 @@ STATUSES = {
     413: "the body is too large",
     429: "too many requests are waiting: retry later",
     500: "the model failed",
-    503: "the server is shutting down",
+    503: "the model is loading or has failed, or the server is shutting down",
 }
 Responses = dict[int | str, dict[str, Any]]
 ERRORS: Responses = {
@@ -69,6 +70,7 @@ ANTHROPIC_ERRORS: Responses = {
     for status, text in STATUSES.items()
 }
 SSE_SCHEMA = {"type": "object", "properties": {"data": {"type": "string"}}, "required": ["data"]}
+HEALTH: dict[str, Any] = {"model": types.Health, "description": "the model loads, or has failed"}
 STREAM: dict[str, Any] = {"content": {"text/event-stream": {"schema": SSE_SCHEMA}}}
 
 
@@ -403,10 +405,13 @@ def add_other_routes(application: FastAPI, state: ApiState) -> None:
         responses.finish_reason(done)
         return JSONResponse(body.prompt + done.text)
 
-    @application.get("/health", response_model=types.Health)
-    async def health() -> types.Health:
-        """Whether the server is running. Needs no key."""
-        return types.Health()
+    @application.get("/health", response_model=types.Health, responses={503: HEALTH})
+    async def health() -> Response:
+        """Whether the model is loaded and works. Needs no key."""
+        if state.engine.failure is None:
+            return JSONResponse({"status": "ok"})
+        health = types.Health(status="failed", message=FAILURE)  # the error itself needs a key
+        return JSONResponse(health.model_dump(exclude_none=True), 503)
 
     @application.get(
         "/metrics", response_class=Response, responses={200: {"content": {CONTENT_TYPE: {}}}}

@@ -484,7 +484,11 @@ class Models(BaseModel):
 
 
 class Health(BaseModel):
-    status: Literal["ok"] = "ok"
+    """Whether the model can be asked. With any `status` but `ok` the response is a 503."""
+
+    status: Literal["ok", "loading", "failed"] = "ok"
+    loaded: float | None = None  # while loading: of what is loaded now, 0 to 1
+    message: str | None = None  # of a failure
 
 
 class ErrorBody(BaseModel):

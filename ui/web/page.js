@@ -1,5 +1,6 @@
 () => {
-  // Event delegation: a citation opens its passage, and a switch changes what the colors show.
+  const HEALTH_INTERVAL_MS = 3000;
+  // Event delegation: a citation opens its passage.
   const open = (id) => {
     const source = document.getElementById(id);
     if (!source) return;
@@ -17,14 +18,45 @@
       event.preventDefault();
       open(link.dataset.source);
     }
-    const button = event.target.closest?.("[data-show]");
-    const turn = button?.closest("[data-view]");
-    if (turn) {
-      turn.dataset.view = button.dataset.show;
-      for (const one of button.parentElement.children)
-        one.setAttribute("aria-pressed", String(one === button));
-    }
   });
+  // The newest answer stays in sight while it is written, unless the reader has scrolled up.
+  let height = 0, wasBusy = false;
+  const follow = () => {
+    const busy = document.querySelector("#ask-answer article[aria-busy]") !== null;
+    const atEnd = scrollY + innerHeight > height - 80;
+    height = document.documentElement.scrollHeight;
+    if (busy && (atEnd || !wasBusy)) scrollTo({ top: height });
+    wasBusy = busy;
+  };
+  new MutationObserver(follow).observe(document.querySelector("#ask-answer") ?? document.body,
+    { subtree: true, childList: true, characterData: true });
+  // Without a model, what needs one is disabled; documents and earlier answers can still be read.
+  const NEEDS_MODEL = "#ask-ask, #ask-again, #ask-question textarea, #sum-start, #edit-go, " +
+    "#edit-instruction textarea, #speed-go, #speed-asked textarea";
+  const banner = document.createElement("p");
+  banner.id = "gone";
+  banner.setAttribute("role", "alert");
+  const told = async () => {
+    try {
+      const answer = await fetch(new URL("/health", location.href), { cache: "no-store" });
+      const { status } = await answer.json();
+      if (status === "failed") return "The model has failed. Start draftline serve again.";
+      return answer.ok ? "" : "The model is loading.";
+    } catch {
+      return "The server does not answer. Start draftline serve again, then reload this page.";
+    }
+  };
+  const watch = async () => {
+    const problem = document.hidden ? banner.textContent : await told();
+    if (problem !== banner.textContent) {
+      banner.textContent = problem;
+      if (problem) document.body.prepend(banner);
+      else banner.remove();
+      for (const one of document.querySelectorAll(NEEDS_MODEL)) one.disabled = problem !== "";
+    }
+    setTimeout(watch, HEALTH_INTERVAL_MS);
+  };
+  watch();
   // A file that is dropped beside the drop zone must not replace the page.
   for (const name of ["dragover", "drop"])
     window.addEventListener(name, (event) => event.preventDefault());

@@ -8,7 +8,7 @@ from time import perf_counter
 
 from engine.records import Done, Piece, Step
 
-WAITING, SEARCHING, READING = "waiting", "searching", "reading"
+WAITING, SEARCHING, READING = "waiting for the model", "looking for passages", "reading"
 WRITING, DONE, STOPPED = "writing", "done", "stopped"
 
 
