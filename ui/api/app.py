@@ -93,6 +93,13 @@ class ApiState:
         message = f"unknown model: this server serves {', '.join(self.model_names)}"
         raise ApiError(404, message, "model", "model_not_found")
 
+    def model(self, name: str) -> types.Model:
+        """What clients are told about the model under one of its names."""
+        context = self.engine.context
+        return types.Model(
+            id=name, created=self.started, max_model_len=context, context_length=context
+        )
+
     def response_builder(
         self, chat: bool, body: types.GenerationRequest, echo: str = ""
     ) -> responses.ResponseBuilder:
@@ -314,12 +321,12 @@ def add_openai_routes(application: FastAPI, state: ApiState) -> None:
     async def models() -> types.Models:
         """The names of the model."""
         names = [name for name in state.model_names if name != ANY_MODEL]
-        return types.Models(data=[types.Model(id=name, created=state.started) for name in names])
+        return types.Models(data=[state.model(name) for name in names])
 
     @application.get("/v1/models/{model:path}", response_model=types.Model)
     async def model(model: str) -> types.Model:
         """One name of the model."""
-        return types.Model(id=state.resolve_model(model), created=state.started)
+        return state.model(state.resolve_model(model))
 
 
 def add_agent_routes(application: FastAPI, state: ApiState) -> None:

@@ -472,10 +472,15 @@ class ApplyAnswer(BaseModel):
 
 
 class Model(BaseModel):
+    """The context, tokens of a prompt and its answer together, has no name at OpenAI: these are
+    vLLM's, and OpenRouter's and LM Studio's."""
+
     id: str
     object: Literal["model"] = "model"
     created: int
     owned_by: str = "draftline"
+    max_model_len: int
+    context_length: int
 
 
 class Models(BaseModel):
