@@ -16,12 +16,12 @@ from engine.aio import follow
 from engine.editing.apply_answer import apply_answer, merged
 from engine.editing.apply_snippet import merge
 from engine.editing.by_rule import by_rule
+from engine.editing.diff import diff
 from engine.editing.edits import EditRefused, line_count, line_span, too_long
 from engine.editing.outcome import Outcome, better, judge, second_request, why_unchanged
 from engine.editing.text_file import FileError, read_text, replace_text
 from engine.records import Done, Request, RequestError
 from ui.cli.answer_view import support
-from ui.cli.edit_view import diff
 from ui.errors import Failure
 from ui.mcp.roots import OutsideRoots, Roots
 
