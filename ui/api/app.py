@@ -26,12 +26,13 @@ from engine.aio import ThreadStream
 from engine.editing.edits import EditRefused
 from engine.records import Request as EngineRequest
 from engine.records import RequestError
-from ui.api import apply, requests, responses
+from ui.api import apply, embeddings, requests, responses
 from ui.api import schemas as types
 from ui.api.anthropic_messages import requests as anthropic_requests
 from ui.api.anthropic_messages import schemas as anthropic_types
 from ui.api.anthropic_messages.answers import MessageWriter
 from ui.api.chat_parts import parts_of
+from ui.api.embeddings import EmbeddingModel
 from ui.api.errors import CONTEXT_CODE, ApiError, add_handlers, refused
 from ui.api.infill import Infill
 from ui.api.jobs import Jobs, JobStream, QueueFull
@@ -82,6 +83,7 @@ class ApiState:
     jobs: Jobs
     model_names: list[str]  # the first is the model's own name, the others are aliases
     metrics: Metrics
+    embedding: EmbeddingModel | None
     started: int = field(default_factory=lambda: int(time.time()))
 
     def resolve_model(self, name: str | None) -> str:
@@ -99,6 +101,30 @@ class ApiState:
         return types.Model(
             id=name, created=self.started, max_model_len=context, context_length=context
         )
+
+    def embedding_model(self, name: str | None) -> EmbeddingModel:
+        """The embedding model. Raises ApiError where there is none, and for any other name."""
+        if self.embedding is None:
+            raise ApiError(404, embeddings.NONE, code="model_not_found")
+        known = (None, self.embedding.name, *self.model_names[1:])
+        if name not in known and ANY_MODEL not in known:
+            message = f"unknown model: the embedding model here is {self.embedding.name}"
+            raise ApiError(404, message, "model", "model_not_found")
+        return self.embedding
+
+    async def embeddings(
+        self, body: types.EmbeddingsRequest, http: Request
+    ) -> types.EmbeddingsAnswer:
+        """Vectors of texts. It takes a slot of the queue meanwhile. Raises ApiError."""
+        model = self.embedding_model(body.model)
+
+        def work(_: ThreadStream[Any], __: str) -> Iterator[types.EmbeddingsAnswer]:
+            yield embeddings.answer(body, model, lambda text: len(self.engine.encode(text)))
+
+        with self.queue_errors():
+            stream = self.jobs.submit_batch(work, client_of(http, body.user))
+        async with cancel_on_disconnect(stream, http.receive):
+            return await anext(stream)
 
     def response_builder(
         self, chat: bool, body: types.GenerationRequest, echo: str = ""
@@ -247,13 +273,16 @@ def app(
     rules: AccessRules | None = None,
     aliases: Sequence[str] = (),
     queue_size: int = QUEUE_SIZE,
+    embedding: EmbeddingModel | None = None,
 ) -> FastAPI:
     """The application. `aliases`: further model names, `*` for any. `queue_size`: requests that may
-    run or wait; further ones get 429. `state.jobs` and `state.names` are its queue and names."""
+    run or wait; further ones get 429. `embedding`: the model of /v1/embeddings. `state.jobs` and
+    `state.names` are its queue and names."""
     metrics = Metrics()
     jobs = Jobs(engine, queue_size, metrics.answer_ended)
     own_name = Path(engine.config.model).name
-    state = ApiState(engine, jobs, list(dict.fromkeys((own_name, *aliases))), metrics)
+    names = list(dict.fromkeys((own_name, *aliases)))
+    state = ApiState(engine, jobs, names, metrics, embedding)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -316,6 +345,11 @@ def add_openai_routes(application: FastAPI, state: ApiState) -> None:
             raise ApiError(400, message, "suffix")
         stream = state.submit(partial(requests.completion_request, body), http, user_of(body))
         return await state.respond(stream, builder, body, http)
+
+    @application.post("/v1/embeddings", response_model=types.EmbeddingsAnswer)
+    async def embed(body: types.EmbeddingsRequest, http: Request) -> Response:
+        """Vectors of texts, where the server has an embedding model."""
+        return JSONResponse((await state.embeddings(body, http)).model_dump())
 
     @application.get("/v1/models", response_model=types.Models)
     async def models() -> types.Models:

@@ -145,6 +145,7 @@ def _load_and_serve(
     """Serve, and load the model meanwhile. Raises Failure if it cannot be loaded."""
     from ui.api import app as api
     from ui.api import security, startup
+    from ui.api.embeddings import EmbeddingModel
 
     logging.basicConfig(level="WARNING", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     choose_model(args)
@@ -165,7 +166,8 @@ def _load_and_serve(
                     first.progress(stage, done, total)
 
                 engine = engines.enter_context(open_engine(args, progress))
-            app = api.app(engine, rules, args.alias, args.queue)
+            vectors = EmbeddingModel(args.embed.resolve().name, embed) if embed else None
+            app = api.app(engine, rules, args.alias, args.queue, vectors)
             if access.page:
                 _add_page(app, engine, access, embed)
             return app
