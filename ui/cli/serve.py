@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from ui.api.addresses import is_loopback
 from ui.cli.consent import choose_model
-from ui.cli.loading import open_engine, progress_bars
+from ui.cli.loading import open_engine, progress_bars, shared
 from ui.cli.options import (
     add_command,
     add_drafting,
@@ -166,6 +166,7 @@ def _load_and_serve(
                     first.progress(stage, done, total)
 
                 engine = engines.enter_context(open_engine(args, progress))
+            engines.enter_context(shared(engine, args))
             vectors = EmbeddingModel(args.embed.resolve().name, embed) if embed else None
             app = api.app(engine, rules, args.alias, args.queue, vectors)
             if access.page:
