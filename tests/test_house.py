@@ -420,6 +420,7 @@ def test_a_wheel_works_from_another_folder(tmp_path: Path) -> None:
     (wheel,) = tmp_path.glob("draftline-*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {path.as_posix() for path in installed_files()} <= names
+    assert {"engine/py.typed", "index/py.typed"} <= names
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert not [name for name in names if name.endswith((".cpp", ".hpp"))]
     assert {name.split("/")[0] for name in names} <= {
