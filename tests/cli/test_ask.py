@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from engine.records import Event
+from engine.worker import Job
 from tests.support.command import Result, chain_model, draftline, on_terminal, one_line
 from tests.support.questions import (
     GUIDE,
@@ -205,6 +207,25 @@ def test_ctrl_c_keeps_what_is_written(guide: Path, endless: Path) -> None:
     assert terminal.end() == 130
     assert "no passage supports this answer" in terminal.seen
     assert "interrupted" not in terminal.seen
+
+
+def test_a_model_that_ends_midway_leaves_what_it_wrote(
+    guide: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = Job.put
+
+    def put_and_fail(job: Job, event: Event) -> None:
+        put(job, event)
+        if event.text:
+            raise ValueError("a broken kernel")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Job, "put", put_and_fail)
+        failed = ask(guide, model, "--no-speculation", "--json")
+    assert failed.returncode == 1
+    assert failed.stderr == b"draftline: the model failed, ask again: a broken kernel\n"
+    got = json.loads(failed.stdout)
+    assert got["reason"] == "failed" and got["answer"] and WORD.startswith(got["answer"])
 
 
 def test_an_interrupted_summary_has_every_chapter(

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncGenerator, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,14 @@ import gradio as gr
 import pytest
 
 from engine import Config, Engine
+from engine.records import Event
+from engine.worker import Job
+from tests.conftest import tiny_model
 from tests.support.questions import GUIDE, WORD, make_model
 from tests.support.server import answers_pause, endless, wait_until
 from ui.api.jobs import Jobs
 from ui.web.ask import (
+    ENDED,
     NO_DOCUMENTS,
     NONE_SELECTED,
     QUEUE_FULL,
@@ -26,14 +31,43 @@ from ui.web.ask import (
     AskTab,
 )
 from ui.web.documents import DocumentPanel
-from ui.web.empty import SAMPLE_QUESTIONS
+from ui.web.empty import SAMPLE, SAMPLE_QUESTIONS
 from ui.web.html import NEW_TOPIC
 from ui.web.state import PageState
+from ui.web.transcript import Entry
 
 QUESTION = "Which variable turns the debugger on?"
 BROWSER = "b" * 32
 OPTIONS = (0.0, 1.0, 0, 384, True)  # the defaults of "Answer settings"
 LONG = (0.0, 1.0, 0, 20_000, False)
+SHORT = (0.0, 1.0, 0, 6, True)
+INDEPENDENT = [
+    "When does the lease end?",
+    "How much is the rent for heating and hot water?",
+    "May the tenant keep a dog?",
+    "Who is the landlord?",
+    "Who is the tenant?",
+    "How high is the deposit?",
+    "When is the rent due?",
+    "To which account is the rent paid?",
+    "How many keys does the tenant get?",
+    "Who pays for small repairs?",
+    "May the flat be sublet?",
+    "What is the notice period?",
+    "How large is the flat?",
+    "On which floor is the flat?",
+    "May the tenant smoke in the flat?",
+    "Who cleans the stairs?",
+    "When may the landlord enter the flat?",
+    "What happens if the tenant loses a key?",
+    "Is there a cellar?",
+    "When may the rent be raised?",
+]
+
+
+def answer_of(entry: Entry) -> Entry:
+    """The entry without what depends on time."""
+    return replace(entry, figures={}, tokens_per_pass=(), pieces=())
 
 
 @pytest.fixture(scope="module")
@@ -211,6 +245,26 @@ def test_a_new_question_refers_to_nothing(engine: Engine) -> None:
     assert browser.seen[browser.tab.earlier].endswith(NEW_TOPIC)
 
 
+def test_independent_questions_are_answered_as_in_a_fresh_session(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """The model's weights are random, so that any change of the prompt changes its answer."""
+    model = tiny_model(tmp_path_factory.mktemp("models") / "random", context=4096)
+    with Engine(Config(model=str(model), threads=2, library=False)) as engine:
+        browser = Browser(engine)
+        browser.add(SAMPLE.read_text("utf-8"), "lease.md")
+        for question in INDEPENDENT:
+            browser.ask(question, *SHORT)
+        entries = browser.entries()
+        browser.ask("And from when on?", *SHORT)
+        assert browser.entries()[-1].rewritten == f"{INDEPENDENT[-1]} And from when on?"
+        for question, entry in zip(INDEPENDENT, entries, strict=True):
+            browser.tab._clear(BROWSER, browser.request)
+            browser.ask(question, *SHORT)
+            assert [answer_of(entry)] == [*map(answer_of, browser.entries())], question
+        assert len({entry.text for entry in entries}) > len(entries) / 2
+
+
 def test_regenerating_replaces_the_answer(engine: Engine) -> None:
     browser = Browser(engine)
     browser.regenerate()
@@ -259,6 +313,26 @@ def test_stop_keeps_the_partial_answer(endless_engine: Engine) -> None:
     asyncio.run(ask_and_stop())
     (entry,) = browser.entries()
     assert entry.text and entry.stopped and "Stopped" in browser.answer and browser.idle()
+
+
+def test_a_model_that_ends_midway_leaves_what_it_wrote(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser = Browser(engine)
+    browser.add()
+    put = Job.put
+
+    def put_and_fail(job: Job, event: Event) -> None:
+        put(job, event)
+        if event.text:
+            raise ValueError("a broken kernel")
+
+    monkeypatch.setattr(Job, "put", put_and_fail)
+    browser.ask(QUESTION, *OPTIONS[:4], False)
+    assert "The model failed, try again: " in browser.note and "a broken kernel" in browser.note
+    (entry,) = browser.entries()
+    assert WORD.startswith(entry.text) and entry.notes == (ENDED,) and browser.idle()
+    assert ENDED in browser.answer and 'class="sources"' in browser.answer
 
 
 def test_a_stop_while_searching_prevents_the_request(endless_engine: Engine) -> None:

@@ -158,14 +158,18 @@ class AnswerView:
                 self.write(piece.text, self.colour_of(step, piece))
 
     def follow(self, job: Job | RemoteJob, interrupt: AnswerInterrupt | None = None) -> Done:
-        """Show a whole answer, which the interrupt cancels."""
+        """Show a whole answer, which the interrupt cancels. One that fails midway is what was
+        written until then."""
         from engine import Done
 
+        written: list[str] = []
         try:
             for event in job:
                 if isinstance(event, Done):
                     self.end_line()
-                    return event
+                    failed = event.reason == "failed"
+                    return dataclasses.replace(event, text="".join(written)) if failed else event
+                written.append(event.text)
                 self.step(event)
                 if interrupt and interrupt.received:
                     job.cancel()

@@ -37,6 +37,8 @@ NO_DOCUMENTS = "There are no documents yet: add some, then ask."
 NONE_SELECTED = "No document is selected: tick the documents to ask."
 UNCHANGED = "The same text again, as always at temperature 0: raise it in Answer settings."
 TRUNCATED = "Cut off at {} tokens: raise the limit in Answer settings."
+STOPPED = "Stopped: the answer is incomplete."
+ENDED = "The model ended here: the answer is incomplete. Answer again asks for all of it."
 QUEUE_FULL = "Too many questions are waiting: ask again in a moment."
 EXPORTS: tuple[tuple[str, Callable[[list[Entry]], str]], ...] = (
     ("answers.md", export.as_markdown),
@@ -305,8 +307,8 @@ class AskTab:
         notes = list(prepared.notes)
         if reason == "length":
             notes.append(TRUNCATED.format(progress.tokens))
-        if reason == "cancelled":
-            notes.append("Stopped: the answer is incomplete.")
+        elif reason != "stop":
+            notes.append(STOPPED if reason == "cancelled" else ENDED)
         return Entry(
             title=prepared.question,
             text=answer.text,
