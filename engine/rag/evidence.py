@@ -19,11 +19,23 @@ from index.documents.languages import detect, stem, stop_words
 MAX_PASSAGE_CHARS = 1200
 MAX_PASSAGES = 4
 MIN_CLAIM_SHARE = 0.5  # of the words of a claim that a sentence must have to be marked
+# A claim of so few words, such as "3", may stand anywhere by chance: it is only marked in passages
+# that have nearly as many of the question's words as the best one.
+SHORT_CLAIM_WORDS, MIN_FIT = 2, 0.6
 MIN_SUPPORTED_SHARE = 0.5  # of the answer's words; a supported answer has more in its passages
 # Lines of prose go on in the next one, those of lists, tables and code do not.
 SENTENCE_END = re.compile(
     r"\n(?=\s*(?:\n|[-*+>#|\u2022]|\d+[.)]\s)|[^\n]*[|\t])|(?<=[.!?;])\s+|(?<=[\u3002\uff01\uff1f\uff1b])"
 )
+NUMBERS = {
+    word: str(number)
+    for words in (
+        "two three four five six seven eight nine ten eleven twelve",
+        "zwei drei vier f\u00fcnf sechs sieben acht neun zehn elf zw\u00f6lf",
+        "deux trois quatre cinq six sept huit neuf dix onze douze",
+    )
+    for number, word in enumerate(words.split(), 2)
+}
 BREAKS = ("\n\n", "\n", " ")  # where a long text is cut, best first
 
 Span = tuple[int, int]
@@ -52,7 +64,8 @@ class Vocabulary:
 
     def key(self, word: str) -> str:
         """Equal for words that count as the same."""
-        return stem(word.casefold(), self.language)
+        word = word.casefold()
+        return NUMBERS.get(word) or stem(word, self.language)
 
     def words(self, text: str) -> list[str]:
         """The words and numbers of a text; of scripts without spaces the characters."""
@@ -156,10 +169,13 @@ def _mark_copy(citation: Citation, passages: Iterable[Passage]) -> None:
 
 
 def _mark_claim(
-    claim: str, wanted: Sequence[str], vocabulary: Vocabulary, passages: Iterable[Passage]
+    claim: str, wanted: Sequence[str], vocabulary: Vocabulary, passages: Sequence[Passage]
 ) -> None:
     """Mark the words of a claim in the sentence that fits it best, if any has enough of them."""
     words = vocabulary.telling(claim)
+    if len(words) <= SHORT_CLAIM_WORDS:
+        best_fit = max((one.asked for one in passages), default=0.0)
+        passages = [one for one in passages if one.asked >= MIN_FIT * best_fit]
     best: tuple[float, float, float] = (MIN_CLAIM_SHARE, 0.0, -1.0)
     chosen: tuple[Passage, list[Span]] | None = None
     for passage in passages if words else ():

@@ -128,7 +128,7 @@ def test_cited_answers_are_rendered_exactly(before: str, after: str) -> None:
 def test_passages_are_rendered_exactly(text: str, borders: list[int]) -> None:
     borders = sorted({min(one, len(text)) for one in borders})
     marks = tuple(zip(borders[::2], borders[1::2], strict=False))
-    html = shown.marked(Passage("d", HOSTILE, None, 1, 0, text, marks))
+    html = shown.marked_text(Passage("d", HOSTILE, None, 1, 0, text, marks))
     assert RenderedText(html).shown == text and html.count("<mark>") == len(marks)
     parts = re.findall(r"<mark>(.*?)</mark>", html, re.DOTALL)
     assert [unescape(part) for part in parts] == [text[first:last] for first, last in marks]
@@ -156,6 +156,17 @@ def test_short_answers_have_their_words_marked_too() -> None:
     answer = answered("two months", "The bell rings.\n\nWhat is it? It takes two months at most.")
     html = shown.finished_answer(answer, "ask-1")
     assert "<mark>two months</mark>" in html and "line 3" in html and answer.supported
+
+
+def test_what_was_read_beside_the_sources_is_folded_away() -> None:
+    found = Passage("d", "a.md", None, 1, 0, "three keys", ((0, 10),))
+    read = replace(found, name="b.md", marks=())
+    html = shown.sources([found, read, read], "ask-1")
+    above, below = html.split('<details class="others">')
+    assert ">Sources</h3>" in above and 'id="ask-1-1" open' in above and "b.md" not in above
+    assert "Also read: 2 other passages" in below and 'id="ask-1-3"' in below
+    html = shown.sources([read], "ask-1")
+    assert "What was read" in html and "others" not in html and 'id="ask-1-1" open' in html
 
 
 def test_an_answer_that_nothing_supports_says_so() -> None:

@@ -96,23 +96,36 @@ def cited(entry: Entry, name: str) -> str:
 
 
 def sources(passages: Sequence[Passage], name: str, is_open: bool = True) -> str:
-    """The passages with the answer's words marked, collapsed; `is_open`: but for the first."""
-    out = []
+    """The passages with the answer's words marked, collapsed; `is_open`: but for the first. Those
+    that were read and have none of its words are folded away below the others."""
+    marked, others = [], []
     for number, one in enumerate(passages, 1):
-        whole = 0, len(one.text)
-        first, last = max(one.marks, key=lambda mark: mark[1] - mark[0], default=whole)
-        quote = " ".join(one.text[first:last].split())[:MAX_QUOTE_CHARS]
-        css_class = "passage code" if one.is_code else "passage"
-        opened = " open" if is_open and number == 1 else ""
-        out.append(
-            f'<details class="source" id="{name}-{number}"{opened}><summary>'
-            f'<b>{number}</b> <span class="where">{escape(one.location)}</span> '
-            f'<span class="quote">{escape(quote)}</span></summary>'
-            f'<div class="{css_class}" dir="auto" tabindex="0">{marked(one)}</div>{_picture(one)}'
-            "</details>"
+        opened = is_open and number == 1
+        (marked if one.marks else others).append(_source(one, number, f"{name}-{number}", opened))
+    title = "Sources" if marked else "What was read"
+    out = f'<h3 class="sources-title">{title}</h3>{"".join(marked or others)}'
+    if marked and others:
+        count = "1 other passage" if len(others) == 1 else f"{len(others)} other passages"
+        out += (
+            f'<details class="others"><summary>Also read: {count}</summary>'
+            f"<div>{''.join(others)}</div></details>"
         )
-    title = '<h3 class="sources-title">Sources</h3>'
-    return f'<section class="sources" aria-label="Sources">{title}{"".join(out)}</section>'
+    return f'<section class="sources" aria-label="{title}">{out}</section>'
+
+
+def _source(passage: Passage, number: int, id: str, is_open: bool) -> str:
+    """One passage."""
+    whole = 0, len(passage.text)
+    first, last = max(passage.marks, key=lambda mark: mark[1] - mark[0], default=whole)
+    quote = " ".join(passage.text[first:last].split())[:MAX_QUOTE_CHARS]
+    css_class = "passage code" if passage.is_code else "passage"
+    return (
+        f'<details class="source" id="{id}"{" open" if is_open else ""}><summary>'
+        f'<b>{number}</b> <span class="where">{escape(passage.location)}</span> '
+        f'<span class="quote">{escape(quote)}</span></summary>'
+        f'<div class="{css_class}" dir="auto" tabindex="0">{marked_text(passage)}</div>'
+        f"{_picture(passage)}</details>"
+    )
 
 
 def _picture(passage: Passage) -> str:
@@ -124,7 +137,7 @@ def _picture(passage: Passage) -> str:
     return f'<a href="{src}" target="_blank" rel="noopener">{image}</a>'
 
 
-def marked(passage: Passage) -> str:
+def marked_text(passage: Passage) -> str:
     """The text of a passage with its marks."""
     out, at = [], 0
     for first, last in passage.marks:
@@ -141,7 +154,7 @@ def support(entry: Entry) -> str:
     if not entry.passages:
         return ""
     if not entry.citations:
-        return note("Nothing is copied; the sources have the words that are marked.")
+        return note("Not copied word for word: its words are marked in the sources.")
     if entry.covered >= 1:
         return note("All words are copied from the documents.")
     return note(

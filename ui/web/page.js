@@ -4,7 +4,7 @@
   const open = (id) => {
     const source = document.getElementById(id);
     if (!source) return;
-    source.open = true;
+    for (let one = source; one; one = one.parentElement.closest("details")) one.open = true;
     document.querySelectorAll(".source.shown").forEach((one) => one.classList.remove("shown"));
     source.classList.add("shown");
     const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
@@ -19,17 +19,35 @@
       open(link.dataset.source);
     }
   });
-  // The newest answer stays in sight while it is written, unless the reader has scrolled up.
+  // The newest answer stays in sight while it is written, unless the reader has scrolled up. What
+  // is longer than the window with its sources is then shown from its beginning.
   let height = 0, wasBusy = false;
+  const end = () => document.documentElement.scrollHeight;
+  const showWhole = (article) => {
+    const room = innerHeight - document.querySelector(".composer").offsetHeight;
+    const isLong = article.offsetHeight > room;
+    scrollTo({ top: isLong ? scrollY + article.getBoundingClientRect().top - 12 : end() });
+  };
   const follow = () => {
-    const busy = document.querySelector("#ask-answer article[aria-busy]") !== null;
+    const article = document.querySelector("#ask-answer article");
+    const busy = article?.hasAttribute("aria-busy") ?? false;
     const atEnd = scrollY + innerHeight > height - 80;
-    height = document.documentElement.scrollHeight;
+    height = end();
     if (busy && (atEnd || !wasBusy)) scrollTo({ top: height });
+    if (article && wasBusy && !busy && atEnd) setTimeout(showWhole, 100, article);
     wasBusy = busy;
   };
   new MutationObserver(follow).observe(document.querySelector("#ask-answer") ?? document.body,
     { subtree: true, childList: true, characterData: true });
+  // The changes of an edit come into view once there are some.
+  let hadChanges = false;
+  const edited = document.querySelector("#edit-diff");
+  if (edited)
+    new MutationObserver(() => {
+      const changes = edited.querySelector(".diff");
+      if (changes && !hadChanges) changes.scrollIntoView({ block: "nearest" });
+      hadChanges = changes !== null;
+    }).observe(edited, { subtree: true, childList: true });
   // Without a model, what needs one is disabled; documents and earlier answers can still be read.
   const NEEDS_MODEL = "#ask-ask, #ask-again, #ask-question textarea, #sum-start, #edit-go, " +
     "#edit-instruction textarea, #speed-go, #speed-asked textarea";
