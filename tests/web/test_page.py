@@ -158,6 +158,21 @@ def test_short_answers_have_their_words_marked_too() -> None:
     assert "<mark>two months</mark>" in html and "line 3" in html and answer.supported
 
 
+def test_a_collapsed_passage_shows_the_sentence_with_the_mark() -> None:
+    text = "The bell rings.\nNo more than eight people may stand here.\nThe rest."
+    found = Passage("d", "a.md", None, 1, 0, text, ((29, 34),))
+    assert shown.quote(found).startswith("No more than eight people may stand here.")
+    long = replace(found, text=f"{'x ' * 99}{text[16:]}", marks=((198 + 13, 198 + 18),))
+    assert shown.quote(long).startswith("\u2026 x ") and "eight people" in shown.quote(long)
+
+
+def test_the_lines_of_a_pdfs_paragraph_are_joined() -> None:
+    text = f"Head\n{'word ' * 9}in\none line.\nAnother."
+    html = shown.marked_text(Passage("d", "a.pdf", 1, None, 0, text, ((50, 58),)))
+    assert html.startswith("Head\nword") and "\nAnother." in html
+    assert "<mark>in one l</mark>" in html
+
+
 def test_what_was_read_beside_the_sources_is_folded_away() -> None:
     found = Passage("d", "a.md", None, 1, 0, "three keys", ((0, 10),))
     read = replace(found, name="b.md", marks=())

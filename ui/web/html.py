@@ -5,11 +5,13 @@ Pure functions of plain values. All text of documents, models and users is escap
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
 from engine.rag.citations import answer_parts
+from engine.rag.evidence import split_sentences
 from ui.web import pictures
 
 if TYPE_CHECKING:
@@ -29,6 +31,9 @@ SOURCES = {  # draft source -> its name in the legend; style.css has the colors
 OTHER = "other drafts"
 NEW_TOPIC = '<p class="topic" role="status"><span>New question</span></p>'
 MAX_QUOTE_CHARS = 160  # of a passage while it is collapsed
+MAX_LEAD_CHARS = 80  # of them, before the longest mark
+# The end of a line of a pdf's paragraph, which goes on in the next one
+SOFT_BREAK = re.compile(r"(?<=[^\n]{40}[^\n.!?:])\n(?=[^\W\d])")
 MAX_BARS = 120  # of the plot, one per forward pass
 
 
@@ -115,17 +120,25 @@ def sources(passages: Sequence[Passage], name: str, is_open: bool = True) -> str
 
 def _source(passage: Passage, number: int, id: str, is_open: bool) -> str:
     """One passage."""
-    whole = 0, len(passage.text)
-    first, last = max(passage.marks, key=lambda mark: mark[1] - mark[0], default=whole)
-    quote = " ".join(passage.text[first:last].split())[:MAX_QUOTE_CHARS]
     css_class = "passage code" if passage.is_code else "passage"
     return (
         f'<details class="source" id="{id}"{" open" if is_open else ""}><summary>'
         f'<b>{number}</b> <span class="where">{escape(passage.location)}</span> '
-        f'<span class="quote">{escape(quote)}</span></summary>'
+        f'<span class="quote">{escape(quote(passage))}</span></summary>'
         f'<div class="{css_class}" dir="auto" tabindex="0">{marked_text(passage)}</div>'
         f"{_picture(passage)}</details>"
     )
+
+
+def quote(passage: Passage) -> str:
+    """A line of a passage: from the beginning of the sentence with the longest mark."""
+    first, _ = max(passage.marks, key=lambda mark: mark[1] - mark[0], default=(0, 0))
+    sentences = split_sentences(passage.text)
+    start = next((start for start, stop in sentences if start <= first < stop), first)
+    cut = "\u2026 " if first - start > MAX_LEAD_CHARS else ""
+    start = max(start, first - MAX_LEAD_CHARS)
+    shown = " ".join(passage.text[start : start + 2 * MAX_QUOTE_CHARS].split())
+    return f"{cut}{shown[:MAX_QUOTE_CHARS]}"
 
 
 def _picture(passage: Passage) -> str:
@@ -138,13 +151,13 @@ def _picture(passage: Passage) -> str:
 
 
 def marked_text(passage: Passage) -> str:
-    """The text of a passage with its marks."""
+    """The text of a passage with its marks. The lines of a pdf's paragraph are joined."""
+    text = SOFT_BREAK.sub(" ", passage.text) if passage.page is not None else passage.text
     out, at = [], 0
     for first, last in passage.marks:
-        text = escape(passage.text[first:last])
-        out.append(f"{escape(passage.text[at:first])}<mark>{text}</mark>")
+        out.append(f"{escape(text[at:first])}<mark>{escape(text[first:last])}</mark>")
         at = last
-    return f"{''.join(out)}{escape(passage.text[at:])}"
+    return f"{''.join(out)}{escape(text[at:])}"
 
 
 def support(entry: Entry) -> str:

@@ -19,6 +19,12 @@
       open(link.dataset.source);
     }
   });
+  // A passage that is opened shows its first mark.
+  document.addEventListener("toggle", ({ target }) => {
+    const passage = target.open ? target.querySelector(":scope > .passage") : null;
+    const mark = passage?.querySelector("mark");
+    if (mark) passage.scrollTop = mark.offsetTop - passage.offsetTop - passage.clientHeight / 3;
+  }, true);
   // The newest answer stays in sight while it is written, unless the reader has scrolled up. What
   // is longer than the window with its sources is then shown from its beginning.
   let height = 0, wasBusy = false;
@@ -34,20 +40,15 @@
     const atEnd = scrollY + innerHeight > height - 80;
     height = end();
     if (busy && (atEnd || !wasBusy)) scrollTo({ top: height });
-    if (article && wasBusy && !busy && atEnd) setTimeout(showWhole, 100, article);
+    if (article && wasBusy && !busy && atEnd) {
+      setTimeout(showWhole, 100, article);
+      const picture = article.querySelector(".source[open] img");
+      picture?.addEventListener("load", () => showWhole(article), { once: true });
+    }
     wasBusy = busy;
   };
   new MutationObserver(follow).observe(document.querySelector("#ask-answer") ?? document.body,
     { subtree: true, childList: true, characterData: true });
-  // The changes of an edit come into view once there are some.
-  let hadChanges = false;
-  const edited = document.querySelector("#edit-diff");
-  if (edited)
-    new MutationObserver(() => {
-      const changes = edited.querySelector(".diff");
-      if (changes && !hadChanges) changes.scrollIntoView({ block: "nearest" });
-      hadChanges = changes !== null;
-    }).observe(edited, { subtree: true, childList: true });
   // Without a model, what needs one is disabled; documents and earlier answers can still be read.
   const NEEDS_MODEL = "#ask-ask, #ask-again, #ask-question textarea, #sum-start, #edit-go, " +
     "#edit-instruction textarea, #speed-go, #speed-asked textarea";
