@@ -78,7 +78,7 @@ export class Window {
   /** Waits until the page is there, and what the server knows of it: the hint comes with that. */
   async there() {
     await this.at("#ask-question textarea").waitFor();
-    await until("the hint", async () => (await this.at("#ask-hint").textContent()).trim() !== "");
+    await until("the hint", async () => (await this.at("#ask-hint p").count()) > 0);
   }
 
   /** Ends well: nothing went wrong while it was open. */

@@ -21,7 +21,7 @@ from index.documents.documents import DocumentError
 from ui.api.jobs import QueueFull
 from ui.web import export, html, sampling_options
 from ui.web.documents import QUIET, DocumentPanel, Updates, reload_events
-from ui.web.empty import SAMPLES_SCRIPT, empty_conversation
+from ui.web.empty import BEFORE_LOAD, SAMPLES_SCRIPT, empty_conversation
 from ui.web.history import BROWSER_ID, WITH_BROWSER_ID, History, HistoryEntry
 from ui.web.progress import SEARCHING, WAITING, AnswerProgress
 from ui.web.streaming import stream_answer
@@ -95,9 +95,9 @@ class AskTab:
         self._wire()
 
     def _build(self) -> None:
-        self.hint = gr.HTML(
-            elem_id="ask-hint", js_on_load=SAMPLES_SCRIPT
-        )  # style.css hides it beside an answer
+        self.hint = gr.HTML(  # style.css hides it beside an answer
+            BEFORE_LOAD, elem_id="ask-hint", js_on_load=SAMPLES_SCRIPT
+        )
         self.earlier = gr.HTML(elem_id="ask-earlier")
         self.answer = gr.HTML(elem_id="ask-answer")
         with gr.Row(elem_classes="buttons quiet"):

@@ -30,11 +30,15 @@ element.addEventListener("click", ({ target }) => {
 """
 
 
+TITLE = "<h2>Ask your documents</h2>"
+BEFORE_LOAD = f'<div class="hint">{TITLE}</div>'  # until it is known which documents there are
+
+
 def empty_conversation(documents: Collection[str]) -> str:
     """`documents`: the ids of the user's documents."""
     if not documents:
         return (
-            '<div class="hint"><h2>Ask your documents</h2>'
+            f'<div class="hint">{TITLE}'
             "<p>Add documents, then ask. Each answer shows the passages that it rests on.</p>"
             '<button type="button" name="sample">Try it with a sample document</button></div>'
         )
@@ -44,7 +48,7 @@ def empty_conversation(documents: Collection[str]) -> str:
         for question in (SAMPLE_QUESTIONS if sample in documents else ())
     )
     return (
-        '<div class="hint"><h2>Ask your documents</h2>'
+        f'<div class="hint">{TITLE}'
         "<p>Each answer shows the passages that it rests on.</p>"
         f"{f'<ul>{questions}</ul>' if questions else ''}</div>"
     )
