@@ -15,12 +15,14 @@ import gradio as gr
 import pytest
 
 from engine import Config, Engine
+from engine.rag.answer import PreparedQuestion, prepare
 from engine.records import Event
 from engine.worker import Job
 from tests.conftest import tiny_model
 from tests.support.questions import GUIDE, WORD, make_model
 from tests.support.server import answers_pause, endless, wait_until
 from ui.api.jobs import Jobs
+from ui.web import ask
 from ui.web.ask import (
     ENDED,
     NO_DOCUMENTS,
@@ -333,6 +335,35 @@ def test_a_model_that_ends_midway_leaves_what_it_wrote(
     (entry,) = browser.entries()
     assert WORD.startswith(entry.text) and entry.notes == (ENDED,) and browser.idle()
     assert ENDED in browser.answer and 'class="sources"' in browser.answer
+
+
+def test_a_document_that_is_removed_while_it_is_asked_about(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before its text is found there is one line; what was read stays."""
+    browser = Browser(engine)
+    browser.add()
+    library = browser.page.library(None)
+
+    async def ask_and_remove() -> None:
+        async for step in browser.steps("_ask", QUESTION):
+            browser.seen |= step
+            if "Waiting" in browser.answer and library.list():
+                library.remove(library.list()[0].id)
+
+    asyncio.run(ask_and_remove())
+    (entry,) = browser.entries()
+    assert entry.text == WORD and f"<mark>{WORD}</mark>" in browser.answer
+    browser.add()
+
+    def remove_and_prepare(*arguments: Any, **options: Any) -> PreparedQuestion:
+        library.remove(browser.ids()[0])
+        return prepare(*arguments, **options)
+
+    monkeypatch.setattr(ask, "prepare", remove_and_prepare)
+    browser.ask()
+    assert "removed while it was asked about: ask again" in browser.note and browser.idle()
+    assert len(browser.entries()) == 1 and browser.seen[browser.tab.question] == QUESTION
 
 
 def test_a_stop_while_searching_prevents_the_request(endless_engine: Engine) -> None:

@@ -19,6 +19,14 @@
       open(link.dataset.source);
     }
   });
+  // The picture of a page whose document was removed.
+  document.addEventListener("error", ({ target }) => {
+    if (!target.matches?.("img.page")) return;
+    const told = document.createElement("p");
+    told.className = "note";
+    told.textContent = "The page cannot be shown: add the document again.";
+    target.closest("a").replaceWith(told);
+  }, true);
   // A passage that is opened shows its first mark.
   document.addEventListener("toggle", ({ target }) => {
     const passage = target.open ? target.querySelector(":scope > .passage") : null;
