@@ -110,9 +110,11 @@ const SCENARIOS = {
       await window.accessible(`${scheme}, Summarize`);
       await window.tab("Edit");
       await window.at("#edit-example").click();
+      await until("the sample", async () => (await window.at("#edit-instruction textarea").inputValue()) !== "");
       await window.at("#edit-go").click();
+      await until("changes", async () => (await window.at("#edit-diff .hunk").count()) > 0);
       await until("the end", async () =>
-        (await window.text("#edit-message")) + (await window.text("#edit-diff")) !== "" && await window.at("#edit-go").isEnabled());
+        await window.at("#edit-go").isEnabled() && await window.at("#edit-stop").isDisabled());
       await window.accessible(`${scheme}, Edit`);
       await window.tab("Speed");
       await window.accessible(`${scheme}, Speed`);
