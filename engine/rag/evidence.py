@@ -71,11 +71,14 @@ class Vocabulary:
         """The words and numbers of a text; of scripts without spaces the characters."""
         return [self.key(one) for one in TextUnits.of(text).keys if one[0].isalnum()]
 
+    def content(self, text: str) -> set[str]:
+        """The words of a text without stop words."""
+        each = [one for one in TextUnits.of(text).keys if one[0].isalnum()]
+        return {self.key(one) for one in each if one.casefold() not in self.ignored}
+
     def telling(self, text: str) -> set[str]:
         """The words of a text without stop words, unless there are no others."""
-        each = [one for one in TextUnits.of(text).keys if one[0].isalnum()]
-        found = {self.key(one) for one in each if one.casefold() not in self.ignored}
-        return found or {self.key(one) for one in each}
+        return self.content(text) or set(self.words(text))
 
 
 class Passage:
@@ -117,7 +120,8 @@ def find_evidence(
     for part in answer_parts(answer, citations):
         if part.citation is None:
             for claim in SENTENCE_END.split(part.text):
-                _mark_claim(claim, wanted, vocabulary, passages)
+                if not citations or vocabulary.content(claim):
+                    _mark_claim(claim, wanted, vocabulary, passages)
     count = len(vocabulary.words(answer)) or 1
     passages.sort(key=lambda one: -one.asked - len(vocabulary.words(one.marked_text())) / count)
     marked = [one for one in passages if one.marks]

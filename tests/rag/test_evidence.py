@@ -60,6 +60,13 @@ def test_a_number_is_found_as_a_word_and_where_the_question_is_answered(
     assert is_supported(question, answer, found, sources)
 
 
+def test_stop_words_beside_a_copy_are_not_marked() -> None:
+    text = "After a stop only the duty astronomer may release the drives, beside the pier."
+    answer = "The duty astronomer may release the drives."
+    found, supported = evidence_of("Who may release the drives?", answer, text)
+    assert marked(text, found) == ["duty astronomer may release the drives"] and supported
+
+
 @settings(max_examples=60)
 @given(texts, texts, st.booleans())
 def test_marks_are_in_their_passages_and_these_in_the_document(

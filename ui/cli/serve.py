@@ -34,7 +34,6 @@ from ui.cli.options import (
     embedding,
 )
 from ui.errors import OK, USAGE, Failure, reason, say
-from ui.web.shell import loading_page
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -146,6 +145,7 @@ def _load_and_serve(
     from ui.api import app as api
     from ui.api import security, startup
     from ui.api.embeddings import EmbeddingModel
+    from ui.web.shell import loading_page
 
     logging.basicConfig(level="WARNING", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     choose_model(args)

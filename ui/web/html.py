@@ -103,7 +103,8 @@ def cited(entry: Entry, name: str) -> str:
 def sources(passages: Sequence[Passage], name: str, is_open: bool = True) -> str:
     """The passages with the answer's words marked, collapsed; `is_open`: but for the first. Those
     that were read and have none of its words are folded away below the others."""
-    marked, others = [], []
+    marked: list[str] = []
+    others: list[str] = []
     for number, one in enumerate(passages, 1):
         opened = is_open and number == 1
         (marked if one.marks else others).append(_source(one, number, f"{name}-{number}", opened))
