@@ -62,7 +62,9 @@ def test_a_cache_that_grows_with_the_answer_does_not_change_it(
 
 
 def test_a_chat_without_a_limit_may_fill_the_context(engine: Engine) -> None:
-    request = Request("chat", messages=({"role": "user", "content": TEXT},))
+    """The grammar does not let it end before."""
+    grammar = 'start: "' + "x-" * 999 + '"'
+    request = Request("chat", messages=({"role": "user", "content": TEXT},), grammar=grammar)
     usage = engine.submit(request).result().usage
     assert usage.prompt_tokens + usage.completion_tokens == engine.context
 
