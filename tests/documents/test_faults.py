@@ -95,7 +95,7 @@ FAULTS: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "binary as html": ("a.html", lambda: b"<p>\0\0", "binary file"),
     "pdf with a password": ("a.pdf", lambda: pdf(["text"], password="x"), "needs a password"),
     "half a pdf": ("a.pdf", lambda: pdf(["text"])[:300], "damaged"),
-    "pdf without text": ("a.pdf", lambda: pdf(["", ""]), "text recognition"),
+    "pdf without text": ("a.pdf", lambda: pdf(["", ""]), "contains no text; remove it"),
     "pdf whose page tree is a cycle": ("a.pdf", lambda: raw_pdf(PAGE_LOOP), "damaged|no text"),
     "half a docx": ("a.docx", lambda: docx(["text"])[:-400], "damaged"),
     "docx without text": ("a.docx", lambda: docx([]), "contains no text"),

@@ -30,7 +30,7 @@ def test_missing_words_are_not_in_the_text(words: list[str], text: str) -> None:
         ("What is this document about?", []),
         ("Summarize the text.", []),
         ("\u8bbe\u7f6e\u7f13\u5b58", ["\u8bbe\u7f6e", "\u7f6e\u7f13", "\u7f13\u5b58"]),
-        ("re\u0301sume\u0301", ["r\u00e9sum\u00e9"]),
+        ("cafe\u0301", ["caf\u00e9"]),
     ],
 )
 def test_content_words(question: str, words: list[str]) -> None:

@@ -26,6 +26,7 @@ pytestmark = pytest.mark.editors
 SCENARIOS = {
     "page": [
         "the page is there",
+        "an outline is there at once",
         "many files at once",
         "dropped with the mouse",
         "an answer streams",
@@ -33,13 +34,20 @@ SCENARIOS = {
         "stopped midway",
         "regenerated",
         "history, and its export",
+        "the sample and its questions",
         "one window does not see another's",
         "a summary",
-        "a summary that is stopped keeps its parts",
+        "a summary that is stopped has all but the statement",
         "an edit, accepted in part",
         "the same text, sooner",
     ],
-    "look": ["with the keyboard alone", "everything has a name", "how it looks"],
+    "look": [
+        "with the keyboard alone",
+        "everything has a name",
+        "axe finds nothing serious",
+        "code can be read",
+        "how it looks",
+    ],
     "hostile": [
         "on the tab Ask",
         "on the tab Summarize",

@@ -3,7 +3,10 @@
 Arguments, all limits: bytes of text, number of headings, bytes of memory, seconds of CPU time per
 file. A request on stdin is a line with the kind and the size of a file, then the file. A reply on
 stdout is the sizes of a header and a text, then both. The header is JSON: {"pages": [[start, stop],
-...], "headings": [[start, level, title], ...]}, or {"error": reason and remedy} without a text.
+...], "headings": [[start, level, title], ...]}, or {"error": reason and remedy} without a text,
+with "scanned" where a pdf has pictures only. The kind `scan` is a pdf whose text is to be
+recognized. A "file" of the kind `picture` is a line of JSON, [page, [[text, share], ...]], and a
+pdf; the reply is {} and a PNG.
 """
 
 from __future__ import annotations
@@ -64,13 +67,20 @@ def _reply(
     from index.documents.formats.headings import top_levels
 
     try:
+        if kind == "picture":
+            from index.documents.formats import pdf
+
+            what, _, file = data.partition(b"\n")
+            return {}, pdf.picture(file, *json.loads(what))
         parsed = _parse(kind, data, max_text)
         text = parsed.text.encode()
         if len(text) > max_text:
             raise ValueError(f"over {max_text >> 20} MiB of text; split it")
         if not parsed.text.strip():
-            remedy = "scanned pages need text recognition (OCR) first"
-            raise ValueError(f"contains no text; {remedy if kind == 'pdf' else 'remove it'}")
+            if kind == "pdf" and _is_scan(data):
+                remedy = "to read scanned pages, pip install 'draftline[ocr]'"
+                return {"error": f"contains no text; {remedy}", "scanned": True}, b""
+            raise ValueError("contains no text; remove it")
     except MemoryError:
         return {"error": "parsing takes too much memory; split it"}, b""
     except Exception as error:  # each library has its own; the parent expects one line
@@ -83,6 +93,12 @@ def _reply(
     return {"pages": parsed.pages, "headings": headings}, text
 
 
+def _is_scan(data: bytes) -> bool:
+    from index.documents.formats import pdf
+
+    return pdf.has_pictures(data)
+
+
 def _parse(kind: str, data: bytes, max_text: int) -> ParsedDocument:
     """Import only the one library that is needed."""
     from index.documents.formats.decoding import check_signature, decode
@@ -92,6 +108,10 @@ def _parse(kind: str, data: bytes, max_text: int) -> ParsedDocument:
         from index.documents.formats import pdf
 
         return pdf.read(data, max_text)
+    if kind == "scan":
+        from index.documents.formats import ocr, pdf
+
+        return pdf.read(data, max_text, ocr.load())
     if kind == "docx":
         from index.documents.formats import docx
 
