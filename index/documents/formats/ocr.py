@@ -35,7 +35,7 @@ def load() -> Callable[[Pixels], str]:
     from rapidocr import RapidOCR
 
     options = {
-        "Global.use_cls": False,  # the check for upside-down lines turns upright ones of plain scans
+        "Global.use_cls": False,  # it turns upright lines of plain scans upside down
         "Global.log_level": "critical",
         "EngineConfig.onnxruntime.intra_op_num_threads": threads(),
         "EngineConfig.onnxruntime.inter_op_num_threads": 1,

@@ -5,8 +5,8 @@ file. A request on stdin is a line with the kind and the size of a file, then th
 stdout is the sizes of a header and a text, then both. The header is JSON: {"pages": [[start, stop],
 ...], "headings": [[start, level, title], ...]}, or {"error": reason and remedy} without a text,
 with "scanned": true where a pdf has pages that are pictures. The kind `scan` is a pdf of which they
-are to be recognized. A "file" of the kind `picture` is a line of JSON, [page, [[text, share], ...]], and a
-pdf; the reply is {} and a PNG.
+are to be recognized. A "file" of the kind `picture` is a line of JSON, [page, [[text, share],
+...]], and a pdf; the reply is {} and a PNG.
 """
 
 from __future__ import annotations
