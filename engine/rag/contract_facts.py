@@ -52,8 +52,10 @@ class ContractWords:
 def _words(
     title: str, between: str, term: str, payment: str, labels: tuple[str, str, str, str]
 ) -> ContractWords:
-    patterns = [re.compile(one, re.IGNORECASE) for one in (title, between, term, payment)]
-    return ContractWords(*patterns, labels)
+    first, second, third, fourth = (
+        re.compile(one, re.IGNORECASE) for one in (title, between, term, payment)
+    )
+    return ContractWords(first, second, third, fourth, labels)
 
 
 LANGUAGES = (
