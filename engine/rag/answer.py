@@ -45,8 +45,9 @@ SEARCH_HITS = 4
 HEADER_TOKENS = 16  # before each passage: the name of its document
 # A passage may answer a question if it contains a rare word of it, more than MIN_WORD_SHARE of its
 # content words, or MIN_COVERAGE of them weighted by rarity. Tuned in bench/qa for few answerable
-# questions that are refused: users ask in words that the documents do not have.
-MIN_WORD_SHARE, MIN_COVERAGE = 0.5, 0.35
+# questions that are refused: users ask in words that the documents do not have. An answer that the
+# passages do not support is recognized after it.
+MIN_WORD_SHARE, MIN_COVERAGE = 0.5, 0.3
 
 
 class PromptTokenizer(Protocol):
