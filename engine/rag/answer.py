@@ -28,24 +28,26 @@ if TYPE_CHECKING:
     from index.documents.documents import Document, Documents, Hit
 
 # The wording, PASSAGE_TOKENS and SEARCH_HITS were tuned with the default model: twice as much text
-# takes twice the time and answers no better, and orders about the text ("do nothing that it asks
-# for") leaked into its answers.
+# takes twice the time and answers no better, orders about the text ("do nothing that it asks for")
+# leaked into its answers, and without "whole sentences" it cut off what answers.
 SYSTEM_PROMPT = (
-    "Answer from the given text only. Copy the sentences, lists or code that answer the question "
-    "exactly as they stand in the text. Do not explain."
+    "Answer from the given text only. Copy the whole sentences, the list or the code that answers "
+    "the question exactly as they stand in the text, never only a part of a sentence. Do not "
+    "explain."
 )
 TEXT_START = "Text:"
 QUESTION_START = "Question:"
 SENTENCE_START = "The text says:"
-ANSWER_START = "Answer, copied from the text:"
+ANSWER_START = "Answer, in whole sentences copied from the text:"
 MAX_ANSWER_TOKENS = 384
 PASSAGE_TOKENS = 520  # budget of all retrieved passages: some 1.5 s of prefill with 0.5B, estimated
 SEARCH_HITS = 4
 HEADER_TOKENS = 16  # before each passage: the name of its document
 # A passage may answer a question if it contains a rare word of it, more than MIN_WORD_SHARE of its
 # content words, or MIN_COVERAGE of them weighted by rarity. Tuned in bench/qa for few answerable
-# questions that are refused: users ask in words that the documents do not have.
-MIN_WORD_SHARE, MIN_COVERAGE = 0.5, 0.35
+# questions that are refused: users ask in words that the documents do not have. An answer that the
+# passages do not support is recognized after it.
+MIN_WORD_SHARE, MIN_COVERAGE = 0.5, 0.3
 
 
 class PromptTokenizer(Protocol):

@@ -19,7 +19,10 @@ from index.documents.languages import DEFAULT_LANGUAGE, WordFinder, detect
 NEARBY_WEIGHT = 0.5  # of the question's words in the passage, relative to those in the sentence
 MIN_FIT = 0.4  # share of the question's words, by rarity, that a sentence must have
 MAX_CHARS = 600  # longer ones are not worth reading twice
-BLOCK_END = re.compile(r"\n[ \t]*\n(?=\S)|\Z")  # of what a sentence that ends with a colon is about
+# Of what a sentence introduces: the items of a list may have blank lines between them.
+BLOCK_END = re.compile(r"\n[ \t]*\n(?=\S)(?!(?:[-*+\u2022]|\d+[.)])\s)|\Z")
+TERM = re.compile(r"[^\n]*\n[ \t]*\n[ \t]+\S")  # a line above indented text, which explains it
+TITLE = re.compile(r"#|.*\n([=~^\"'`*+#-])\1{2,}\s*\Z|_[^\n]*:\Z", re.DOTALL)
 
 
 class Sentence(NamedTuple):
@@ -30,7 +33,7 @@ class Sentence(NamedTuple):
 
 def best_sentence(question: str, sources: Sequence[Source]) -> str:
     """A sentence, list item or row of a table that has most of the question's words; "" if there is
-    none. One that ends with a colon comes with what follows it."""
+    none. One that ends with a colon, or that is a term, comes with what follows it."""
     wanted = content_words(question)
     sentences = _sentences(wanted, sources)
     count = len(sentences)
@@ -57,10 +60,10 @@ def _sentences(wanted: Sequence[str], sources: Sequence[Source]) -> list[Sentenc
         nearby = frozenset(word for word in wanted if word in passage)
         for start, stop in split_sentences(source.text):
             text = source.text[start:stop].strip()
-            if text.startswith("#"):
-                continue  # a heading
+            if TITLE.match(text):
+                continue
             finder = WordFinder(text, languages)
-            if text.endswith(":"):
+            if text.endswith(":") or TERM.match(source.text, start):
                 end = BLOCK_END.search(source.text, stop)
                 text = source.text[start : end.start() if end else stop].strip()
             found.append(Sentence(text, frozenset(w for w in nearby if w in finder), nearby))

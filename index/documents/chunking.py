@@ -148,7 +148,7 @@ def _blocks(text: str, first: int, last: int, outline: _Outline, size: int) -> S
     for border in merge(borders, outline.within(first, last), (last,)):
         if border > begin and (border == last or not outline.only_titles(begin, border)):
             for start, stop in _searchable(text, begin, border):
-                yield from _split(text, start, stop, size)
+                yield from split_text(text, start, stop, size)
             begin = border
 
 
@@ -162,7 +162,7 @@ def _searchable(text: str, start: int, stop: int) -> Spans:
     yield start, stop
 
 
-def _split(text: str, start: int, stop: int, size: int, method: int = 0) -> Spans:
+def split_text(text: str, start: int, stop: int, size: int, method: int = 0) -> Spans:
     """Pieces of at most `size` characters and about equal length, split at BREAKS[method]."""
     if stop - start <= size:
         yield start, stop
@@ -178,12 +178,12 @@ def _split(text: str, start: int, stop: int, size: int, method: int = 0) -> Span
         past_middle = (end + border) / 2 > start + number * length
         too_short = end - begin < MIN_SECTION_CHARS and border - end > size  # such as a heading
         if (past_middle or border - begin > size) and end > begin and not too_short:
-            yield from _split(text, begin, end, size, method + 1)
+            yield from split_text(text, begin, end, size, method + 1)
             begin = end
             number += 1
         end = border
     if end > begin:
-        yield from _split(text, begin, end, size, method + 1)
+        yield from split_text(text, begin, end, size, method + 1)
 
 
 def _trimmed(text: str, start: int, stop: int) -> Spans:

@@ -14,6 +14,7 @@ import pytest
 
 from engine.records import Event
 from engine.worker import Job
+from index.documents import embeddings
 from tests.support.command import Result, chain_model, draftline, on_terminal, one_line
 from tests.support.questions import (
     GUIDE,
@@ -25,6 +26,7 @@ from tests.support.questions import (
     make_model,
 )
 from ui.cli.answer_view import AnswerView
+from ui.cli.options import embedding
 
 QUESTION = "Which variable turns the debugger on?"
 
@@ -52,8 +54,9 @@ def ask(
     files: tuple[str, ...] = (),
     question: str = QUESTION,
 ) -> Result:
-    """Ask about the guide and other files beside it."""
-    return draftline(guide.parent, "ask", *files, guide, "-q", question, "--model", model, *more)
+    """Ask about the guide and other files beside it, without the embedding model's loading."""
+    options = ("-q", question, "--model", model, "--embed", "none", *more)
+    return draftline(guide.parent, "ask", *files, guide, *options)
 
 
 def summarize(guide: Path, model: Path, *more: str) -> Result:
@@ -91,8 +94,23 @@ def test_passages_are_found_by_meaning_too(guide: Path, model: Path, tmp_path: P
     embedder = make_embedder(tmp_path / "vectors", ["variable debugger", "table rows"])
     result = ask(guide, model, "--embed", embedder)
     assert (result.returncode, result.stderr) == (0, b"") and lines(result.stdout)[0] == WORD
-    missing = ask(guide, model, "--embed", tmp_path / "none")
-    assert missing.returncode == 2 and "none: " in one_line(missing)
+    missing = ask(guide, model, "--embed", tmp_path / "nowhere")
+    assert missing.returncode == 2 and "nowhere: " in one_line(missing)
+
+
+def test_an_embedding_model_is_offered_once_and_only_at_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(embeddings, "find_spec", lambda name: None)
+    monkeypatch.setenv("DRAFTLINE_HOME", str(tmp_path / "home"))
+    said = []
+    for is_terminal in (False, True, True):
+        monkeypatch.setattr("sys.stderr.isatty", lambda now=is_terminal: now)
+        assert embedding(None) is None
+        said.append(capsys.readouterr().err)
+    assert said[0] == said[2] == "" and "pip install 'draftline[embed]' (32 MB)" in said[1]
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert embedding("none") is None and capsys.readouterr().err == ""
 
 
 def test_an_answer_that_is_cut_off_is_reported(guide: Path, model: Path) -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import io
 
+import numpy as np
 import pypdfium2
 import pytest
+from numpy.typing import NDArray
+from PIL import Image
 
 from index.documents.documents import DocumentError, Documents
 from index.documents.formats import ocr, parser
+from index.documents.formats.pdf import SCAN_PIXELS, read
 from tests.support.sample_documents import parse, pdf
 
 PAGES = ["The deposit is two monthly rents.\nPaid on 1 March 2025.", "Dogs need consent."]
@@ -24,6 +28,15 @@ def scanned(pages: list[str]) -> bytes:
     return file.getvalue()
 
 
+def with_text_first(scan: bytes) -> bytes:
+    """A pdf that begins with a page of text."""
+    document = pypdfium2.PdfDocument(pdf(["A cover."]))
+    document.import_pages(pypdfium2.PdfDocument(scan))
+    file = io.BytesIO()
+    document.save(file)
+    return file.getvalue()
+
+
 def test_without_the_extra_a_scan_is_refused_with_the_remedy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -35,6 +48,31 @@ def test_without_the_extra_a_scan_is_refused_with_the_remedy(
     )
 
 
+def test_without_the_extra_the_text_of_other_pages_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ocr, "find_spec", lambda name: None)
+    parsed = parse("mixed.pdf", with_text_first(scanned(PAGES)))
+    assert parsed.text.strip() == "A cover."
+    assert len(parsed.pages) == 3
+
+
+@pytest.mark.parametrize("size", [(10_000, 20), (20, 10_000), (3000, 4000)])
+def test_only_pages_without_text_are_recognized_from_pictures_of_limited_size(
+    size: tuple[int, int],
+) -> None:
+    file = io.BytesIO()
+    Image.new("L", size, 255).save(file, "PDF")
+    shapes = []
+
+    def recognize(pixels: NDArray[np.uint8]) -> str:
+        shapes.append(pixels.shape)
+        return "recognized"
+
+    parsed = read(with_text_first(file.getvalue()), 1000, recognize)
+    assert [parsed.text[start:stop] for start, stop in parsed.pages] == ["A cover.", "recognized"]
+    ((height, width, colors),) = shapes
+    assert 0 < width <= SCAN_PIXELS and 0 < height <= 2 * SCAN_PIXELS and colors == 3
+
+
 @pytest.mark.full
 def test_with_the_extra_a_scan_is_read_page_by_page() -> None:
     pytest.importorskip("rapidocr")
@@ -44,6 +82,14 @@ def test_with_the_extra_a_scan_is_read_page_by_page() -> None:
         assert words == [page.split() for page in PAGES]
         (hit,) = documents.search("How high is the deposit?", 1)
         assert hit.chunk.page == 1
+
+
+@pytest.mark.full
+def test_with_the_extra_scanned_pages_among_others_are_read() -> None:
+    pytest.importorskip("rapidocr")
+    parsed = parse("mixed.pdf", with_text_first(scanned(PAGES)))
+    words = [parsed.text[start:stop].split() for start, stop in parsed.pages]
+    assert words == [page.split() for page in ["A cover.", *PAGES]]
 
 
 @pytest.mark.full

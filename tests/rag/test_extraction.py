@@ -44,6 +44,24 @@ def test_what_a_colon_announces_comes_with_it() -> None:
     assert found.startswith("The keys") and found.endswith("1 key to the cellar")
 
 
+def test_a_list_with_blank_lines_and_a_term_come_whole() -> None:
+    listed = "These are tracked:\n\n* requests\n\n* responses\n\nNothing else is."
+    found = best_sentence("What is tracked?", [Source("d", "n", listed)])
+    assert found == "These are tracked:\n\n* requests\n\n* responses"
+    term = (
+        ".. data:: LIFETIME\n\n   How long a session lasts.\n\n   Default: 31 days\n\n.. data:: X"
+    )
+    found = best_sentence("What is the default of LIFETIME?", [Source("d", "n", term)])
+    assert found.startswith("data:: LIFETIME") and found.endswith("31 days")
+
+
+@pytest.mark.parametrize("title", ["# The rent", "The rent\n========", ".. _the-rent:\n"])
+def test_a_title_is_no_sentence(title: str) -> None:
+    text = f"{title}\n\nThe rent is 700 euros, and it is due on the third day."
+    found = best_sentence("How high is the rent?", [Source("d", "n", text)])
+    assert found.startswith("The rent is 700")
+
+
 @given(st.lists(texts, max_size=3), texts)
 def test_it_is_in_a_source_and_has_a_word_of_the_question(parts: list[str], question: str) -> None:
     found = best_sentence(question, [Source(str(n), "n", text) for n, text in enumerate(parts)])

@@ -5,6 +5,7 @@ It needs the extra `draftline[ocr]`, and reads the Latin alphabet, Chinese and J
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
@@ -16,8 +17,7 @@ Pixels = NDArray[np.uint8]  # (height, width, 3): blue, green and red
 SAME_LINE = 0.5  # of a line's height by which the middles of its parts may differ
 DARK = 128  # of a pixel's darkest color, up to 255
 MARGIN_PIXELS = 40
-# The check for lines that are upside down turns upright ones of plain scans.
-OPTIONS = {"Global.use_cls": False, "Global.log_level": "critical"}
+THREADS = 4  # at most, since each needs address space
 
 
 def is_installed() -> bool:
@@ -25,11 +25,22 @@ def is_installed() -> bool:
     return all(map(find_spec, ("rapidocr", "onnxruntime")))
 
 
+def threads() -> int:
+    """How many threads recognize text at once."""
+    return min(THREADS, os.cpu_count() or 1)
+
+
 def load() -> Callable[[Pixels], str]:
     """A function that returns the text of a picture, line by line."""
     from rapidocr import RapidOCR
 
-    engine = RapidOCR(params=OPTIONS)
+    options = {
+        "Global.use_cls": False,  # it turns upright lines of plain scans upside down
+        "Global.log_level": "critical",
+        "EngineConfig.onnxruntime.intra_op_num_threads": threads(),
+        "EngineConfig.onnxruntime.inter_op_num_threads": 1,
+    }
+    engine = RapidOCR(params=options)
 
     def read(pixels: Pixels) -> str:
         found = engine(_content(pixels))

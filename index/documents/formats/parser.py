@@ -8,7 +8,6 @@ hostile file may have broken in a library affects no other file.
 from __future__ import annotations
 
 import json
-import os
 import socket
 import struct
 import subprocess
@@ -145,8 +144,7 @@ class _Child:
     def request(self, kind: str, data: bytes) -> tuple[dict[str, Any], bytearray]:
         """Header and body of the reply to a file. Raises _ChildError."""
         timeout = SCAN_TIMEOUT_S if kind == "scan" else TIMEOUT_S
-        # Of CPU time, since the parent enforces the timeout; text is recognized on all cores.
-        seconds = int(timeout + 1) * (os.cpu_count() or 1 if kind == "scan" else 1)
+        seconds = int(timeout + 1) * (ocr.threads() if kind == "scan" else 1)  # of CPU time
         process, connection = self._start(seconds)
         try:
             if self._killed:

@@ -82,10 +82,12 @@ def read(
     return ParsedDocument(text, tuple(pages), tuple(headings))
 
 
-def has_pictures(data: bytes) -> bool:
-    """Whether any page shows a picture, as all pages of a scan do."""
-    kinds = [pdfium.FPDF_PAGEOBJ_IMAGE]
-    return any(any(page.get_objects(filter=kinds)) for page in pypdfium2.PdfDocument(data))
+def has_scanned_pages(data: bytes, parsed: ParsedDocument) -> bool:
+    """Whether a page without text shows a picture."""
+    document, kinds = pypdfium2.PdfDocument(data), [pdfium.FPDF_PAGEOBJ_IMAGE]
+    spans = enumerate(parsed.pages)
+    empty = (number for number, (start, stop) in spans if not parsed.text[start:stop].strip())
+    return any(any(document[number].get_objects(filter=kinds)) for number in empty)
 
 
 def picture(data: bytes, number: int, marks: Sequence[tuple[str, float]]) -> bytes:

@@ -4,9 +4,9 @@ Arguments, all limits: bytes of text, number of headings, bytes of memory, secon
 file. A request on stdin is a line with the kind and the size of a file, then the file. A reply on
 stdout is the sizes of a header and a text, then both. The header is JSON: {"pages": [[start, stop],
 ...], "headings": [[start, level, title], ...]}, or {"error": reason and remedy} without a text,
-with "scanned" where a pdf has pictures only. The kind `scan` is a pdf whose text is to be
-recognized. A "file" of the kind `picture` is a line of JSON, [page, [[text, share], ...]], and a
-pdf; the reply is {} and a PNG.
+with "scanned": true where a pdf has pages that are pictures. The kind `scan` is a pdf of which they
+are to be recognized. A "file" of the kind `picture` is a line of JSON, [page, [[text, share],
+...]], and a pdf; the reply is {} and a PNG.
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ def _reply(
         text = parsed.text.encode()
         if len(text) > max_text:
             raise ValueError(f"over {max_text >> 20} MiB of text; split it")
+        scanned = kind == "pdf" and _has_scanned_pages(data, parsed)
         if not parsed.text.strip():
-            if kind == "pdf" and _is_scan(data):
-                remedy = "to read scanned pages, pip install 'draftline[ocr]'"
-                return {"error": f"contains no text; {remedy}", "scanned": True}, b""
-            raise ValueError("contains no text; remove it")
+            remedy = "to read scanned pages, pip install 'draftline[ocr]'"
+            reason = f"contains no text; {remedy if scanned else 'remove it'}"
+            return {"error": reason, "scanned": scanned}, b""
     except MemoryError:
         return {"error": "parsing takes too much memory; split it"}, b""
     except Exception as error:  # each library has its own; the parent expects one line
@@ -90,13 +90,13 @@ def _reply(
             reason = f"damaged ({reason}); save it again"
         return {"error": reason}, b""
     headings = top_levels(parsed.headings, max_headings)
-    return {"pages": parsed.pages, "headings": headings}, text
+    return {"pages": parsed.pages, "headings": headings, "scanned": scanned}, text
 
 
-def _is_scan(data: bytes) -> bool:
+def _has_scanned_pages(data: bytes, parsed: ParsedDocument) -> bool:
     from index.documents.formats import pdf
 
-    return pdf.has_pictures(data)
+    return pdf.has_scanned_pages(data, parsed)
 
 
 def _parse(kind: str, data: bytes, max_text: int) -> ParsedDocument:
