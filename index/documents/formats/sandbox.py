@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from index.documents.formats.blocks import ParsedDocument
 
-MAX_REASON_CHARS = 200  # of a library's error
+DAMAGED = "damaged; save it again"
 
 
 def main(max_text: int, max_headings: int, max_memory: int, max_seconds: int) -> None:
@@ -83,12 +83,11 @@ def _reply(
             return {"error": reason, "scanned": scanned}, b""
     except MemoryError:
         return {"error": "parsing takes too much memory; split it"}, b""
-    except Exception as error:  # each library has its own; the parent expects one line
-        reason = (str(error).strip().splitlines() or [""])[0]
-        if type(error) is not ValueError or ";" not in reason:
-            reason = f"{type(error).__name__}: {reason}"[:MAX_REASON_CHARS]
-            reason = f"damaged ({reason}); save it again"
-        return {"error": reason}, b""
+    except ModuleNotFoundError as error:
+        return {"error": f"needs {error.name}; install draftline again"}, b""
+    except Exception as error:  # each library has its own, whose words would help nobody
+        is_ours = type(error) is ValueError and ";" in str(error)
+        return {"error": str(error) if is_ours else DAMAGED}, b""
     headings = top_levels(parsed.headings, max_headings)
     return {"pages": parsed.pages, "headings": headings, "scanned": scanned}, text
 
