@@ -137,7 +137,8 @@ def prepare(
             f"the model's context of {context} tokens has no room for text beside the question: "
             "ask in fewer words, or choose a model with a longer context"
         )
-    sentence = best_sentence(question, sources)
+    # A follow-up's own words tell its answer from that of the question that it refers to.
+    sentence = (rewritten and best_sentence(asked, sources)) or best_sentence(question, sources)
     request = Request(
         "chat",
         messages=prompt.messages(sources, sentence if prompt.fits(sources, sentence) else ""),

@@ -83,11 +83,12 @@ def refers_back(question: str) -> bool:
 
 
 def rewrite(question: str, earlier: Sequence[str]) -> str:
-    """A question with the earlier ones that it refers to before it; "" if it refers to none.
+    """A question with the one that it refers to in brackets; "" if it refers to none. One after the
+    other, small models would answer both.
 
     `earlier`: questions, the latest last. The latest that did not refer back itself is what a
     follow-up is about."""
     if not refers_back(question):
         return ""
     subject = next((one for one in reversed(earlier) if not refers_back(one)), "")
-    return f"{subject} {question}" if subject else ""
+    return f"{question} ({subject})" if subject else ""

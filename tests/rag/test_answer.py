@@ -211,9 +211,20 @@ def test_a_follow_up_question_is_asked_with_the_one_it_refers_to(
     first = "What is the limit that OPT_7 sets for table 7?"
     found = prepare(question, documents, ids, tokenizer, 4096, earlier=[Turn(first, "700 rows")])
     assert found.request is not None and found.question == question
-    assert found.rewritten == f"{first} {question}"
+    assert found.rewritten == f"{question} ({first})"
+    assert f"Question: {found.rewritten}\n" in prompt(found), "what is shown is what is asked"
     alone = prepare(found.rewritten, documents, ids, tokenizer, 4096)
     assert found.request == alone.request and alone.rewritten == ""
+
+
+def test_the_sentence_that_a_follow_up_names_is_repeated(tokenizer: Tokenizer) -> None:
+    """Not the one that answers the question before it."""
+    text = "The library is open until 8 pm on Fridays.\nOn Sundays it is closed.\n"
+    with Documents() as documents:
+        ids = [documents.add_data("hours.md", text.encode()).id]
+        earlier = [Turn("Until when is the library open on Fridays?", "8 pm")]
+        found = prepare("And on Sundays?", documents, ids, tokenizer, 4096, earlier=earlier)
+    assert "The text says: On Sundays it is closed.\n" in prompt(found)
 
 
 def test_independent_questions_have_the_same_prompt_in_any_session(

@@ -37,7 +37,7 @@ INDEPENDENT = [
 def test_follow_ups_refer_back(question: str) -> None:
     assert refers_back(question) and refers_back(f"  {question}\n")
     first = "When is the library open?"
-    assert rewrite(question, [first]) == f"{first} {question}"
+    assert rewrite(question, [first]) == f"{question} ({first})"
     assert rewrite(question, []) == rewrite(question, [question]) == ""
 
 
@@ -49,7 +49,7 @@ def test_other_questions_do_not(question: str) -> None:
 
 def test_a_follow_up_to_a_follow_up_is_about_the_same() -> None:
     asked = ["How warm is it?", "When does the library open?", "And on Sundays?"]
-    assert rewrite("And on holidays?", asked) == f"{asked[1]} And on holidays?"
+    assert rewrite("And on holidays?", asked) == f"And on holidays? ({asked[1]})"
 
 
 def test_the_questions_of_the_bench_are_told_apart() -> None:

@@ -35,7 +35,8 @@ def test_an_answer_depends_on_its_question_alone() -> None:
             assert found.request is not None
             later = engine.submit(found.request).result()
             in_engine_thread(engine, engine.forget)
-            alone = prepare(found.rewritten or question, documents, ids, engine, engine.context)
+            fresh_turns = [Turn(QUESTIONS[-1], "")] if found.rewritten else []
+            alone = prepare(question, documents, ids, engine, engine.context, earlier=fresh_turns)
             assert alone.request == found.request
             fresh = engine.submit(alone.request, speculation=False).result()
             assert (later.text, later.reason) == (fresh.text, fresh.reason)

@@ -259,7 +259,7 @@ def test_independent_questions_are_answered_as_in_a_fresh_session(
             browser.ask(question, *SHORT)
         entries = browser.entries()
         browser.ask("And from when on?", *SHORT)
-        assert browser.entries()[-1].rewritten == f"{INDEPENDENT[-1]} And from when on?"
+        assert browser.entries()[-1].rewritten == f"And from when on? ({INDEPENDENT[-1]})"
         for question, entry in zip(INDEPENDENT, entries, strict=True):
             browser.tab._clear(BROWSER, browser.request)
             browser.ask(question, *SHORT)
