@@ -31,6 +31,7 @@ Ranked = tuple[int, float]  # row of a chunk, score
 SCHEMA = "CREATE TABLE vectors (row INTEGER PRIMARY KEY, vectors BLOB NOT NULL);"
 EMBED_BATCH = 64  # chunks embedded at once
 PIECE_CHARS = 300
+DEFAULT_NAME = "universal-sentence-encoder"
 PROBE = "Which text is this about?"  # its vector, stored in row 0, identifies the embedding model
 # Chosen with `load_default` for the most hits at 3 in bench/qa.
 RRF_K, KEYWORD_WEIGHT = 5, 1.5

