@@ -118,6 +118,26 @@ const SCENARIOS = {
     await window.close();
   },
 
+  /** Its answer is kept, of which a line says what is missing. */
+  async "a document is removed whose page is shown"() {
+    const removed = /\b404\b.*(page\.png|Not Found)/;
+    const window = await browser.ready({ expected: [removed] });
+    await window.page.route("**/page.png?*", (route) => route.continue()); // past the browser's cache
+    const picture = (await window.ask(QUOTE)).locator(".source[open] img.page");
+    await until("the page", () => picture.evaluate((one) => one.complete && one.naturalWidth > 0));
+    await window.at(`#ask-documents button[aria-label="remove ${guide.name}"]`).click();
+    await until("it to go", async () => !(await window.names("ask")).includes(guide.name));
+    await window.load();
+    const note = window.at("#ask-answer .source[open] p.note");
+    await until("the note", async () => (await note.count()) > 0);
+    assert.equal(await note.first().innerText(), "The page cannot be shown: add the document again.");
+    assert.equal(await window.at("#ask-answer .source[open] img.page").count(), 0);
+    assert.ok((await window.text("#ask-answer .source[open] mark")).length > 0, "its text is still there");
+    await window.shot("removed");
+    await window.drop("ask", [guide]);
+    await window.close();
+  },
+
   async "stopped midway"() {
     const window = await browser.ready();
     await window.undrafted(); // it would be over too soon

@@ -31,6 +31,7 @@ SCENARIOS = {
         "dropped with the mouse",
         "an answer streams",
         "a citation opens its passage",
+        "a document is removed whose page is shown",
         "stopped midway",
         "regenerated",
         "history, and its export",
