@@ -9,7 +9,6 @@ import stat
 import sys
 import tempfile
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -179,16 +178,11 @@ def embedding_name(chosen: str | None) -> str:
 
 def _offer_embedding() -> None:
     """Say once that an embedding model can be installed, to a person who can do it."""
-    from engine.weights import home
-    from index.cache_folder import make_cache_folder
+    from ui.embedding_offer import COMMAND, SIZE, TERMINAL, close, is_open
 
-    offered = home() / "embedding-offered"
-    if offered.exists() or not sys.stderr.isatty():
-        return
-    say("to find passages by meaning too, in 16 languages: pip install 'draftline[embed]' (32 MB)")
-    with suppress(OSError):  # then it is said again
-        make_cache_folder(home())
-        offered.touch()
+    if is_open(TERMINAL) and sys.stderr.isatty():
+        say(f"to find passages by meaning too, in 16 languages: {COMMAND} ({SIZE})")
+        close(TERMINAL)
 
 
 def sampling(args: argparse.Namespace) -> dict[str, Any]:

@@ -171,13 +171,16 @@ def _load_and_serve(
             vectors = EmbeddingModel(embedding_name(args.embed), embed) if embed else None
             app = api.app(engine, rules, args.alias, args.queue, vectors)
             if access.page:
-                _add_page(app, engine, access, embed)
+                _add_page(app, engine, access, embed, args.embed is None)
             return app
 
         _serve(first, load, listening, access.page)
 
 
-def _add_page(app: FastAPI, engine: Engine, access: Access, embed: Embed | None) -> None:
+def _add_page(
+    app: FastAPI, engine: Engine, access: Access, embed: Embed | None, may_offer: bool
+) -> None:
+    """`may_offer`: nobody has chosen to search without an embedding model."""
     from fastapi.responses import FileResponse, RedirectResponse
 
     from engine.weights import home
@@ -188,7 +191,8 @@ def _add_page(app: FastAPI, engine: Engine, access: Access, embed: Embed | None)
     routes[ICON_PATH] = lambda: FileResponse(web.HERE / "icon.svg")
     for path, respond in routes.items():
         app.add_api_route(path, respond, include_in_schema=False)
-    web.mount(app, engine, app.state.jobs, home() / "documents", access.users, embed)
+    offers = may_offer and embed is None and not access.users  # users cannot install anything
+    web.mount(app, engine, app.state.jobs, home() / "documents", access.users, embed, offers)
 
 
 def _serve(

@@ -18,11 +18,13 @@ from engine.memory import give_back_memory
 from engine.rag.answer import PreparedQuestion, Turn, cite_answer, prepare
 from engine.records import Request, RequestError
 from index.documents.documents import DocumentError
+from ui import embedding_offer
 from ui.api.jobs import QueueFull
 from ui.web import export, html, sampling_options
 from ui.web.documents import QUIET, DocumentPanel, Updates, reload_events
 from ui.web.empty import BEFORE_LOAD, SAMPLES_SCRIPT, empty_conversation
 from ui.web.history import BROWSER_ID, WITH_BROWSER_ID, History, HistoryEntry
+from ui.web.offer import OFFER_SCRIPT, offer_html
 from ui.web.progress import SEARCHING, WAITING, AnswerProgress
 from ui.web.streaming import stream_answer
 from ui.web.transcript import Entry, figures_of, find_passages
@@ -90,6 +92,7 @@ class AskTab:
         with gr.Row(elem_classes="sides"):
             with gr.Column(scale=2, min_width=280, elem_classes="side"):
                 self.panel = DocumentPanel(page, "ask")
+                self.offer = gr.HTML(elem_id="ask-offer", js_on_load=OFFER_SCRIPT)
             with gr.Column(scale=5, min_width=280, elem_classes="talk"):
                 self._build()
         self._wire()
@@ -146,7 +149,9 @@ class AskTab:
         ):
             event(handler, self.browser, outputs, js=BROWSER_ID, **QUIET)
         load, *_ = reload_events()
-        load(self._load, self.browser, [self.browser, self.hint, *outputs], js=BROWSER_ID, **QUIET)
+        loaded = [self.browser, self.hint, self.offer, *outputs]
+        load(self._load, self.browser, loaded, js=BROWSER_ID, **QUIET)
+        self.offer.dismiss(self._dismiss_offer, outputs=self.offer, **QUIET)
         self.panel.selected.change(self._hint, outputs=self.hint, **QUIET)
         self.hint.sample(self.panel.add_sample, *self.panel.refreshed, **QUIET)
 
@@ -208,7 +213,17 @@ class AskTab:
         """Show the history after a reload, unless a running answer updates the page anyway."""
         busy = _run_name(request) in self.page.running
         updates: Updates = {} if busy else self._idle(self._history(browser_id, request))
-        return updates | {self.browser: browser_id, self.hint: self._hint(request)}
+        offer = offer_html() if self.page.offers_embedding else ""
+        return updates | {
+            self.browser: browser_id,
+            self.hint: self._hint(request),
+            self.offer: offer,
+        }
+
+    def _dismiss_offer(self) -> str:
+        self.page.offers_embedding = False
+        embedding_offer.close(embedding_offer.PAGE)
+        return ""
 
     def _hint(self, request: gr.Request) -> str:
         try:
