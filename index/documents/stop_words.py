@@ -1,7 +1,8 @@
 """Words of questions that say nothing about what to look for, by language.
 
-Other stop words come from the package stopwordsiso. Its English list is left out: it has a thousand
-words, "system" and "page" among them.
+Other stop words come from the package stopwordsiso. Its English list is left out: it has 1,298
+words, "system" and "page" among them. Ours has what belongs to the grammar: articles, pronouns,
+prepositions, conjunctions, auxiliary verbs and adverbs of degree.
 """
 
 from __future__ import annotations
@@ -14,20 +15,24 @@ def _listed(text: str) -> frozenset[str]:
 
 
 ENGLISH = _listed(
-    """a about an and any are as at be been but by can could did do does for from had has have
-    he her his how i if in into is it its me my of on or our shall she should so than that the
-    their them then there these they this those to us was we were what when where which who
-    whom whose why will with would you your"""
+    """a about above across after again against all along also although am among an and any are
+    around as at be because been before being below beside besides between beyond both but by
+    can could despite did do does down during each either else every except few for from further
+    had has have having he her here hers herself him himself his how i if in into is it its
+    itself just me more most much must my myself neither no nor not now of off on once only or
+    other our ours ourselves out over own same shall she should since so some such than that the
+    their theirs them themselves then there these they this those though through to too toward
+    towards under unless until up upon us versus very via was we were what when where whereas
+    whether which while who whom whose why will with within without would yet you your yours
+    yourself yourselves
+    ain aren couldn didn doesn don hadn hasn haven isn ll mightn mustn needn re s shan shouldn t
+    ve wasn weren wouldn"""  # parts of don't, we've and the like
 )
 # Words that keyword search uses, but that only match by chance.
 COMMON_ENGLISH = _listed(
-    """after again all also am because before being below best better between big both deep
-    doing down during each either else every far fast few further get good happen happened
-    happening happens having heavy here high him hot instead itself just kind know large let
-    like long many may might more most much must need needed needs neither no nor not off
-    often old once one only other out over own per please possible same since small some soon
-    sort such tall through too under until up upon use used using very want wants was way ways
-    whether while wide wish within without yes yet"""
+    """best better big deep doing far fast get good happen happened happening happens heavy high
+    hot instead kind know large let like long many may might need needed needs often old one per
+    please possible small soon sort tall use used using want wants was way ways wide wish yes"""
 )
 # Words that say what to do with a document, not what to look for in it.
 GENERIC_WORDS = {

@@ -17,6 +17,7 @@ from engine.rag.evidence import (
     is_supported,
     split_passages,
 )
+from index.documents.full_text import query_terms
 
 LEASE = (
     "Lease of a flat\n\nThe rent is due on the 3rd day of each month.\n"
@@ -65,6 +66,15 @@ def test_stop_words_beside_a_copy_are_not_marked() -> None:
     answer = "The duty astronomer may release the drives."
     found, supported = evidence_of("Who may release the drives?", answer, text)
     assert marked(text, found) == ["duty astronomer may release the drives"] and supported
+
+
+@pytest.mark.parametrize("word", ["after", "before", "until", "while", "without"])
+def test_marks_and_search_leave_out_the_same_words(word: str) -> None:
+    text = f"Press the key {word} the drives stop."
+    found, supported = evidence_of("When do I press the key?", f"The drives stop {word}.", text)
+    assert marked(text, found) == ["drives stop"] and supported
+    terms = query_terms(f"Do the drives stop {word} noon?")
+    assert [term.word for term in terms] == ["drives", "stop", "noon"]
 
 
 @settings(max_examples=60)
