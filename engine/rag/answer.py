@@ -10,7 +10,7 @@ caller submits the request and passes the answer to `cite_answer`.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from engine.editing.edits import plain
 from engine.prompts.fim import MAX_TOKEN_CHARS, window
 from engine.rag.citations import Citation, Source, cite, coverage
-from engine.rag.evidence import Evidence, find_evidence, is_supported
+from engine.rag.evidence import Evidence, find_evidence, is_supported, on_topic
 from engine.rag.extraction import best_sentence
 from engine.rag.follow_up import rewrite
 from engine.rag.query_terms import content_words
@@ -155,7 +155,7 @@ def cite_answer(prepared: PreparedQuestion, text: str) -> CitedAnswer:
     """The model's answer with its citations and its evidence."""
     question, sources = prepared.rewritten or prepared.question, prepared.sources
     text = _without_scaffolding(text, sources)
-    citations = cite(text, sources, question)
+    citations = on_topic(question, cite(text, sources, question), sources)
     evidence = find_evidence(question, text, sources, citations)
     supported = is_supported(question, text, evidence, sources)
     return CitedAnswer(text, tuple(citations), coverage(text, citations), evidence, supported)
@@ -350,9 +350,18 @@ def _merged(spans: Sequence[DocumentSpan], documents: dict[str, Document]) -> li
 
 def _source(document: Document, start: int, stop: int, table_head: str = "") -> Source:
     line = 1 + document.text.count("\n", 0, start)
-    above = bisect_right([one.start for one in document.headings], start)
+    starts = [one.start for one in document.headings]
+    above = bisect_right(starts, start)
     heading = document.headings[above - 1].title if above else ""
-    text = document.text[start:stop]
+    inside = document.headings[above : bisect_left(starts, stop)]
     return Source(
-        document.id, document.name, text, start, document.pages, line, heading, table_head
+        document.id,
+        document.name,
+        document.text[start:stop],
+        start,
+        document.pages,
+        line,
+        heading,
+        table_head,
+        tuple((one.start, one.title) for one in inside),
     )

@@ -44,6 +44,12 @@ class Source:
     line: int = 1  # of the document, from 1, at which the text starts
     heading: str = ""  # the nearest one above the text
     table_head: str = ""  # the rows that name the columns of the table that it starts inside of
+    headings: tuple[tuple[int, str], ...] = ()  # (start, title) of those in the text, in order
+
+    def heading_at(self, position: int) -> str:
+        """The nearest heading above a code point of the document."""
+        above = bisect_right([start for start, _ in self.headings], position)
+        return self.headings[above - 1][1] if above else self.heading
 
 
 @dataclass(frozen=True, slots=True)

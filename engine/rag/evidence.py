@@ -89,8 +89,14 @@ class Passage:
         self.source, self.text = source, source.text[start:stop]
         self.start, self.stop = source.start + start, source.start + stop
         self.line = source.line + source.text.count("\n", 0, start)
-        self.asked = share_of(wanted, f"{source.heading}\n{self.text}")
+        heading = source.heading_at(self.start)
+        self.asked = share_of(wanted, f"{heading}\n{source.table_head}\n{self.text}")
         self.marks: list[Span] = []
+
+    def overlap(self, citation: Citation) -> Span | None:
+        """The code points of the document that a citation and the passage share."""
+        start, stop = max(self.start, citation.source_start), min(self.stop, citation.source_stop)
+        return (start, stop) if self.source.document == citation.document and start < stop else None
 
     def marked_text(self) -> str:
         spans = _merged(self.marks)
@@ -104,19 +110,24 @@ class Passage:
         return Evidence(*place, _merged(self.marks), round(self.asked, 4))
 
 
+def on_topic(
+    question: str, citations: Sequence[Citation], sources: Sequence[Source]
+) -> list[Citation]:
+    """The citations of passages that have a word of the question, or whose heading has one. What is
+    copied from anywhere else does not answer it, however long the copy is."""
+    passages = [one for one in _passages(content_words(question), sources) if one.asked]
+    return [one for one in citations if any(passage.overlap(one) for passage in passages)]
+
+
 def find_evidence(
     question: str, answer: str, sources: Sequence[Source], citations: Sequence[Citation]
 ) -> tuple[Evidence, ...]:
     """The passages of the sources that fit the answer and the question best, at most MAX_PASSAGES
     and at least one if there is any text."""
     wanted, vocabulary = content_words(question), Vocabulary(sources)
-    passages = [
-        Passage(source, start, stop, wanted)
-        for source in sources
-        for start, stop in split_passages(source.text)
-    ]
-    for one in citations:
-        _mark_copy(one, passages)
+    passages = _passages(wanted, sources)
+    for passage in passages:
+        passage.marks += filter(None, map(passage.overlap, citations))
     for part in answer_parts(answer, citations):
         if part.citation is None:
             for claim in SENTENCE_END.split(part.text):
@@ -161,22 +172,25 @@ def split_passages(text: str) -> Iterator[Span]:
         start = stop
 
 
+def _passages(wanted: Sequence[str], sources: Sequence[Source]) -> list[Passage]:
+    """All passages of the sources, in order. `wanted`: the question's words."""
+    return [
+        Passage(source, start, stop, wanted)
+        for source in sources
+        for start, stop in split_passages(source.text)
+    ]
+
+
 # -- marks -----------------------------------------------------------------------------------------
-
-
-def _mark_copy(citation: Citation, passages: Iterable[Passage]) -> None:
-    for one in passages:
-        if one.source.document == citation.document:
-            start, stop = max(one.start, citation.source_start), citation.source_stop
-            if start < min(stop, one.stop):
-                one.marks.append((start, min(stop, one.stop)))
 
 
 def _mark_claim(
     claim: str, wanted: Sequence[str], vocabulary: Vocabulary, passages: Sequence[Passage]
 ) -> None:
-    """Mark the words of a claim in the sentence that fits it best, if any has enough of them."""
+    """Mark the words of a claim in the sentence that fits it best, if any has enough of them and is
+    in a passage that has a word of the question."""
     words = vocabulary.telling(claim)
+    passages = [one for one in passages if one.asked]
     if len(words) <= SHORT_CLAIM_WORDS:
         best_fit = max((one.asked for one in passages), default=0.0)
         passages = [one for one in passages if one.asked >= MIN_FIT * best_fit]

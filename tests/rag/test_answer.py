@@ -227,6 +227,16 @@ def test_the_sentence_that_a_follow_up_names_is_repeated(tokenizer: Tokenizer) -
     assert "The text says: On Sundays it is closed.\n" in prompt(found)
 
 
+def test_a_wrong_answer_is_not_called_copied(
+    tokenizer: Tokenizer, documents: Documents, ids: list[str]
+) -> None:
+    found = prepare("Which option sets the limit of table 7?", documents, ids, tokenizer, 4096)
+    source = replace(found.sources[0], text=NOTES, heading="", headings=())
+    answer = cite_answer(replace(found, sources=(source,)), "The cache was removed.")
+    assert (answer.covered, answer.citations, answer.supported) == (0, (), False)
+    assert answer.evidence and not answer.evidence[0].marks
+
+
 def test_independent_questions_have_the_same_prompt_in_any_session(
     tokenizer: Tokenizer, documents: Documents, ids: list[str]
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +16,7 @@ from engine.rag.evidence import (
     Evidence,
     find_evidence,
     is_supported,
+    on_topic,
     split_passages,
 )
 from index.documents.full_text import query_terms
@@ -38,7 +40,8 @@ texts = st.lists(st.tuples(words, st.sampled_from([" ", "\n", "\n\n"])), max_siz
 
 def evidence_of(question: str, answer: str, text: str) -> tuple[tuple[Evidence, ...], bool]:
     sources = [Source("d", "lease.txt", text)]
-    found = find_evidence(question, answer, sources, cite(answer, sources, question))
+    citations = on_topic(question, cite(answer, sources, question), sources)
+    found = find_evidence(question, answer, sources, citations)
     return found, is_supported(question, answer, found, sources)
 
 
@@ -139,6 +142,34 @@ def test_short_answers_are_marked_in_the_sentence_that_fits_the_question(
 def test_an_answer_without_support_is_not_called_supported(question: str, answer: str) -> None:
     found, supported = evidence_of(question, answer, LEASE)
     assert found and not supported
+
+
+COPY = "The tenant receives 3 keys to the flat and 1 key to the cellar."
+
+
+def test_a_copy_of_what_was_not_asked_about_is_not_shown_as_support() -> None:
+    found, supported = evidence_of("How many moons does Jupiter have?", COPY, LEASE)
+    assert found and not supported and marked(LEASE, found) == []
+    found, supported = evidence_of("Which keys are there?", COPY, LEASE)
+    assert supported and marked(LEASE, found) == [COPY]
+
+
+@pytest.mark.parametrize(
+    ("above", "is_cited"),
+    [
+        ({"heading": "Moons"}, True),
+        ({"heading": "Rent", "headings": ((6, "Moons"),)}, True),
+        ({"heading": "Moons", "headings": ((6, "Rent"),)}, False),
+        ({"table_head": "| planet | moons |"}, True),
+        ({}, False),
+    ],
+)
+def test_a_heading_tells_what_a_copy_is_about(above: Any, is_cited: bool) -> None:
+    sources = [Source("d", "lease.txt", f"\n\n\n\n{LEASE}", 5, **above)]
+    question = "How many moons does Jupiter have?"
+    citations = cite(COPY, sources, question)
+    assert len(citations) == 1
+    assert on_topic(question, citations, sources) == (citations if is_cited else [])
 
 
 def test_cited_passages_come_first() -> None:
