@@ -138,7 +138,7 @@ def prepare(
             "ask in fewer words, or choose a model with a longer context"
         )
     # A follow-up's own words tell its answer from that of the question that it refers to.
-    sentence = (rewritten and best_sentence(asked, sources)) or best_sentence(question, sources)
+    sentence = best_sentence(asked, sources, rewritten) or best_sentence(question, sources)
     request = Request(
         "chat",
         messages=prompt.messages(sources, sentence if prompt.fits(sources, sentence) else ""),

@@ -31,24 +31,32 @@ class Sentence(NamedTuple):
     nearby: frozenset[str]  # words of the question in its passage
 
 
-def best_sentence(question: str, sources: Sequence[Source]) -> str:
+def best_sentence(question: str, sources: Sequence[Source], refers_to: str = "") -> str:
     """A sentence, list item or row of a table that has most of the question's words; "" if there is
-    none. One that ends with a colon, or that is a term, comes with what follows it."""
+    none. One that ends with a colon, or that is a term, comes with what follows it. Of equal ones
+    that is best which has most words of the question that this one `refers_to`."""
     wanted = content_words(question)
-    sentences = _sentences(wanted, sources)
+    others = [word for word in content_words(refers_to) if word not in wanted]
+    words = [*wanted, *others]
+    sentences = _sentences(words, sources)
     count = len(sentences)
     weight = {
-        word: log(1 + count / (1 + sum(word in one.has for one in sentences))) for word in wanted
+        word: log(1 + count / (1 + sum(word in one.has for one in sentences))) for word in words
     }
 
-    def total(words: Sequence[str] | frozenset[str]) -> float:
-        return sum(weight[word] for word in words)
+    def total(some: Sequence[str], found: frozenset[str]) -> float:
+        return sum(weight[word] for word in some if word in found)
 
-    def fit(one: Sentence) -> float:
-        return total(one.has) + NEARBY_WEIGHT * total(one.nearby)
+    def fit(one: Sentence) -> tuple[float, float]:
+        own, other = (
+            total(some, one.has) + NEARBY_WEIGHT * total(some, one.nearby)
+            for some in (wanted, others)
+        )
+        return own, other
 
     best = max(sentences, key=fit, default=Sentence("", frozenset(), frozenset()))
-    fits = best.has and total(best.has) >= MIN_FIT * total(wanted)
+    has = total(wanted, best.has)
+    fits = has > 0 and has >= MIN_FIT * total(wanted, frozenset(wanted))
     return best.text if fits and len(best.text) <= MAX_CHARS else ""
 
 

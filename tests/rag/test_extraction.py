@@ -39,6 +39,14 @@ def test_examples(question: str, sentence: str) -> None:
     assert best_sentence(question, [Source("d", "lease.md", LEASE)]) == sentence
 
 
+def test_the_question_that_a_follow_up_refers_to_decides_between_equal_sentences() -> None:
+    tutors = "A tutor has ten paid days of training."
+    leave = "The holiday is 33 days a year, and 35 of them to those with ten years of service."
+    sources = [Source("d", "handbook.md", f"{tutors}\n\n{leave}")]
+    for refers_to, sentence in (("How long is the holiday?", leave), ("", tutors)):
+        assert best_sentence("And after ten?", sources, refers_to) == sentence
+
+
 def test_what_a_colon_announces_comes_with_it() -> None:
     found = best_sentence("Which keys does the tenant receive?", [Source("d", "n", LEASE)])
     assert found.startswith("The keys") and found.endswith("1 key to the cellar")
