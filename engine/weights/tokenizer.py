@@ -19,6 +19,7 @@ from engine.weights.sentencepiece import BLANK, BYTE, CONTROL, UNKNOWN, UNUSED, 
 
 # What a SentencePiece file without these fields means by them.
 SENTENCEPIECE_IDS = {"unknown": 0, "bos": 1, "eos": 2}
+END_IDS = "tokenizer.ggml.eos_token_ids"
 # By their names in tokenizer_config.json.
 SPECIAL_TOKENS = (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding"))
 
@@ -198,6 +199,7 @@ def tokenizer_config(file: Gguf) -> dict[str, Any]:
 def generation_config(file: Gguf) -> dict[str, Any]:
     """generation_config.json: ids only. End of text, end of turn and padding all end an answer."""
     ends = [token_id(file, key) for key in ("eos", "eot", "padding")]
+    ends += _end_ids(file)
     return {
         "bos_token_id": token_id(file, "bos"),
         "eos_token_id": list(
@@ -205,6 +207,16 @@ def generation_config(file: Gguf) -> dict[str, Any]:
         ),
         "pad_token_id": token_id(file, "padding"),
     }
+
+
+def _end_ids(file: Gguf) -> list[int]:
+    """All ids that end an answer, where the file lists them, as Ollama's do."""
+    if END_IDS not in file.fields:
+        return []
+    ends, count = file.entries(END_IDS, int), len(file.entries("tokenizer.ggml.tokens", str))
+    if not all(0 <= end < count for end in ends):
+        raise file.damaged(f"'{END_IDS}' has one that is not below {count}")
+    return ends
 
 
 def _turn_ends(file: Gguf) -> list[int]:
