@@ -15,12 +15,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from engine.weights import chat_templates
 from engine.weights.errors import shown
 from engine.weights.gguf_families.family import tensor_shape
 from engine.weights.gguf_file import Gguf, Tensor, read_gguf
 from engine.weights.sentencepiece import BYTE, CONTROL, NORMAL
 
 ARCHITECTURE, PRE, MODEL = "general.architecture", "tokenizer.ggml.pre", "tokenizer.ggml.model"
+TEMPLATE = "tokenizer.chat_template"
 TOKENS, KINDS = "tokenizer.ggml.tokens", "tokenizer.ggml.token_type"
 SEES_AND_HEARS = ("v.", "mm.", "a.")  # starts of names of tensors
 GEMMA3_SCALED_LAYERS = (34, 48, 62)  # of 4B, 12B and 27B
@@ -31,9 +33,11 @@ GEMMA3_VALUES = {  # of fields that may be absent
     "gemma3.rope.freq_base": 1e6,
     "gemma3.rope.freq_base_swa": 1e4,
     "tokenizer.ggml.add_space_prefix": False,
+    TEMPLATE: chat_templates.GEMMA3,
 }
 GEMMA3_MARKS = ("<start_of_turn>", "<end_of_turn>")  # plain tokens in older files
 INVENTED_CAP = 30.0  # of logits, in older files of text models, which have none
+LLAMA3_MARKS = {128006: "<|start_header_id|>", 128009: "<|eot_id|>"}
 LAYER = re.compile(r"blk\.\d+\.")
 BYTE_TOKEN = re.compile(r"<0x[0-9A-F]{2}>")
 MISTRAL3_SCALING = ("type", "factor", "yarn_beta_fast", "yarn_beta_slow")
@@ -121,11 +125,23 @@ def _tensors(file: Gguf, form: Form) -> dict[str, Tensor]:
 # --- what differs in more than a name -----------------------------------------------------------
 
 
+def _llama(file: Gguf, fields: Fields) -> None:
+    """Files of Llama 3 may not say how a text is split."""
+    tokens = fields.get(TOKENS)
+    if (
+        isinstance(tokens, list)
+        and fields.get(PRE, "default") == "default"
+        and all(tokens[n : n + 1] == [mark] for n, mark in LLAMA3_MARKS.items())
+    ):
+        fields[PRE] = "llama-bpe"
+
+
 def _gpt_oss(file: Gguf, fields: Fields) -> None:
-    """Its one width is that of an expert, and its scaling is YaRN."""
+    """Its one width is that of an expert, and its scaling is YaRN. It has no chat template."""
     width = fields.get("gpt-oss.feed_forward_length")
     fields.setdefault("gpt-oss.expert_feed_forward_length", width)
     fields.setdefault("gpt-oss.rope.scaling.type", "yarn")
+    fields.setdefault(TEMPLATE, chat_templates.GPT_OSS)
 
 
 def _gemma3(file: Gguf, fields: Fields) -> None:
@@ -256,6 +272,6 @@ FORMS = {  # by Ollama's architecture
         mend=_mistral3,
     ),
     "olmo3": Form("olmo2", mend=_olmo3),
-    "llama": Form("llama", fields={"attention.head_dim": "attention.key_length"}),
+    "llama": Form("llama", fields={"attention.head_dim": "attention.key_length"}, mend=_llama),
     **{name: _gated_delta_net(name) for name in ("qwen3next", "qwen35", "qwen35moe")},
 }

@@ -103,6 +103,10 @@ def tokenizer(**values: Any) -> Change:
     return change
 
 
+def no_template(writer: Any) -> None:
+    set_field(writer, "tokenizer.chat_template", None)
+
+
 VISION = together(
     fields(vision__block_count=1, vision__image_size=896, vision__attention__head_count=2),
     tensors(

@@ -13,6 +13,8 @@ import pytest
 import torch
 
 from engine.weights import WeightsError, locate
+from engine.weights.chat_templates import GEMMA3 as GEMMA3_TEMPLATE
+from engine.weights.chat_templates import GPT_OSS
 from engine.weights.gguf_config import checked_tensors, model_config
 from engine.weights.gguf_file import read_gguf
 from engine.weights.gguf_tensors import GgufTensors
@@ -24,7 +26,7 @@ from tests.model.test_target import begin, load
 from tests.support import ollama_form as forms
 from tests.support.gguf_of_model import write_gguf_of
 from tests.support.ollama_form import Change, fields, renamed_tensors, tensors, together
-from tests.support.tiny_gguf import SPECIAL, TOKENS
+from tests.support.tiny_gguf import SPECIAL, TEMPLATE, TOKENS
 from tests.weights.test_gguf_families import (
     GEMMA3,
     LOCAL,
@@ -232,3 +234,25 @@ def test_gemma4s_tokenizer_has_merges_and_bytes(model: Any, tmp_path: Path) -> N
     assert file.fields["tokenizer.ggml.token_type"][3] == BYTE
     made = tokenizer(file, len(tokens))["model"]
     assert made["byte_fallback"] and made["merges"]
+
+
+@pytest.mark.parametrize(("name", "template"), [("gpt-oss", GPT_OSS), ("gemma3", GEMMA3_TEMPLATE)])
+def test_a_file_without_a_chat_template_gets_its_familys(
+    model: Any, tmp_path: Path, name: str, template: str
+) -> None:
+    assert tokenizer_config(read(model, tmp_path, name))["chat_template"] == TEMPLATE
+    found = tokenizer_config(read(model, tmp_path, name, forms.no_template))
+    assert found["chat_template"] == template
+
+
+def test_llama_3_is_known_by_its_marks(model: Any, tmp_path: Path) -> None:
+    """Older files of it do not say how a text is split."""
+    file = read(model, tmp_path, "llama")
+    tokens = [f"{n}" for n in range(128010)]
+    marks = {128006: "<|start_header_id|>", 128009: "<|eot_id|>"}
+    llama_3 = [marks.get(n, one) for n, one in enumerate(tokens)]
+    for pre in ("default", "qwen2"):
+        for names, split in ((llama_3, "llama-bpe"), (tokens, pre), (tokens[:9], pre)):
+            given = {"tokenizer.ggml.pre": pre, "tokenizer.ggml.tokens": names}
+            found = llama_cpp_form(replace(file, fields=file.fields | given))
+            assert found.fields["tokenizer.ggml.pre"] == (split if pre == "default" else pre)
