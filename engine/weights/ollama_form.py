@@ -20,6 +20,7 @@ from engine.weights.errors import shown
 from engine.weights.gguf_families.family import tensor_shape
 from engine.weights.gguf_file import Gguf, Tensor, read_gguf
 from engine.weights.sentencepiece import BYTE, CONTROL, NORMAL
+from engine.weights.tokenizer import vocabulary_of
 
 ARCHITECTURE, PRE, MODEL = "general.architecture", "tokenizer.ggml.pre", "tokenizer.ggml.model"
 TEMPLATE = "tokenizer.chat_template"
@@ -150,33 +151,38 @@ def _gemma3(file: Gguf, fields: Fields) -> None:
     sees = any(name.startswith(SEES_AND_HEARS) for name in file.tensors)
     if not sees and not file.fields.keys() & {GEMMA3_GLOBAL, GEMMA3_LOCAL}:
         return
-    cap, scale = "gemma3.final_logit_softcapping", "gemma3.rope.scaling.factor"
+    cap = "gemma3.final_logit_softcapping"
+    kind, scale = "gemma3.rope.scaling.type", "gemma3.rope.scaling.factor"
     if GEMMA3_GLOBAL in file.fields and fields.get(cap) == INVENTED_CAP:
         del fields[cap]
-    if scale not in fields and fields.get("gemma3.block_count") in GEMMA3_SCALED_LAYERS:
-        fields |= {scale: GEMMA3_SCALE, "gemma3.rope.scaling.type": "linear"}
+    scaled = fields.get("gemma3.block_count") in GEMMA3_SCALED_LAYERS
+    if scaled and not fields.keys() & {kind, scale}:
+        fields |= {kind: "linear", scale: GEMMA3_SCALE}
     elif scale not in fields and sees:
         raise file.unsupported(f"no {shown(scale)}, and none known for its number of layers")
     for key, value in GEMMA3_VALUES.items():
         fields.setdefault(key, value)
     rows = tensor_shape(file, "token_embd.weight")[0]
-    for key, kind in ((TOKENS, str), (KINDS, int)):
-        fields[key] = file.entries(key, kind)[:rows]
-    _retype(fields, CONTROL, lambda token: token in GEMMA3_MARKS)
+    fields |= _vocabulary(file, CONTROL, lambda token: token in GEMMA3_MARKS, rows)
 
 
 def _gemma4(file: Gguf, fields: Fields) -> None:
     """The tokenizer has merges, whatever its name says, and tokens of bytes are not marked."""
     if fields.get(MODEL) == "llama" and "tokenizer.ggml.merges" in fields:
         fields[MODEL] = "gemma4"
-        fields |= {TOKENS: file.entries(TOKENS, str), KINDS: file.entries(KINDS, int)}
-        _retype(fields, BYTE, lambda token: BYTE_TOKEN.fullmatch(token) is not None)
+        fields |= _vocabulary(file, BYTE, lambda token: BYTE_TOKEN.fullmatch(token) is not None)
 
 
-def _retype(fields: Fields, kind: int, of_kind: Callable[[str], bool]) -> None:
-    """Give a type to those plain tokens that are of it."""
-    pairs = zip(fields[TOKENS], fields[KINDS], strict=False)  # the tokenizer counts both
-    fields[KINDS] = [kind if one == NORMAL and of_kind(token) else one for token, one in pairs]
+def _vocabulary(
+    file: Gguf, kind: int, of_kind: Callable[[str], bool], most: int | None = None
+) -> Fields:
+    """At most so many tokens and their types, of which plain tokens may be of another kind."""
+    tokens, kinds = vocabulary_of(file)
+    pairs = list(zip(tokens, kinds, strict=True))[:most]
+    return {
+        TOKENS: tokens[:most],
+        KINDS: [kind if one == NORMAL and of_kind(token) else one for token, one in pairs],
+    }
 
 
 def _mistral3(file: Gguf, fields: Fields) -> None:

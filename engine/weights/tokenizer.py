@@ -27,7 +27,7 @@ SPECIAL_TOKENS = (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "p
 def tokenizer(file: Gguf, vocabulary: int) -> dict[str, Any]:
     """tokenizer.json. Control tokens are special, so that they can be split. `vocabulary`: rows of
     the embedding, which every token needs one of."""
-    tokens, kinds = _vocabulary(file)
+    tokens, kinds = vocabulary_of(file)
     if len(tokens) > vocabulary:
         raise file.damaged(
             f"'tokenizer.ggml.tokens' has {len(tokens)} entries, the embedding {vocabulary} rows"
@@ -49,7 +49,7 @@ def tokenizer(file: Gguf, vocabulary: int) -> dict[str, Any]:
     }
 
 
-def _vocabulary(file: Gguf) -> tuple[list[str], list[int]]:
+def vocabulary_of(file: Gguf) -> tuple[list[str], list[int]]:
     """The tokens and their types."""
     tokens = file.entries("tokenizer.ggml.tokens", str)
     kinds = file.entries("tokenizer.ggml.token_type", int)
@@ -221,7 +221,7 @@ def _end_ids(file: Gguf) -> list[int]:
 
 def _turn_ends(file: Gguf) -> list[int]:
     """Control tokens that are known by name to end a turn."""
-    tokens, kinds = _vocabulary(file)
+    tokens, kinds = vocabulary_of(file)
     return turn_ends({token: i for i, token in enumerate(tokens) if kinds[i] == CONTROL})
 
 
