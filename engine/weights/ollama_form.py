@@ -8,7 +8,6 @@ stays as it is, for `gguf_config` to refuse.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -193,17 +192,6 @@ def _mistral3(file: Gguf, fields: Fields) -> None:
             fields.pop(key, None)
 
 
-def _olmo3(file: Gguf, fields: Fields) -> None:
-    """The file's factor of attention is all of YaRN's, as transformers has it. That which follows
-    from its scale need not be there."""
-    key = "olmo2.rope.scaling"
-    scale, factor = (fields.get(f"{key}.{name}") for name in ("factor", "attn_factor"))
-    if fields.get(f"{key}.type") == "yarn" and isinstance(scale, float) and scale > 1:
-        usual = 0.1 * math.log(scale) + 1
-        if isinstance(factor, float) and math.isclose(factor, usual, rel_tol=1e-6):
-            del fields[f"{key}.attn_factor"]
-
-
 def _hybrid(name: str) -> Mend:
     """Layers of linear attention may be those with no heads of keys and values, and the last of
     four sections, which is 0, may be missing."""
@@ -277,7 +265,7 @@ FORMS = {  # by Ollama's architecture
         pre="tekken",
         mend=_mistral3,
     ),
-    "olmo3": Form("olmo2", mend=_olmo3),
+    "olmo3": Form("olmo2"),
     "llama": Form("llama", fields={"attention.head_dim": "attention.key_length"}, mend=_llama),
     **{name: _gated_delta_net(name) for name in ("qwen3next", "qwen35", "qwen35moe")},
 }

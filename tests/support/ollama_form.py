@@ -226,7 +226,7 @@ UNSCALED_MISTRAL_3 = together(
         rope__scaling__yarn_beta_slow=0.0,
     ),
 )
-OLMO_3 = together(architecture("olmo3"), fields(rope__scaling__attn_factor=1.2079441541679836))
+OLMO_3 = architecture("olmo3")
 
 
 def llama_head_dim(writer: Any) -> None:

@@ -364,6 +364,18 @@ def test_files_that_would_be_read_wrongly_are_refused(
     assert reason in refusal(name, change)
 
 
+@pytest.mark.parametrize("factor", [1.2079441541679836, 1.5])  # the first follows from the scale
+def test_a_factor_of_attention_in_olmo_3_is_the_models_own(
+    refusal: Any, model: Any, tmp_path: Path, factor: float
+) -> None:
+    """So does llama.cpp's converter write it, and llama.cpp multiplies it by what follows."""
+    assert refusal("olmo3", field("rope.scaling.attn_factor", factor)) == ""
+    found, expected = model_config(read_gguf(tmp_path / "m.gguf")), settings_of(model("olmo3"))
+    expected["rope_parameters"][FULL]["attention_factor"] = factor
+    ours, theirs = (logits_of(config, model("olmo3")) for config in (found, expected))
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", ["gpt-oss", "gemma4-e2b", "olmo3"])
 def test_metadata_that_change_nothing_are_read_over(refusal: Any, name: str) -> None:
     assert refusal(name, field("expert_shared_count", 0)) == ""
