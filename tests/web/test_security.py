@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 import socket
+import subprocess
 import sys
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import pytest
@@ -29,6 +31,7 @@ from tests.support.server import LocalServer, send_raw
 from ui.web import app, gradio_guard
 from ui.web.upload_space import UploadSpace
 
+ROOT = Path(__file__).resolve().parents[2]
 served = paged()
 
 
@@ -249,6 +252,13 @@ recorded: list[Any] | None = None
 def audit(event: str, args: tuple[Any, ...]) -> None:
     if recorded is not None and event in ("socket.connect", "socket.sendto", "socket.getaddrinfo"):
         recorded.append(args[1] if event != "socket.getaddrinfo" else args[0])
+
+
+def test_gradio_sends_nothing_whatever_is_imported_of_the_page() -> None:
+    """The package says so, which each of its modules imports first."""
+    code = "import os, ui.web; print(os.environ['GRADIO_ANALYTICS_ENABLED'])"
+    output = subprocess.run([sys.executable, "-c", code], cwd=ROOT, stdout=PIPE, check=True)
+    assert output.stdout == b"False\n"
 
 
 def test_the_page_makes_no_outgoing_connections(served: LocalServer) -> None:

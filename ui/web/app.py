@@ -16,9 +16,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-# Gradio reads these on import. Its default folder is shared by all users of the machine.
-os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
-os.environ["GRADIO_ANALYTICS_MAX_EVENTS"] = "100"  # kept in memory, and evaluated after each event
+# Gradio reads this on import. Its default folder is shared by all users of the machine.
 os.environ["GRADIO_TEMP_DIR"] = tempfile.mkdtemp(prefix="draftline-uploads-")
 
 import gradio as gr
