@@ -167,14 +167,19 @@ def occupied(engine: Engine, yields: bool = True) -> Iterator[Callable[[], None]
 
 @contextlib.contextmanager
 def answers_pause(engine: Engine) -> Iterator[None]:
-    """In the block, every answer pauses after some steps until it is cancelled or the engine is
-    closed, so that no answer ends before the test has acted on it."""
+    """In the block, every answer of this engine pauses after some steps of writing until it is
+    cancelled or the engine is closed, so that none ends before the test has acted on it.
+
+    Steps that read the prompt do not count: a busy machine needs more of them, and a test that
+    waits for the first text would wait forever. Neither do other engines, which nobody stops."""
     steps: Counter[Job] = Counter()
     put = Job.put
 
     def put_and_pause(job: Job, event: Event) -> None:
         put(job, event)
-        steps[job] += 1
+        if threading.current_thread() is not engine.worker._thread:
+            return
+        steps[job] += isinstance(event, Step) and event.prefill is None
         while steps[job] > PAUSE_AFTER_STEPS and not (job.cancelled() or engine.worker._closed):
             time.sleep(0.002)
 

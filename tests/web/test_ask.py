@@ -15,7 +15,7 @@ import pytest
 
 from engine import Config, Engine
 from tests.support.questions import GUIDE, WORD, make_model
-from tests.support.server import answers_pause, endless, wait_until
+from tests.support.server import TIMEOUT_S, answers_pause, endless, wait_until
 from ui.api.jobs import Jobs
 from ui.web.ask import (
     NO_DOCUMENTS,
@@ -267,8 +267,9 @@ def test_closing_the_tab_cancels_and_keeps_the_partial_answer(endless_engine: En
                 if "writing" in str(step.get(browser.tab.answer)):
                     break
         assert not browser.page.running
-        while browser.page.jobs.open:
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(TIMEOUT_S):
+            while browser.page.jobs.open:
+                await asyncio.sleep(0.01)
 
     asyncio.run(ask_and_close())
     (entry,) = browser.entries()

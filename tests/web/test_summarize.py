@@ -20,7 +20,7 @@ from engine.rag.summarize import Summary, SummaryDelta, SummaryTask, TaskResult,
 from engine.rag.summary_plan import SummaryOptions
 from engine.records import Piece, Request, Step
 from tests.support.questions import make_model
-from tests.support.server import occupied
+from tests.support.server import TIMEOUT_S, occupied
 from tests.web.test_page import HOSTILE, RenderedText
 from ui.api.jobs import Jobs, QueueFull
 from ui.eta import Eta, format_duration
@@ -274,7 +274,7 @@ def test_a_cancelled_batch_does_not_wait_for_its_turn(engine: Engine) -> None:
         jobs = Jobs(engine, 2)
 
         def work(stream: Any, client: str) -> Iterator[str]:
-            cancelled.wait()
+            assert cancelled.wait(TIMEOUT_S)
             for _ in range(2):
                 with occupied(engine, yields=False):  # the job cannot run before it is attached
                     job = engine.submit(request, client=client)
