@@ -21,8 +21,8 @@ from engine.weights.builtins import BUILTINS, Builtin
 from engine.weights.checksums import sha256_of
 from engine.weights.errors import Progress, WeightsError, disk_error
 from engine.weights.from_files import from_files, identify
-from engine.weights.gguf_file import read_gguf
 from engine.weights.hub import from_hub, gguf_from_hub, hub_list
+from engine.weights.ollama_form import read_model
 from engine.weights.resolve import (
     FORMAT,
     GGUF_FORMAT,
@@ -196,7 +196,7 @@ def _prepare(source: Path, folder: Path, about: dict[str, Any], work: Path) -> N
     from engine.weights.gguf_folder import write_folder
 
     made = work / "folder"
-    write_folder(read_gguf(source), made)
+    write_folder(read_model(source), made)
     _finish(made, folder, about | {"made_by": _versions()}, work)
 
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from engine.weights.errors import WeightsError
 from engine.weights.gguf_config import checked_tensors, model_config
-from engine.weights.gguf_file import read_gguf
 from engine.weights.integrity import TensorInfo
+from engine.weights.ollama_form import read_model
 from engine.weights.resolve import gguf_of
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class GgufTensors:
             except OSError as error:
                 raise WeightsError(f"{path}: {error.strerror}: fetch or copy it again") from error
             self._version = self._stamp()
-            self.gguf = read_gguf(path)
+            self.gguf = read_model(path)
             table = checked_tensors(self.gguf, model_config(self.gguf))
             self._close = opened.pop_all().close
         self.outputs = {

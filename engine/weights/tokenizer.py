@@ -19,6 +19,7 @@ from engine.weights.sentencepiece import BLANK, BYTE, CONTROL, UNKNOWN, UNUSED, 
 
 # What a SentencePiece file without these fields means by them.
 SENTENCEPIECE_IDS = {"unknown": 0, "bos": 1, "eos": 2}
+END_IDS = "tokenizer.ggml.eos_token_ids"
 # By their names in tokenizer_config.json.
 SPECIAL_TOKENS = (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding"))
 
@@ -26,7 +27,7 @@ SPECIAL_TOKENS = (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "p
 def tokenizer(file: Gguf, vocabulary: int) -> dict[str, Any]:
     """tokenizer.json. Control tokens are special, so that they can be split. `vocabulary`: rows of
     the embedding, which every token needs one of."""
-    tokens, kinds = _vocabulary(file)
+    tokens, kinds = vocabulary_of(file)
     if len(tokens) > vocabulary:
         raise file.damaged(
             f"'tokenizer.ggml.tokens' has {len(tokens)} entries, the embedding {vocabulary} rows"
@@ -48,7 +49,7 @@ def tokenizer(file: Gguf, vocabulary: int) -> dict[str, Any]:
     }
 
 
-def _vocabulary(file: Gguf) -> tuple[list[str], list[int]]:
+def vocabulary_of(file: Gguf) -> tuple[list[str], list[int]]:
     """The tokens and their types."""
     tokens = file.entries("tokenizer.ggml.tokens", str)
     kinds = file.entries("tokenizer.ggml.token_type", int)
@@ -198,6 +199,7 @@ def tokenizer_config(file: Gguf) -> dict[str, Any]:
 def generation_config(file: Gguf) -> dict[str, Any]:
     """generation_config.json: ids only. End of text, end of turn and padding all end an answer."""
     ends = [token_id(file, key) for key in ("eos", "eot", "padding")]
+    ends += _end_ids(file)
     return {
         "bos_token_id": token_id(file, "bos"),
         "eos_token_id": list(
@@ -207,9 +209,19 @@ def generation_config(file: Gguf) -> dict[str, Any]:
     }
 
 
+def _end_ids(file: Gguf) -> list[int]:
+    """All ids that end an answer, where the file lists them, as Ollama's do."""
+    if END_IDS not in file.fields:
+        return []
+    ends, count = file.entries(END_IDS, int), len(file.entries("tokenizer.ggml.tokens", str))
+    if not all(0 <= end < count for end in ends):
+        raise file.damaged(f"'{END_IDS}' has one that is not below {count}")
+    return ends
+
+
 def _turn_ends(file: Gguf) -> list[int]:
     """Control tokens that are known by name to end a turn."""
-    tokens, kinds = _vocabulary(file)
+    tokens, kinds = vocabulary_of(file)
     return turn_ends({token: i for i, token in enumerate(tokens) if kinds[i] == CONTROL})
 
 

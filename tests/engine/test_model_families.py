@@ -26,6 +26,7 @@ from engine.prompts.tokenizer import NO_REASONING, Tokenizer
 from engine.prompts.tools import Tool
 from engine.records import Request
 from engine.text_stream import TextStream
+from engine.weights import chat_templates
 from tests.support.tiny_gguf import byte_tokens
 
 FOLDER = Path(__file__).with_name("model_families")
@@ -119,9 +120,9 @@ REQUESTS = {
 
 
 @contextmanager
-def tokenizer_of(name: str) -> Iterator[Tokenizer]:
-    """A family's template and control tokens, on a tokenizer of single bytes, from a folder that
-    says of one token only that it ends an answer."""
+def tokenizer_of(name: str, template: str = "") -> Iterator[Tokenizer]:
+    """A family's template, or another, and its control tokens, on a tokenizer of single bytes, from
+    a folder that says of one token only that it ends an answer."""
     family = FAMILIES[name]
     extra = dict.fromkeys([*family.control, *family.ends, *filter(None, [family.bos])])
     words = [*byte_tokens(), *extra]
@@ -141,7 +142,7 @@ def tokenizer_of(name: str) -> Iterator[Tokenizer]:
         (folder / "tokenizer_config.json").write_text(json.dumps(special(family)), "utf-8")
         end = words.index(family.ends[-1])
         (folder / "config.json").write_text(json.dumps({"eos_token_id": end}))
-        template = (FOLDER / f"{name}.jinja").read_text("utf-8")
+        template = template or (FOLDER / f"{name}.jinja").read_text("utf-8")
         (folder / "chat_template.jinja").write_text(template, "utf-8")
         tokenizer = Tokenizer(folder)
         try:
@@ -168,9 +169,9 @@ def shown(tokenizer: Tokenizer, ids: list[int]) -> str:
     return TODAY.sub("DATE", text + tokenizer.decode(run))
 
 
-def written(name: str) -> str:
-    """What the golden file of a family has."""
-    with tokenizer_of(name) as tokenizer:
+def written(name: str, template: str = "") -> str:
+    """What the golden file of a family has, or would have of another template."""
+    with tokenizer_of(name, template) as tokenizer:
         parts = [
             f"==== {title}\n{shown(tokenizer, prompt_of(request, tokenizer).ids)}\n"
             for title, request in REQUESTS.items()
@@ -181,6 +182,15 @@ def written(name: str) -> str:
 @pytest.mark.parametrize("name", sorted(FAMILIES))
 def test_prompts_are_the_golden_ones(name: str) -> None:
     assert written(name) == (FOLDER / f"{name}.txt").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("name", "template"), [("gemma3", chat_templates.GEMMA3), ("gpt-oss", chat_templates.GPT_OSS)]
+)
+def test_templates_for_files_without_one_write_the_same(name: str, template: str) -> None:
+    """But for tools, which they do not know."""
+    golden = (FOLDER / f"{name}.txt").read_text("utf-8")
+    assert written(name, template).partition("==== tools")[0] == golden.partition("==== tools")[0]
 
 
 @pytest.mark.parametrize("name", sorted(FAMILIES))

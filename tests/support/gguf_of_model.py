@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import gguf
@@ -31,9 +32,15 @@ ALWAYS_F32 = ("ffn_gate_inp", "attn_sinks")
 Tensors = dict[str, torch.Tensor]
 
 
-def write_gguf_of(folder: Path, path: Path, kind: gguf.GGMLQuantizationType = F32) -> None:
+def write_gguf_of(
+    folder: Path,
+    path: Path,
+    kind: gguf.GGMLQuantizationType = F32,
+    change: Callable[[gguf.GGUFWriter], object] = lambda writer: None,
+) -> None:
     """Write the model of `folder` (of VOCABULARY tokens, without its tokenizer) to `path`. `kind`:
-    of its matrices, but for those whose rows are not whole blocks of it."""
+    of its matrices, but for those whose rows are not whole blocks of it. `change` gets the writer
+    before it writes."""
     config = json.loads((folder / "config.json").read_text())
     model_type = config["model_type"]
     arch, permuted = ARCHITECTURES[model_type]
@@ -47,6 +54,7 @@ def write_gguf_of(folder: Path, path: Path, kind: gguf.GGMLQuantizationType = F3
         if permuted and "k_proj." in name:
             values = _permuted(values, config["num_key_value_heads"])
         _add_tensor(writer, _stored_name(names, name), values, kind)
+    change(writer)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -21,6 +21,7 @@ from engine.weights import WeightsError
 from engine.weights.gguf_config import checked_tensors, model_config
 from engine.weights.gguf_file import read_gguf
 from engine.weights.gguf_tensors import GgufTensors
+from engine.weights.ollama_form import read_model
 from tests.conftest import tiny_model
 from tests.model.test_target import some_tokens
 from tests.support.gguf_of_model import F32, VOCABULARY, stored_tensors, write_gguf_of
@@ -119,16 +120,18 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Any:
     root = tmp_path_factory.mktemp("models")
 
     def make(name: str) -> Path:
-        kind, layers, changes = MODELS[name]
         if not (root / name).exists():
-            folder = tiny_model(
-                root / name, kind, layers=layers,
-                **{"vocab_size": VOCABULARY, "pad_token_id": 0} | changes,
-            )  # fmt: skip
-            randomise_vectors(folder / "model.safetensors")
+            random_model(root / name, *MODELS[name])
         return root / name
 
     return make
+
+
+def random_model(folder: Path, kind: str, layers: int, changes: dict[str, Any]) -> None:
+    """Write a tiny random model."""
+    settings = {"vocab_size": VOCABULARY, "pad_token_id": 0} | changes
+    tiny_model(folder, kind, layers=layers, **settings)
+    randomise_vectors(folder / "model.safetensors")
 
 
 def randomise_vectors(path: Path) -> None:
@@ -226,29 +229,26 @@ def test_llama_cpp_computes_what_transformers_does(model: Any, tmp_path: Path, n
 
 
 @pytest.fixture
-def refusal(model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def refusal(model: Any, tmp_path: Path) -> Any:
     """refusal(name, change) -> the line that refuses the file of a model; "" where it is read.
     `change` gets the file's writer before its header is written."""
 
     def line(name: str, change: Callable[[Any], object]) -> str:
-        usual = gguf.GGUFWriter.write_header_to_file
-
-        def changed(writer: Any, *given: Any) -> None:
-            change(writer)
-            usual(writer, *given)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(gguf.GGUFWriter, "write_header_to_file", changed)
-            write_gguf_of(model(name), tmp_path / "m.gguf")
-        try:
-            file = read_gguf(tmp_path / "m.gguf")
-            checked_tensors(file, model_config(file))
-        except WeightsError as error:
-            assert str(error).isprintable()
-            return str(error)
-        return ""
+        return refusal_of(model(name), tmp_path / "m.gguf", change)
 
     return line
+
+
+def refusal_of(folder: Path, path: Path, change: Callable[[Any], object]) -> str:
+    """The line that refuses the changed file of a model; "" where it is read."""
+    write_gguf_of(folder, path, change=change)
+    try:
+        file = read_model(path)
+        checked_tensors(file, model_config(file))
+    except WeightsError as error:
+        assert str(error).isprintable()
+        return str(error)
+    return ""
 
 
 def field(key: str, value: Any) -> Callable[[Any], None]:
@@ -292,7 +292,7 @@ REFUSALS: list[tuple[str, Callable[[Any], object], str]] = [
     ("phi3-longrope", tensor("rope_factors_long.weight", 1, -1, 1), "not above 0"),
     ("phi3-longrope", field("rope.scaling.type", "yarn"), "'phi3.rope.scaling.type'"),
     ("gemma3", field("attn_logit_softcapping", 50.0), "gemma3.attn_logit_softcapping"),
-    ("gemma3", field("rope.local.freq_base", 1e4), "gemma3.rope.local.freq_base"),
+    ("gemma3", field("rope.local.freq_base", 2e4), "gemma3.rope.local.freq_base"),
     ("gemma3", field("rope.dimension_count", 8), "'gemma3.rope.dimension_count'"),
     ("gemma3", field("attention.value_length", 8), "'gemma3.attention.value_length'"),
     ("gemma3", field("attention.causal", False), "'gemma3.attention.causal'"),
@@ -362,6 +362,18 @@ def test_files_that_would_be_read_wrongly_are_refused(
     refusal: Any, name: str, change: Any, reason: str
 ) -> None:
     assert reason in refusal(name, change)
+
+
+@pytest.mark.parametrize("factor", [1.2079441541679836, 1.5])  # the first follows from the scale
+def test_a_factor_of_attention_in_olmo_3_is_the_models_own(
+    refusal: Any, model: Any, tmp_path: Path, factor: float
+) -> None:
+    """So does llama.cpp's converter write it, and llama.cpp multiplies it by what follows."""
+    assert refusal("olmo3", field("rope.scaling.attn_factor", factor)) == ""
+    found, expected = model_config(read_gguf(tmp_path / "m.gguf")), settings_of(model("olmo3"))
+    expected["rope_parameters"][FULL]["attention_factor"] = factor
+    ours, theirs = (logits_of(config, model("olmo3")) for config in (found, expected))
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["gpt-oss", "gemma4-e2b", "olmo3"])

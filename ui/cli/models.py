@@ -237,9 +237,9 @@ def _known(args: argparse.Namespace) -> None:
         "After `ollama pull NAME`, `--model ollama:NAME` runs one; a name with a slash is an"
     )
     write_line(
-        "id of the hub. Of what Ollama stores in a form of its own (gpt-oss, and models that see"
+        "id of the hub. Of models that see or hear only the text part is read, also of Ollama's"
     )
-    write_line("images, such as Gemma 3) take the hub's file. Sizes are estimates, in 4 bits.")
+    write_line("files, which hold all parts. Sizes are estimates of that part, in 4 bits.")
     _write_memory(machine)
 
 

@@ -40,10 +40,13 @@ export async function askInstruction(memory: vscode.Memento): Promise<string | u
   pick.items = items("");
   pick.onDidChangeValue((value) => { pick.items = items(value.trim()); });
   const instruction = await new Promise<string | undefined>((resolve) => {
+    let listed = ""; // the typed text that the list shows as an item
+    pick.onDidChangeActive(([active]) => { if (active && !active.iconPath) listed = active.label; });
     pick.onDidAccept(() => {
-      // Enter may be pressed before the list shows the typed text as an item: use the value then.
+      // Enter may be pressed before the list shows the typed text: nobody has chosen from it then.
       const active = pick.activeItems[0];
-      resolve(active?.iconPath ? active.label : pick.value.trim());
+      const typed = pick.value.trim();
+      resolve(active?.iconPath && (!typed || listed === typed) ? active.label : typed);
       pick.hide();
     });
     pick.onDidHide(() => { resolve(undefined); pick.dispose(); });

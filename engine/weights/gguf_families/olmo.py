@@ -38,7 +38,11 @@ def _config(file: Gguf) -> Config:
     kind = ("olmo3", "Olmo3ForCausalLM") if seen else ("olmo2", "Olmo2ForCausalLM")
     config = sizes(file, NAME, *kind)
     whole_heads_rotate(file, NAME, config["head_dim"])
-    full = rope(file, NAME, config["head_dim"], config["max_position_embeddings"])
+    # The converter writes the model's own factor of attention, which is all of YaRN's. llama.cpp
+    # multiplies it by the one that follows from the scale, and its logits are not the model's.
+    full = rope(
+        file, NAME, config["head_dim"], config["max_position_embeddings"], factor_is_yarns=True
+    )
     if not seen:
         return config | {"rope_parameters": full}
     local = base(file, f"{NAME}.rope.freq_base_swa", full["rope_theta"])

@@ -12,8 +12,11 @@ from engine.weights.model_config import LIMITS, MAX_ROPE_THETA, MAX_SCALE
 ROPE_FACTORS = "rope_freqs.weight"  # by which Llama 3 divides its frequencies
 
 
-def rope(file: Gguf, name: str, head_dim: int, context: int) -> dict[str, Any]:
-    """The parameters of the rotary embedding of whole heads."""
+def rope(
+    file: Gguf, name: str, head_dim: int, context: int, factor_is_yarns: bool = False
+) -> dict[str, Any]:
+    """The parameters of the rotary embedding of whole heads. `factor_is_yarns`: `attn_factor` is
+    YaRN's whole factor of attention, not one more beside it."""
     key = f"{name}.rope.scaling"
     theta = base(file, f"{name}.rope.freq_base")
     older = file.number(f"{name}.rope.scale_linear", MAX_SCALE, 1.0)
@@ -21,7 +24,8 @@ def rope(file: Gguf, name: str, head_dim: int, context: int) -> dict[str, Any]:
     kind = file.text(f"{key}.type", "linear")
     if kind == "linear" and factor == 1:
         kind = "none"
-    if file.field(f"{key}.attn_factor", 1.0) != 1:
+    yarns = factor_is_yarns and kind == "yarn" and f"{key}.attn_factor" in file.fields
+    if not yarns and file.field(f"{key}.attn_factor", 1.0) != 1:
         raise file.unsupported(f"'{key}.attn_factor'")
     if ROPE_FACTORS in file.tensors:
         if kind != "none":
@@ -36,7 +40,15 @@ def rope(file: Gguf, name: str, head_dim: int, context: int) -> dict[str, Any]:
         return {"rope_type": "linear", "rope_theta": theta, "factor": factor}
     if kind != "yarn" or file.field(f"{key}.yarn_ext_factor", 1.0) != 1:
         raise file.unsupported(f"rope scaling {shown(kind)}")
-    return {"rope_type": "yarn", "rope_theta": theta, "factor": factor, **_yarn(file, key, context)}
+    found = {
+        "rope_type": "yarn",
+        "rope_theta": theta,
+        "factor": factor,
+        **_yarn(file, key, context),
+    }
+    if yarns:
+        found["attention_factor"] = short(file.number(f"{key}.attn_factor", MAX_SCALE))
+    return found
 
 
 def base(file: Gguf, key: str, default: float = 10000.0) -> float:
