@@ -68,15 +68,21 @@ def test_a_prefix_is_reused_from_the_last_checkpoint_before_it(hybrid: Path) -> 
         assert torch.equal(next_logits(target, text), fresh_logits(hybrid, text))
 
 
+def keep_a_chain(target: TorchTarget, last: int) -> Draft:
+    """A draft of eight tokens behind `last`, all of them accepted."""
+    draft = Draft()
+    for node, token in enumerate(some_tokens(8, target.vocab, seed=1)):
+        draft.add(token, node - 1, 1.0, "test")
+    target.forward(last, draft)
+    target.keep(list(range(8)))
+    return draft
+
+
 def test_what_was_kept_last_is_reused_to_the_token(hybrid: Path) -> None:
     target = load(hybrid, threads=1)
     text = some_tokens(60, target.vocab)
     begin(target, text)
-    draft = Draft()
-    for node, token in enumerate(some_tokens(8, target.vocab, seed=1)):
-        draft.add(token, node - 1, 1.0, "test")
-    target.forward(text[-1], draft)
-    target.keep(list(range(8)))
+    draft = keep_a_chain(target, text[-1])
     shorter = [*text, *draft.tokens[:3], 4]
     assert begin(target, shorter) == len(shorter) - 1
     assert torch.equal(next_logits(target, shorter), fresh_logits(hybrid, shorter))
@@ -175,11 +181,7 @@ def test_going_back_behind_a_pass_that_failed_over_waiting_rows(
     target = load(hybrid, threads=1)
     text = some_tokens(60, target.vocab)
     begin(target, text)
-    draft = Draft()
-    for node, token in enumerate(some_tokens(8, target.vocab, seed=1)):
-        draft.add(token, node - 1, 1.0, "test")
-    target.forward(text[-1], draft)
-    target.keep(list(range(8)))
+    draft = keep_a_chain(target, text[-1])
     block = target.model.blocks[3].mlp  # type: ignore[union-attr]
     with monkeypatch.context() as patch:
         patch.setattr(type(block), "run", only_before(block, 0))

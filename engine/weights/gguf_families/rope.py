@@ -24,8 +24,8 @@ def rope(
     kind = file.text(f"{key}.type", "linear")
     if kind == "linear" and factor == 1:
         kind = "none"
-    yarns = factor_is_yarns and kind == "yarn" and f"{key}.attn_factor" in file.fields
-    if not yarns and file.field(f"{key}.attn_factor", 1.0) != 1:
+    is_whole = factor_is_yarns and kind == "yarn" and f"{key}.attn_factor" in file.fields
+    if not is_whole and file.field(f"{key}.attn_factor", 1.0) != 1:
         raise file.unsupported(f"'{key}.attn_factor'")
     if ROPE_FACTORS in file.tensors:
         if kind != "none":
@@ -40,13 +40,9 @@ def rope(
         return {"rope_type": "linear", "rope_theta": theta, "factor": factor}
     if kind != "yarn" or file.field(f"{key}.yarn_ext_factor", 1.0) != 1:
         raise file.unsupported(f"rope scaling {shown(kind)}")
-    found = {
-        "rope_type": "yarn",
-        "rope_theta": theta,
-        "factor": factor,
-        **_yarn(file, key, context),
-    }
-    if yarns:
+    found = {"rope_type": "yarn", "rope_theta": theta, "factor": factor}
+    found |= _yarn(file, key, context)
+    if is_whole:
         found["attention_factor"] = short(file.number(f"{key}.attn_factor", MAX_SCALE))
     return found
 
