@@ -19,6 +19,7 @@ from engine.drafting.next_token import NextTokenModel
 from engine.drafting.registry import choice_for, parse_choice
 from engine.drafting.stdlib_ngram import StdlibNgram
 from engine.drafting.vocabulary import vocabulary
+from engine.editing.edit import Edit, edit_file
 from engine.generate import Generation, generate, max_new_tokens
 from engine.memory import give_back_memory
 from engine.model.cost_model import guess, measure, processor, remember, remembered
@@ -110,6 +111,11 @@ class Engine:
         )
 
     @property
+    def failure(self) -> str | None:
+        """Why the engine answers nothing any more, in one line; None while it does."""
+        return self.worker.failure
+
+    @property
     def context(self) -> int:
         """Tokens that a prompt and its answer may have together."""
         return int(self.parts.target.context)
@@ -180,6 +186,21 @@ class Engine:
             self._run, request, prompt, grammar, name, workspace or self.workspace, client
         )
         return self.worker.submit(Job(request, run, client, urgency))
+
+    def edit(
+        self,
+        path: str | Path,
+        instruction: str,
+        lines: tuple[int, int] | None = None,
+        max_tokens: int | None = None,
+    ) -> Edit:
+        """Edit a file by an instruction, or these lines of it (from 1, both included). Nothing is
+        written before `Edit.write`. Errors as those of `engine.editing.edit.edit_file`."""
+
+        def ask(request: Request) -> Done:
+            return self.submit(request).result()
+
+        return edit_file(ask, path, instruction, lines, max_tokens, self.config.model)
 
     def _grammar(self, request: Request, prompt: Prompt) -> GrammarState | None:
         """The grammar of an answer before its first token. RequestError if it cannot be used."""

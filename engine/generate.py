@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 MIN_FORCED_TOKENS = 16  # that are read without being drafted
 SPARE_ROWS = 128  # cache rows beyond prompt and answer, for drafts that reach past its end
+ROOM_TOKENS = 4096  # of an answer, for which the cache takes memory at a time
 
 
 def generate(
@@ -84,7 +85,7 @@ def prefill(
     if answer.reason is not None:
         return
     answer.usage.cached = target.begin(answer.prompt.ids, answer.room)
-    answer.turn = target.turn
+    answer.takes(target)
     on_chunk = partial(drafter.observe_prompt, target) if drafter.needs_prompt_states else None
     yield from read(answer, target, answer.usage.cached, on_chunk, cancelled)
 
@@ -106,9 +107,9 @@ def write_forced(
     with answer.usage.drafting:
         drafter.observe(draft, path, committed, None, 0.0)
     if answer.reason is None:
-        if target.turn != answer.turn:  # another request ran since
+        if answer.must_begin(target):
             cached = target.begin([*answer.prompt.ids, *answer.output], answer.room)
-            answer.turn = target.turn
+            answer.takes(target)
         for step in read(answer, target, cached, None, cancelled):
             answer.usage.forwards += 1
             yield step
@@ -126,7 +127,7 @@ def read(
     ids = [*answer.prompt.ids, *answer.output]
     start = perf_counter()
     for done in target.prefill(ids, answer.room, on_chunk):
-        answer.turn = target.turn
+        answer.takes(target)
         answer.chunk_tokens, cached = done - cached, done
         yield Step(seconds=perf_counter() - start, prefill=(done + 1, len(ids)))
         if cancelled():
@@ -215,7 +216,8 @@ class Generation:
         )
         self.usage = UsageCounter()
         self.reason: Reason | None = "length" if self.limit == 0 else None
-        self.turn = -1  # the target's, when this answer last used it
+        self._turn = -1  # the target's, when this answer last used it
+        self._reach = 0  # tokens of the answer for which the target's sequence has rows
         self.chunk_tokens = 0  # that the last prefill step read
         self._grammar = grammar
         self._verdict = verdict(verification, request)
@@ -235,14 +237,22 @@ class Generation:
 
     @property
     def room(self) -> int:
-        """Rows that its sequence needs in the cache beyond what is committed."""
-        return self.limit - len(self.output) + SPARE_ROWS
+        """Rows that its sequence takes in the cache beyond what is committed."""
+        return min(self.limit - len(self.output), ROOM_TOKENS) + SPARE_ROWS
+
+    def takes(self, target: Target) -> None:
+        """The target's current sequence is this answer's, and has `room` for more."""
+        self._turn, self._reach = target.turn, len(self.output) + self.room - SPARE_ROWS
+
+    def must_begin(self, target: Target) -> bool:
+        """Whether another request ran since, or the sequence needs more rows."""
+        return target.turn != self._turn or self._reach <= len(self.output) < self.limit
 
     def resume(self, target: Target) -> None:
-        """Make this answer the target's current sequence again, if another request ran since."""
-        if target.turn != self.turn:
+        """Make this answer the target's current sequence again, if it must begin."""
+        if self.must_begin(target):
             target.resume([*self.prompt.ids, *self.output], self.room)
-            self.turn = target.turn
+            self.takes(target)
         self.context.room = min(self.limit - len(self.output) - 1, target.room())
 
     def take_forced(self) -> list[int]:
@@ -321,7 +331,7 @@ def max_new_tokens(prompt: Prompt, context_tokens: int) -> int:
     left = context_tokens - len(prompt.ids)
     if left < 1:
         raise too_long(len(prompt.ids), context_tokens)
-    return min(prompt.max_tokens, left)
+    return left if prompt.max_tokens is None else min(prompt.max_tokens, left)
 
 
 def verdict(verification: Verification, request: Request) -> Verdict:

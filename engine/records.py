@@ -73,7 +73,8 @@ class Request:
     documents: tuple[Passage, ...] = ()  # quoted by the messages, in order; for citations only
     # Texts expected to recur, beside what `kind` implies; of all, MAX_PREDICTION_CHARS are used.
     predictions: tuple[str, ...] = ()
-    max_tokens: int | None = None  # None: a limit by kind
+    # None: for a chat the rest of the context, 256 for a completion; an edit follows its text
+    max_tokens: int | None = None
     temperature: float = 0.0  # 0: greedy
     top_k: int = 0  # 0: all
     top_p: float = 1.0
@@ -200,6 +201,14 @@ class Usage:
     decode_seconds: float = 0.0
     draft_seconds: float = 0.0  # of decode_seconds: proposing drafts and learning from them
 
+    def __str__(self) -> str:
+        speed = self.completion_tokens / self.decode_seconds if self.decode_seconds else 0.0
+        return (
+            f"{self.completion_tokens} tokens in {self.forwards} passes, {speed:.1f} tokens/s, "
+            f"{self.accepted} of {self.drafted} drafted tokens accepted; "
+            f"{self.prompt_tokens} tokens of prompt, {self.cached_tokens} of them cached"
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Done:
@@ -212,6 +221,11 @@ class Done:
     usage: Usage = Usage()
     error: str | None = None
     reasoning: str = ""  # that preceded the text
+
+    def __str__(self) -> str:
+        """The text, and a line of figures."""
+        ended = f"{self.reason} ({self.error})" if self.error else self.reason
+        return f"{self.text}\n[{ended}: {self.usage}]"
 
 
 Event = Step | Done

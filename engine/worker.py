@@ -1,9 +1,9 @@
 """The thread that owns the model: jobs in, events out, the most urgent first.
 
 Ties go to the client that has waited longest. A more urgent request runs between two steps of a
-less urgent one. Cancelling takes effect between two forward passes. An error ends its own job with
-`Done("failed")` and nothing else. Background work runs in slices while the thread is idle. Engines
-that share a process take turns.
+less urgent one. Cancelling takes effect between two forward passes. An error, or a panic of a
+library in Rust, ends its own job with `Done("failed")` and nothing else. Background work runs in
+slices while the thread is idle. Engines that share a process take turns.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ URGENCY = {"complete": 0, "edit": 1, "chat": 2}
 BACKGROUND = max(URGENCY.values()) + 1
 IDLE_SECONDS = 0.5  # without requests, before background work goes on
 POLL_SECONDS = 0.02  # between two looks at whether a job that waits for its turn was cancelled
+FATAL = {"AcceleratorError"}  # torch's, of a card that fails: all that follows fails, too
 MAX_CLIENTS = 256  # whose last turns are remembered
 Run = Callable[[Callable[[], bool]], Iterator[Event]]  # called with `cancelled`
 
@@ -143,12 +144,15 @@ class Worker:
         self._turn = 0
         self._wake = threading.Condition()
         self._closed = False
-        self._thread = threading.Thread(target=self._serve, name="draftline-model", daemon=True)
+        self.failure: str | None = None  # why the thread has ended, where `close` did not end it
+        self._thread = threading.Thread(target=self._run, name="draftline-model", daemon=True)
         self._thread.start()
 
     def submit(self, job: Job) -> Job:
-        """Queue a job. RuntimeError after `close`."""
+        """Queue a job. RuntimeError after `close`, and once the thread has failed."""
         with self._wake:
+            if self.failure is not None:
+                raise RuntimeError(self.failure)
             if self._closed:
                 raise RuntimeError("the engine is closed: open a new one")
             self._waiting.append(job)
@@ -188,6 +192,18 @@ class Worker:
                 del self._turns[next(iter(self._turns))]
             return job
 
+    def _run(self) -> None:
+        """Serve. An error that ends the thread ends all jobs, and further ones are refused."""
+        try:
+            self._serve()
+        except BaseException as error:
+            log.error("the model's thread has ended", exc_info=error)
+            with self._wake:
+                self.failure = f"the model has failed ({one_line(error)}): start the program again"
+                waiting, self._waiting = self._waiting, []
+            for job in waiting:
+                job.put(Done("failed", error=self.failure))
+
     def _serve(self) -> None:
         while True:
             with self._wake:
@@ -225,9 +241,11 @@ class Worker:
                     self._background[work] = now + next(work)
         except StopIteration:
             del self._background[work]
-        except Exception as error:  # optional work: everything else goes on without it
+        except BaseException as error:  # optional work: everything else goes on without it
             log.warning("background work failed: %s", one_line(error))
             del self._background[work]
+            if type(error).__name__ in FATAL:
+                raise
 
     def _drain(self, before: int) -> None:
         """Run all waiting jobs more urgent than `before`."""
@@ -248,9 +266,11 @@ class Worker:
                     job.put(event)
                     if not isinstance(event, Done):
                         self._drain(job.urgency)
-        except Exception as error:  # one bad request must not end the thread
+        except BaseException as error:  # one bad request must not end the thread
             log.debug("request failed", exc_info=error)
             job.put(Done("failed", error=one_line(error)))
+            if type(error).__name__ in FATAL:
+                raise
 
     def _in_turns(self, job: Job, stop: Callable[[], bool]) -> Iterator[Event]:
         """The job's events, each computed when it is this engine's turn."""

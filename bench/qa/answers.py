@@ -1,7 +1,7 @@
 """Answers to questions with a known passage, and summaries: content, citations and speed.
 
-Each request is run with and without speculation in turns, with an empty answer history and a cached
-prompt. Both texts must be equal.
+Public questions and summaries are run with and without speculation in turns, with an empty answer
+history and a cached prompt. Both texts must be equal. Our own questions are answered once.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bench.common import report
 from bench.common.engine_thread import in_engine_thread
 from bench.common.stats import bootstrap
+from bench.qa.own import add_documents, groups, mentions, share, with_passages
 from engine.rag.answer import CitedAnswer, cite_answer, prepare
 from engine.rag.citations import Citation
 from engine.rag.summarize import Summary, summarize
@@ -23,6 +24,7 @@ from engine.rag.summary_plan import SummaryOptions
 from engine.records import Step
 
 if TYPE_CHECKING:
+    from bench.qa.own import Checklist, OwnQuestion
     from bench.qa.retrieval import PassageQuestion
     from engine import Done, Engine, Request
     from index.documents.documents import Document, Documents
@@ -64,15 +66,14 @@ def _words(text: str) -> str:
 
 
 def answers(
-    documents: dict[str, tuple[str, str]],
+    documents: dict[str, Document],
     asked: Sequence[PassageQuestion],
     library: Documents,
     engine: Engine,
     repeats: int,
 ) -> dict[str, Any]:
     """Answer every question about all documents."""
-    added = {key: library.add_data(name, text.encode()) for key, (name, text) in documents.items()}
-    ids = [one.id for one in added.values()]
+    ids = [one.id for one in documents.values()]
     rows = []
     for number, one in enumerate(asked):
         report.progress("", number, len(asked), one.name, "answer")
@@ -83,12 +84,53 @@ def answers(
             rows.append(AnswerRow(one.name, None, False, [], [], 0, took))
             continue
         done, ratios, whole = timed_pairs(engine, prepared.request, repeats)
-        passage = documents[one.document][1][one.start : one.stop]
+        passage = documents[one.document].text[one.start : one.stop]
         right = contains(done.text, passage)
         tokens = done.usage.completion_tokens
         said = cite_answer(prepared, done.text)
         rows.append(AnswerRow(one.name, said, right, ratios, whole, tokens, took))
-    return figures(rows, {one.id: one.text for one in added.values()})
+    return figures(rows, {one.id: one.text for one in documents.values()})
+
+
+def own_answers(
+    questions: Sequence[OwnQuestion], library: Documents, engine: Engine
+) -> dict[str, Any]:
+    """Answer our own questions once each, about all documents; the figures by group."""
+    documents = add_documents(library)
+    ids = [one.id for one in documents.values()]
+    given: dict[str, CitedAnswer | None] = {}  # by question; None: refused without a model
+    for number, one in enumerate(with_passages(questions, documents)):
+        report.progress("", number, len(questions), one.name, "answer")
+        prepared = prepare(one.question, library, ids, engine, engine.context, earlier=one.earlier)
+        request = prepared.request
+        text = engine.submit(request).result().text if request else ""
+        given[one.name] = cite_answer(prepared, text) if request else None
+    by_group = {name: own_figures(some, given) for name, some in groups(questions).items()}
+    texts = {id: answer and answer.text for id, answer in given.items()}
+    return own_figures(questions, given) | {"groups": by_group, "each": texts}
+
+
+def own_figures(
+    questions: Sequence[OwnQuestion], given: dict[str, CitedAnswer | None]
+) -> dict[str, float | int | None]:
+    """Shares of the answerable questions whose answer has the short answer, the passage, evidence,
+    and of the unanswerable ones that are refused or whose answer is said to be unsupported."""
+    asked = [(one, given[one.id]) for one in questions if one.passage]
+    others = [given[one.id] for one in questions if not one.passage]
+    shown = [answer for _, answer in asked if answer]
+    texts = [(one, answer.text if answer else "") for one, answer in asked]
+    short = sum(mentions(text, one.answer) for one, text in texts)
+    held = sum(all(contains(text, part) for part in one.passage) for one, text in texts)
+    return {
+        "questions": len(asked),
+        "short_answer": share(short, len(asked)),
+        "passage": share(held, len(asked)),
+        "evidence": share(sum(bool(one.evidence) for one in shown), len(shown)),
+        "refused_wrongly": len(asked) - sum(one.supported for one in shown),
+        "unanswerable_refused": share(
+            sum(not (answer and answer.supported) for answer in others), len(others)
+        ),
+    }
 
 
 def timed_pairs(
@@ -161,10 +203,15 @@ def ratio_of(ratios: Sequence[list[float]]) -> float | None:
 
 
 def summaries(
-    documents: Sequence[Document], engine: Engine, options: SummaryOptions
+    documents: Sequence[Document],
+    engine: Engine,
+    options: SummaryOptions,
+    checklists: Sequence[Checklist] = (),
 ) -> dict[str, Any]:
-    """Summarize each document once plainly and once with speculation."""
+    """Summarize each document once plainly and once with speculation. `checklists` are those of
+    the documents, if they have any."""
     ratios, cited, right, whole = [], 0, 0, 0
+    texts, copied = [], []
     for number, one in enumerate(documents):
         found: dict[bool, Summary] = {}
         seconds = {False: 0.0, True: 0.0}
@@ -183,10 +230,29 @@ def summaries(
         cited += len(summary.citations)
         right += count_precise(summary.citations, summary.text, {one.id: one.text})
         whole += summary.whole
-    return {
+        texts.append(summary.text)
+        copied.append(summary.covered)
+    figures = {
         "summaries": whole,
         "citations": cited,
         "citation_precision": round(right / cited, 4) if cited else None,
         "ratio_to_plain": ratio_of(ratios),
         "lowest_ratio": round(min(ratio for (ratio,) in ratios), 4),
+        "covered": round(mean(copied), 4),
     }
+    if not checklists:
+        return figures
+    each = [
+        {"document": one.document, **one.score(text), "covered": round(covered, 4), "text": text}
+        for one, text, covered in zip(checklists, texts, copied, strict=True)
+    ]
+    return figures | {
+        "facts_found": share_of(each, "facts_found", "facts"),
+        "chapters_covered": share_of(each, "chapters_covered", "chapters"),
+        "each": each,
+    }
+
+
+def share_of(rows: Sequence[dict[str, Any]], part: str, whole: str) -> float | None:
+    """One count's share of another, over all rows."""
+    return share(sum(row[part] for row in rows), sum(row[whole] for row in rows))

@@ -7,6 +7,7 @@ model is used.
 from __future__ import annotations
 
 import json
+import math
 import random
 import re
 import time
@@ -15,13 +16,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
-from engine.rag.answer import SEARCH_HITS, may_answer
-from engine.rag.query_terms import content_words
-from index.documents.documents import Chunk, Documents
+from engine.rag.answer import Turn, prepare
+from engine.rag.follow_up import rewrite
+from engine.records import Message
+from index.documents.documents import Chunk, Document, Documents
 
 DEPTHS = (1, 3, 10)
+CONTEXT = 8192  # tokens, of a model that is not asked
 QUERY_WORDS = 5  # the rarest words of a sentence
 UNANSWERABLE = Path(__file__).with_name("unanswerable.jsonl")  # questions about the same documents
 FIELDS = ("id", "doc_id", "source_path", "document", "question", "answer", "answer_start")
@@ -40,6 +43,25 @@ class PassageQuestion:
     document: str  # a key of the texts
     start: int
     stop: int
+    earlier: tuple[Turn, ...] = ()  # what it follows
+
+
+class SearchRow(NamedTuple):
+    """One search."""
+
+    name: str  # of the question
+    depth: int | None  # the number of best chunks that contain the passage; None: more than 10
+    seconds: float
+
+
+class WordTokenizer:
+    """Takes words for tokens, in place of a model's tokenizer."""
+
+    def encode(self, text: str) -> list[int]:
+        return [len(word) for word in WORD.findall(text)]
+
+    def chat(self, messages: tuple[Message, ...]) -> list[int]:
+        return self.encode("\n".join(str(one["content"]) for one in messages))
 
 
 def load(path: Path) -> tuple[dict[str, tuple[str, str]], list[PassageQuestion]]:
@@ -99,9 +121,9 @@ def refusals(asked: Sequence[PassageQuestion], library: Documents) -> dict[str, 
     """Counts of answerable questions that are refused and unanswerable ones that are not, over the
     public questions and those of UNANSWERABLE."""
     more = [json.loads(line) for line in UNANSWERABLE.read_text("utf-8").splitlines()]
-    given = [(one.question, True) for one in asked]
-    given += [(one["question"], one["answerable"]) for one in more]
-    counts = Counter((known, _refused(question, library)) for question, known in given)
+    given = [(one, True) for one in asked]
+    given += [(PassageQuestion("", one["question"], "", 0, 0), one["answerable"]) for one in more]
+    counts = Counter((known, refused(question, library)) for question, known in given)
     return {
         "answerable": counts[True, True] + counts[True, False],
         "refused_wrongly": counts[True, True],
@@ -110,31 +132,44 @@ def refusals(asked: Sequence[PassageQuestion], library: Documents) -> dict[str, 
     }
 
 
-def _refused(question: str, library: Documents) -> bool:
-    """Whether engine.rag.answer refuses a question."""
-    wanted, hits = content_words(question), library.search(question, SEARCH_HITS)
-    return bool(wanted) and not any(may_answer(wanted, hit) for hit in hits)
+def refused(one: PassageQuestion, library: Documents) -> bool:
+    """Whether a question about all documents is refused without asking a model."""
+    ids = [document.id for document in library.list()]
+    tokenizer = WordTokenizer()
+    prepared = prepare(one.question, library, ids, tokenizer, CONTEXT, earlier=one.earlier)
+    return prepared.request is None
 
 
-def measure(
-    documents: dict[str, tuple[str, str]], asked: Sequence[PassageQuestion], library: Documents
-) -> dict[str, Any]:
-    """Hit rates, search time, and the questions that are not hit at 3."""
-    ids = {key: library.add_data(name, text.encode()).id for key, (name, text) in documents.items()}
-    hits: Counter[int] = Counter()
-    missed, seconds = [], []
+def search(
+    documents: dict[str, Document], asked: Sequence[PassageQuestion], library: Documents
+) -> list[SearchRow]:
+    """Search all documents for each question."""
+    rows = []
     for one in asked:
+        query = rewrite(one.question, [turn.question for turn in one.earlier]) or one.question
         began = time.perf_counter()
-        found = [hit.chunk for hit in library.search(one.question, max(DEPTHS))]
-        seconds.append(time.perf_counter() - began)
-        place = (ids[one.document], documents[one.document][1], one.start, one.stop)
+        found = [hit.chunk for hit in library.search(query, max(DEPTHS))]
+        seconds = time.perf_counter() - began
+        document = documents[one.document]
+        place = (document.id, document.text, one.start, one.stop)
         depth = next((k for k in range(1, max(DEPTHS) + 1) if holds(found[:k], *place)), None)
-        hits.update(k for k in DEPTHS if depth and depth <= k)
-        if not depth or depth > 3:
-            missed.append(one.name)
-    shares: dict[str, Any] = {f"hit@{k}": round(hits[k] / len(asked), 4) for k in DEPTHS}
-    return shares | {
-        "questions": len(asked),
-        "search_ms": round(median(seconds) * 1000, 2),
-        "not_among_3": missed,
+        rows.append(SearchRow(one.name, depth, seconds))
+    return rows
+
+
+def hit_rates(rows: Sequence[SearchRow]) -> dict[str, Any]:
+    """Hit rates, search time, and the questions that are not hit at 3."""
+    depths = [row.depth or math.inf for row in rows]
+    shares: dict[str, Any] = {
+        f"hit@{k}": round(sum(depth <= k for depth in depths) / len(rows), 4) for k in DEPTHS
     }
+    return shares | {
+        "questions": len(rows),
+        "search_ms": round(median(row.seconds for row in rows) * 1000, 2),
+        "not_among_3": [row.name for row in rows if not row.depth or row.depth > 3],
+    }
+
+
+def add_texts(documents: dict[str, tuple[str, str]], library: Documents) -> dict[str, Document]:
+    """Add documents given as (file name, text)."""
+    return {key: library.add_data(name, text.encode()) for key, (name, text) in documents.items()}

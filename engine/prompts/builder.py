@@ -22,9 +22,7 @@ from engine.prompts.tools import Tool
 from engine.records import MAX_PREDICTION_CHARS, Message, Request, RequestError
 from index.records import Span
 
-# Default max_tokens.
-CHAT_TOKENS, COMPLETE_TOKENS = 1024, 256
-REASONING_TOKENS = 4096  # of a model that may reason before it answers a chat
+COMPLETE_TOKENS = 256  # of a completion, unless the request names a limit
 EDIT_SPARE_TOKENS = 256  # beyond one and a half times the edited text
 MAX_SURROUNDINGS_CHARS = 32_000  # before and after a selection, to draft from
 EDIT_REQUEST = "Rewrite this code: {}\nAnswer with the whole rewritten code only."
@@ -66,7 +64,7 @@ class Prompt:
     ids: list[int]
     predictions: list[list[int]] = field(default_factory=list)
     stop: tuple[str, ...] = ()
-    max_tokens: int = CHAT_TOKENS
+    max_tokens: int | None = None  # None: as many as the context has room for
     ends: frozenset[int] = frozenset()  # end tokens beside the model's own
     thinks: bool = False  # the answer begins with the rest of reasoning
     whole: bool = False  # predictions[0] is a whole file that the answer repeats
@@ -105,12 +103,9 @@ def unpredicted(request: Request, encoder: PromptEncoder, model: str = "") -> Pr
         thinking = request.thinking and not (request.grammar or request.must_call)
         turns = tokenizer.turns(request.messages, "", encoder.encode, thinking, tools)
         ids = [one for _, part in turns for one in part]
-        reasons = thinking and tokenizer.reasoning is not None
-        usual = CHAT_TOKENS + REASONING_TOKENS * reasons
-        room = usual if request.max_tokens is None else request.max_tokens
         told = places(request.documents, turns, tokenizer)
         thinks = tokenizer.ends_in_reasoning(ids)
-        return Prompt(ids, [], request.stop, room, thinks=thinks, documents=told)
+        return Prompt(ids, [], request.stop, request.max_tokens, thinks=thinks, documents=told)
     if request.update:
         return apply_prompt(request, encoder, model)
     return edit_prompt(request, encoder)

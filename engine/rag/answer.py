@@ -3,42 +3,51 @@
 Passages are retrieved by search; documents that the caller wants whole are included if they fit.
 Passages precede the question and keep the documents' order, so that prompts share long prefixes in
 the KV cache. If no passage contains enough of the question's words, the model is not asked.
+The sentence that fits the question best is repeated before it: small models look where it points.
 Instructions inside a document have no effect: its text is only quoted. Nothing is run here: the
 caller submits the request and passes the answer to `cite_answer`.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from engine.editing.edits import plain
 from engine.prompts.fim import MAX_TOKEN_CHARS, window
-from engine.rag.citations import Citation, Source, cite, coverage, page_at
-from engine.rag.query_terms import content_words, missing_words
+from engine.rag.citations import Citation, Source, cite, coverage
+from engine.rag.evidence import Evidence, find_evidence, is_supported, on_topic
+from engine.rag.extraction import best_sentence
+from engine.rag.follow_up import rewrite
+from engine.rag.query_terms import content_words
 from engine.records import Message, Passage, Request, RequestError
 
 if TYPE_CHECKING:
     from index.documents.documents import Document, Documents, Hit
 
 # The wording, PASSAGE_TOKENS and SEARCH_HITS were tuned with the default model: twice as much text
-# takes twice the time and answers no better, and orders about the text ("do nothing that it asks
-# for") leaked into its answers.
+# takes twice the time and answers no better, orders about the text ("do nothing that it asks for")
+# leaked into its answers, and without "whole sentences" it cut off what answers.
 SYSTEM_PROMPT = (
-    "Answer from the given text only. Copy the sentences, lists or code that answer the question "
-    "exactly as they stand in the text. Do not explain."
+    "Answer from the given text only. Copy the whole sentences, the list or the code that answers "
+    "the question exactly as they stand in the text, never only a part of a sentence. Do not "
+    "explain."
 )
-QUESTION_TEMPLATE = "Question: {}\nAnswer, copied from the text:"
+TEXT_START = "Text:"
+QUESTION_START = "Question:"
+SENTENCE_START = "The text says:"
+ANSWER_START = "Answer, in whole sentences copied from the text:"
 MAX_ANSWER_TOKENS = 384
-PASSAGE_TOKENS = 640  # budget of all retrieved passages
+PASSAGE_TOKENS = 520  # budget of all retrieved passages: some 1.5 s of prefill with 0.5B, estimated
 SEARCH_HITS = 4
-HISTORY_TOKENS = 256  # budget of earlier questions and answers
-HEADER_TOKENS = 16  # before each passage: its number, name and page
-# A passage may answer a question if it contains more than MIN_WORD_SHARE of the question's content
-# words, or MIN_COVERAGE of all words weighted by rarity. Tuned in bench/qa/qa.py for the fewest
-# mistakes of both kinds.
-MIN_WORD_SHARE, MIN_COVERAGE = 0.5, 0.45
+HEADER_TOKENS = 16  # before each passage: the name of its document
+# A passage may answer a question if it contains a rare word of it, more than MIN_WORD_SHARE of its
+# content words, or MIN_COVERAGE of them weighted by rarity. Tuned in bench/qa for few answerable
+# questions that are refused: users ask in words that the documents do not have. An answer that the
+# passages do not support is recognized after it.
+MIN_WORD_SHARE, MIN_COVERAGE = 0.5, 0.3
 
 
 class PromptTokenizer(Protocol):
@@ -65,15 +74,18 @@ class PreparedQuestion:
     sources: tuple[Source, ...] = ()  # in the order of the prompt
     notes: tuple[str, ...] = ()  # for the user: what could not be done as requested
     not_found: str = ""
+    rewritten: str = ""  # the question as it was searched and asked, if it refers to earlier ones
 
 
 @dataclass(frozen=True, slots=True)
 class CitedAnswer:
-    """An answer and its citations."""
+    """An answer, what it copies, and what supports it."""
 
     text: str
     citations: tuple[Citation, ...]
     covered: float  # share of its words that is cited
+    evidence: tuple[Evidence, ...] = ()  # passages that were read, best first
+    supported: bool = False  # by a passage that has the answer's words and some of the question's
 
 
 def prepare(
@@ -92,24 +104,32 @@ def prepare(
     """Retrieve what may answer a question from the documents `ids`, and build the prompt.
 
     Documents in `whole` are included completely if they fit. `context`: the model's context in
-    tokens; `sampling`: more fields of the Request. Raises RequestError if the question is empty or
+    tokens; `sampling`: more fields of the Request. A question that refers back to an `earlier` one
+    is rewritten, then asked alone like any other. Raises RequestError if the question is empty or
     too long."""
     question = question.strip()
     if not question:
         raise RequestError("the question is empty: ask something")
     if not ids:
         raise RequestError("no documents: name one to ask about")
-    chosen = [documents.get(one) for one in dict.fromkeys(ids)]
+    asked, rewritten = question, rewrite(question, [turn.question for turn in earlier])
+    question = rewritten or asked
+    try:
+        chosen = [documents.get(one) for one in dict.fromkeys(ids)]
+    except KeyError as error:
+        raise RequestError(
+            "a document was removed while it was asked about: ask again about those that are left"
+        ) from error
     max_tokens = max(1, min(max_tokens, context // 4))
-    prompt = QuestionPrompt(tokenizer, context - max_tokens, question, _recent(earlier, tokenizer))
+    prompt = QuestionPrompt(tokenizer, context - max_tokens, question)
     included, notes = _include_whole([one for one in chosen if one.id in whole], prompt)
     rest = [one for one in chosen if not any(source.document == one.id for source in included)]
     budget = max(0, min(passage_tokens, prompt.max_tokens - prompt.token_count(included)))
     share = max(1, budget // max(1, len(rest)) - HEADER_TOKENS)
-    spans = _retrieve(question, earlier, documents, rest, share, tokenizer)
+    spans = _retrieve(question, documents, rest, share, tokenizer)
     if isinstance(spans, str):
         if not included:
-            return PreparedQuestion(question, None, notes=tuple(notes), not_found=spans)
+            return PreparedQuestion(asked, None, (), tuple(notes), spans, rewritten)
         spans = []
     sources = prompt.select(included, spans, budget, {one.id: one for one in chosen})
     if not sources:
@@ -117,21 +137,28 @@ def prepare(
             f"the model's context of {context} tokens has no room for text beside the question: "
             "ask in fewer words, or choose a model with a longer context"
         )
+    # A follow-up's own words tell its answer from that of the question that it refers to.
+    sentence = best_sentence(asked, sources, rewritten) or best_sentence(question, sources)
     request = Request(
         "chat",
-        messages=prompt.messages(sources),
+        messages=prompt.messages(sources, sentence if prompt.fits(sources, sentence) else ""),
         documents=tuple(Passage(one.document, one.start, one.text) for one in sources),
         max_tokens=max_tokens,
+        stop=tuple(f"\n{mark}" for mark in _scaffolding(sources)),
         thinking=False,  # it would use up the tokens
         **sampling,
     )
-    return PreparedQuestion(question, request, tuple(sources), tuple(notes))
+    return PreparedQuestion(asked, request, tuple(sources), tuple(notes), rewritten=rewritten)
 
 
 def cite_answer(prepared: PreparedQuestion, text: str) -> CitedAnswer:
-    """The model's answer with its citations."""
-    citations = cite(text, prepared.sources, prepared.question)
-    return CitedAnswer(text, tuple(citations), coverage(text, citations))
+    """The model's answer with its citations and its evidence."""
+    question, sources = prepared.rewritten or prepared.question, prepared.sources
+    text = _without_scaffolding(text, sources)
+    citations = on_topic(question, cite(text, sources, question), sources)
+    evidence = find_evidence(question, text, sources, citations)
+    supported = is_supported(question, text, evidence, sources)
+    return CitedAnswer(text, tuple(citations), coverage(text, citations), evidence, supported)
 
 
 # -- retrieval -------------------------------------------------------------------------------------
@@ -143,11 +170,11 @@ class DocumentSpan(NamedTuple):
     document: str
     start: int
     stop: int
+    table_head: str = ""  # of the table that it starts inside of
 
 
 def _retrieve(
     question: str,
-    earlier: Sequence[Turn],
     documents: Documents,
     among: Sequence[Document],
     max_beginning_tokens: int,
@@ -157,40 +184,36 @@ def _retrieve(
     question about a document as a whole, the beginning of each document."""
     if not among:
         return []
-    queries = [question]
-    if earlier:  # such as "and its default?"
-        queries.append(f"{earlier[-1].question} {question}")
-    missing: list[str] = []
-    for query in queries:
-        wanted = content_words(query)
-        if not wanted:
-            return [
-                DocumentSpan(
-                    one.id, 0, window(one.text, 0, 0, max_beginning_tokens, tokenizer.encode)[1]
-                )
-                for one in among
-            ]
-        hits = documents.search(query, SEARCH_HITS, [one.id for one in among])
-        if any(may_answer(wanted, hit) for hit in hits):
-            chunks = [hit.chunk for hit in hits]
-            return [DocumentSpan(one.document, one.start, one.stop) for one in chunks]
-        missing = missing or missing_words(wanted, [_searched_text(hit) for hit in hits])
+    wanted = content_words(question)
+    if not wanted:
+        return [
+            DocumentSpan(
+                one.id, 0, window(one.text, 0, 0, max_beginning_tokens, tokenizer.encode)[1]
+            )
+            for one in among
+        ]
+    hits = documents.search(question, SEARCH_HITS, [one.id for one in among])
+    if any(may_answer(hit) for hit in hits):
+        chunks = [hit.chunk for hit in hits]
+        return [DocumentSpan(one.document, one.start, one.stop, one.table_head) for one in chunks]
+    missing = _missing_everywhere(wanted, hits)
     reason = "not found" if missing else "nowhere found together"
-    words = ", ".join(missing or content_words(question))
+    words = ", ".join(missing or wanted)
     return (
         f"The documents say nothing about this; {reason}: {words}. "
         "Ask in their own words, or have them read whole."
     )
 
 
-def may_answer(wanted: Sequence[str], hit: Hit) -> bool:
-    """Whether a passage contains enough of a question's words."""
-    present = len(wanted) - len(missing_words(wanted, [_searched_text(hit)]))
-    return present > MIN_WORD_SHARE * len(wanted) or hit.coverage >= MIN_COVERAGE
+def _missing_everywhere(wanted: Sequence[str], hits: Sequence[Hit]) -> list[str]:
+    """The words that no hit contains."""
+    return [word for word in wanted if all(word in hit.missing for hit in hits)]
 
 
-def _searched_text(hit: Hit) -> str:
-    return f"{hit.chunk.heading}\n{hit.chunk.text}"
+def may_answer(hit: Hit) -> bool:
+    """Whether a passage contains enough of a question's words, or a rare one."""
+    share = len(hit.found) / (len(hit.found) + len(hit.missing) or 1)
+    return hit.has_rare_word or share > MIN_WORD_SHARE or hit.coverage >= MIN_COVERAGE
 
 
 # -- the prompt ------------------------------------------------------------------------------------
@@ -199,48 +222,41 @@ def _searched_text(hit: Hit) -> str:
 class QuestionPrompt:
     """The prompt of one question, never longer than `max_tokens`."""
 
-    def __init__(
-        self,
-        tokenizer: PromptTokenizer,
-        max_tokens: int,
-        question: str,
-        history: Sequence[Message],
-    ) -> None:
-        """`history` is dropped if there is no room for it. Raises RequestError if the question
-        alone is too long."""
+    def __init__(self, tokenizer: PromptTokenizer, max_tokens: int, question: str) -> None:
+        """Raises RequestError if the question alone is too long."""
         self.tokenizer, self.max_tokens, self.question = tokenizer, max_tokens, question
-        self.history = tuple(history)
         length = self.token_count([])
-        if length >= max_tokens and self.history:
-            self.history = ()
-            length = self.token_count([])
         if length >= max_tokens:
             raise RequestError(
                 f"the question needs {length} tokens, there is room for {max_tokens}: "
                 "ask in fewer words, or choose a model with a longer context"
             )
 
-    def messages(self, sources: Sequence[Source]) -> tuple[Message, ...]:
-        """The instructions, the passages, then the question: what changes least comes first."""
+    def messages(self, sources: Sequence[Source], sentence: str = "") -> tuple[Message, ...]:
+        """The instructions, the passages, then the question: what changes least comes first.
+        `sentence`: the one that fits the question best, repeated before it."""
+        headers = _headers(sources)
         passages = [
-            f"[{number}] {_header(source)}:\n{plain(source.text)}\n"
-            for number, source in enumerate(sources, 1)
+            f"{header}\n{plain(_shown(source))}\n".lstrip("\n")
+            for header, source in zip(headers, sources, strict=True)
         ]
-        content = "\n".join(["Text:", "", *passages, QUESTION_TEMPLATE.format(self.question)])
+        lines = [TEXT_START, "", *passages]
+        if sentence:
+            lines.append(f"{SENTENCE_START} {plain(sentence)}")
+        content = "\n".join([*lines, f"{QUESTION_START} {self.question}", ANSWER_START])
         return (
             {"role": "system", "content": SYSTEM_PROMPT},
-            *self.history,
             {"role": "user", "content": content},
         )
 
-    def token_count(self, sources: Sequence[Source]) -> int:
-        return len(self.tokenizer.chat(self.messages(sources)))
+    def token_count(self, sources: Sequence[Source], sentence: str = "") -> int:
+        return len(self.tokenizer.chat(self.messages(sources, sentence)))
 
-    def fits(self, sources: Sequence[Source]) -> bool:
+    def fits(self, sources: Sequence[Source], sentence: str = "") -> bool:
         chars = sum(len(source.text) for source in sources)  # spares tokenizing what is too long
         return (
             chars <= MAX_TOKEN_CHARS * self.max_tokens
-            and self.token_count(sources) <= self.max_tokens
+            and self.token_count(sources, sentence) <= self.max_tokens
         )
 
     def select(
@@ -256,7 +272,7 @@ class QuestionPrompt:
         selected: list[DocumentSpan] = []
         for span in spans:
             text = documents[span.document].text[span.start : span.stop]
-            tokens = len(self.tokenizer.encode(text)) + HEADER_TOKENS
+            tokens = len(self.tokenizer.encode(f"{span.table_head}{text}")) + HEADER_TOKENS
             if tokens > left and not selected:
                 room = max(0, left - HEADER_TOKENS)
                 stop = window(text, 0, 0, room, self.tokenizer.encode)[1]
@@ -275,11 +291,32 @@ class QuestionPrompt:
         return included
 
 
-def _header(source: Source) -> str:
-    """The name and page of a source on one line."""
-    name = " ".join(source.name.split())
-    page = page_at(source.pages, source.start)
-    return name if page is None else f"{name}, page {page}"
+def _shown(source: Source) -> str:
+    """The text of a source below the head of its table."""
+    return f"{source.table_head}\n{source.text}" if source.table_head else source.text
+
+
+def _headers(sources: Sequence[Source]) -> list[str]:
+    """A line before each passage with the name of its document; empty if there is only one."""
+    if len({source.document for source in sources}) < 2:
+        return [""] * len(sources)
+    return [f"From {' '.join(source.name.split())}:" for source in sources]
+
+
+def _scaffolding(sources: Sequence[Source]) -> list[str]:
+    """What lines of the prompt begin with that are no part of a document."""
+    headers = dict.fromkeys(header for header in _headers(sources) if header)
+    return [TEXT_START, SENTENCE_START, QUESTION_START, ANSWER_START, *headers]
+
+
+def _without_scaffolding(text: str, sources: Sequence[Source]) -> str:
+    """An answer without lines of the prompt around it, which small models repeat."""
+    marks = _scaffolding(sources)
+    while mark := next((one for one in marks if text.lstrip().startswith(one)), ""):
+        rest = text.lstrip()[len(mark) :]
+        text = rest.partition("\n")[2] if mark == QUESTION_START else rest.lstrip()
+    ends = (text.find(f"\n{mark}") for mark in marks)
+    return text[: min((end for end in ends if end >= 0), default=len(text))]
 
 
 def _include_whole(
@@ -308,23 +345,23 @@ def _merged(spans: Sequence[DocumentSpan], documents: dict[str, Document]) -> li
             merged[-1] = before._replace(stop=max(before.stop, span.stop))
         else:
             merged.append(span)
-    return [_source(documents[one.document], one.start, one.stop) for one in merged]
+    return [_source(documents[one.document], *one[1:]) for one in merged]
 
 
-def _source(document: Document, start: int, stop: int) -> Source:
-    return Source(document.id, document.name, document.text[start:stop], start, document.pages)
-
-
-def _recent(earlier: Sequence[Turn], tokenizer: PromptTokenizer) -> list[Message]:
-    """The latest turns that fit into HISTORY_TOKENS, as messages."""
-    messages: list[Message] = []
-    left = HISTORY_TOKENS
-    for turn in reversed(earlier):
-        left -= len(tokenizer.encode(turn.question)) + len(tokenizer.encode(turn.answer))
-        if left < 0:
-            break
-        messages[:0] = [
-            {"role": "user", "content": turn.question},
-            {"role": "assistant", "content": turn.answer},
-        ]
-    return messages
+def _source(document: Document, start: int, stop: int, table_head: str = "") -> Source:
+    line = 1 + document.text.count("\n", 0, start)
+    starts = [one.start for one in document.headings]
+    above = bisect_right(starts, start)
+    heading = document.headings[above - 1].title if above else ""
+    inside = document.headings[above : bisect_left(starts, stop)]
+    return Source(
+        document.id,
+        document.name,
+        document.text[start:stop],
+        start,
+        document.pages,
+        line,
+        heading,
+        table_head,
+        tuple((one.start, one.title) for one in inside),
+    )

@@ -18,19 +18,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.editing.edits import COMBINING_MARKS
 from index._core import Automaton
+from index.documents.languages import MARKS, SPACELESS
 
 MIN_PASSAGE_WORDS = 5.0
 MIN_WHOLE_ANSWER_WORDS = 2.0  # of a passage that is the whole answer
 MIN_IDENTIFIER_CHARS = 4
 GAP = " "
 CLOSING = frozenset(",.;:!?)]}")  # these end something else if a gap follows
-SPACELESS = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 IS_SPACELESS = re.compile(f"[{SPACELESS}]")
-UNIT = re.compile(
-    rf"\s+|[{SPACELESS}][{COMBINING_MARKS}]*|(?:[^\W{SPACELESS}][{COMBINING_MARKS}]*)+|.", re.DOTALL
-)
+UNIT = re.compile(rf"\s+|[{SPACELESS}][{MARKS}]*|(?:[^\W{SPACELESS}][{MARKS}]*)+|.", re.DOTALL)
 NOT_PROSE = re.compile(r"[\d_/.:@\\#$%&=+*<>|~^]|[^\W\d_][A-Z]")  # inside a word
 QUOTES_AND_SIGNS = "\"'`*()[]{}<>.,;:!?"
 
@@ -44,6 +41,15 @@ class Source:
     text: str
     start: int = 0
     pages: tuple[tuple[int, int], ...] = ()  # (start, stop) of the document's pages
+    line: int = 1  # of the document, from 1, at which the text starts
+    heading: str = ""  # the nearest one above the text
+    table_head: str = ""  # the rows that name the columns of the table that it starts inside of
+    headings: tuple[tuple[int, str], ...] = ()  # (start, title) of those in the text, in order
+
+    def heading_at(self, position: int) -> str:
+        """The nearest heading above a code point of the document."""
+        above = bisect_right([start for start, _ in self.headings], position)
+        return self.headings[above - 1][1] if above else self.heading
 
 
 @dataclass(frozen=True, slots=True)

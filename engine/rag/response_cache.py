@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from engine.remote.remote_engine import RemoteEngine
 
 MAX_FILES = 4096
-VERSION = 2  # change it whenever a response is processed differently before it is stored
+VERSION = 3  # change it whenever a response is processed differently before it is stored
 logger = logging.getLogger(__name__)
 
 

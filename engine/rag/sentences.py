@@ -1,23 +1,27 @@
-"""Extracts sentences and list items from the text that a model streams.
+"""Sentences and list items of documents, and of the text that a model streams.
 
-Headings, table rows, list markers and other markup are left out, and so is everything from the
-first repeated sentence on, since a model that repeats itself does not stop. Sentences found in a
-prefix of the text do not change when more of it arrives.
+Headings, table rows, list markers and other markup are left out; of a model's text, so is
+everything from the first repeated sentence on, since a model that repeats itself does not stop.
+Sentences found in a prefix of that text do not change when more of it arrives.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from textwrap import dedent
 
 from engine.rag.citations import IS_SPACELESS
-from engine.records import Piece
+from index.documents.languages import SPACELESS
 
 MIN_WORDS = 4  # a character of a script without spaces is half a word
 MAX_SENTENCE_CHARS = 480  # longer ones are text that was not split well
-ABBREVIATIONS = "e.g|i.e|cf|etc|vs|Dr|Mr|Mrs|Ms|Prof|St|No|Fig|Eq|Sec|al|approx|ca|resp|incl"
+ABBREVIATIONS = (
+    "e.g|i.e|cf|etc|vs|Dr|Mr|Mrs|Ms|Prof|St|No|Fig|Eq|Sec|al|approx|ca|resp|incl"
+    "|Nr|Abs|Art|Str|Tel|bzw|usw|vgl|Mme|env"
+)
 LIST_MARKER = r"(?:[-*+>\u2022]|\d{1,2}[.)])[ \t]"
 BORDER = re.compile(
     r"\n[ \t]*(?=\n)"  # an empty line
@@ -27,10 +31,23 @@ BORDER = re.compile(
     r"|(?<=[\u3002\uff01\uff1f])(?=.)",
     re.DOTALL,
 )
-ABBREVIATION = re.compile(rf"(?:^|[\s(])(?:{ABBREVIATIONS}|[A-Z])\.$")
-LEADING_MARKER = re.compile(rf"\s*(?:{LIST_MARKER}\s*)?")
+ABBREVIATION = re.compile(rf"(?:^|[\s(])(?:{ABBREVIATIONS}|[A-Za-z])\.$")
+ORDINAL = re.compile(r", \d{1,2}\.$")  # such as "Hauptstraße 7, 3. Stock"
+DAY = re.compile(r"(?:^|\s)\d{1,2}\.$")
+GERMAN_MONTH = re.compile(
+    r"(?:Januar|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember)\b"
+)
+LEADING_MARKER = re.compile(rf"\s*(?:(?:{LIST_MARKER}|\(\d{{1,2}}\))\s*)?")
 MARKUP = re.compile(r"[#|!]|\.\. |```|[=~-]{3}")  # headings, tables, images, rules, ...
 WORD = re.compile(r"[^\W\d_]{2,}")
+TITLE_NUMBER = re.compile(r"^(?:\d+|[a-z])(?: \d+)* ")  # of a normalized title
+ANY_WORD = re.compile(rf"[{SPACELESS}]|[^\W{SPACELESS}]+")
+COMMENT = re.compile(
+    r'''"""(?P<double>.*?)"""|\'{3}(?P<single>.*?)\'{3}|/\*+(?P<block>.*?)\*/'''
+    r"|^[ \t]*(?:#+|//+)[ \t]?(?P<line>[^\n]*)",
+    re.DOTALL | re.MULTILINE,
+)
+CODE_BLOCK = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1[ \t]*$|\Z)", re.DOTALL | re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +58,13 @@ class SentenceSpans:
     complete: bool
 
 
-def find_sentences(
-    text: str, maximum: int, ended: bool, titles: Collection[str] = ()
-) -> SentenceSpans:
+def find_sentences(text: str, maximum: int, ended: bool) -> SentenceSpans:
     """The first `maximum` sentences of a text. Unless the text has `ended`, its last sentence is
-    not known yet. `titles`: lines to leave out, normalized by `normalize`."""
+    not known yet."""
     spans: list[tuple[int, int]] = []
     seen: set[str] = set()
     for start, stop in _split(text, ended):
-        start, stop = _trimmed(text, start, stop, titles)
+        start, stop = _trimmed(text, start, stop)
         if not _is_sentence(text[start:stop]):
             continue
         words = normalize(text[start:stop])
@@ -68,34 +83,63 @@ def normalize(text: str) -> str:
     return " ".join(re.findall(r"\w+", folded))
 
 
-def join_lines(pieces: Iterable[Piece], start: int, stop: int) -> tuple[Piece, ...]:
-    """Characters `start:stop` of the pieces' text with every gap a blank; sources are kept."""
-    joined: list[Piece] = []
-    at, gap = 0, False
-    for piece in pieces:
-        part = piece.text[max(0, start - at) : max(0, stop - at)]
-        at += len(piece.text)
-        words = part.split()
-        if words:
-            gap = bool(joined) and (gap or part[0].isspace())
-            joined.append(piece._replace(text=" " * gap + " ".join(words)))
-        gap = part[-1].isspace() if part else gap
-    return tuple(joined)
+def own_sentences(text: str, titles: Collection[str] = (), code: bool = False) -> list[str]:
+    """The different sentences of a document's text, on one line each. Of source code, only those of
+    its comments; a text without sentences has its lines, such as the rows
+    of a table, instead. `titles`: lines to leave out, normalized by `normalize`."""
+    if code:
+        text = "\n".join(_comments(text))
+    text = CODE_BLOCK.sub("\n", text)
+    lines = ["" if _is_left_out(line, titles) else line for line in text.split("\n")]
+    text = "\n".join(f"\n{line}\n" if " | " in line else line for line in lines)
+    found: dict[str, str] = {}
+    for start, stop in _split(text, True):
+        start, stop = _trimmed(text, start, stop)
+        sentence = " ".join(text[start:stop].split())
+        if _is_sentence(sentence) and (not code or sentence.endswith((".", "\u3002"))):
+            found.setdefault(normalize(sentence), sentence)
+    if not found and not code:
+        found = {
+            normalize(line): line for line in text_lines(text) if normalize(line) not in titles
+        }
+    return list(found.values())
 
 
-def count_sentences(text: str) -> int:
-    """The number of sentences of a whole text, repeated ones included."""
-    return sum(_is_sentence(text[start:stop].strip()) for start, stop in _split(text, True))
+def _is_left_out(line: str, titles: Collection[str]) -> bool:
+    """Whether a line is a title, with or without its number, or the number of a page."""
+    key = normalize(line)
+    return key in titles or TITLE_NUMBER.sub("", key) in titles or key.isdecimal()
 
 
-def without_repeats(groups: Iterable[Sequence[str]]) -> list[list[str]]:
-    """Groups of sentences without those that an earlier group contains."""
-    seen: set[str] = set()
-    kept = []
-    for group in groups:
-        kept.append([one for one in group if normalize(one) not in seen])
-        seen.update(map(normalize, group))
-    return kept
+def _comments(code: str) -> Iterator[str]:
+    """The comments and docstrings of source code without their marks."""
+    for match in COMMENT.finditer(code):
+        block = match["double"] or match["single"] or match["block"]
+        yield f"\n{dedent(block)}\n" if block else match["line"] or ""
+
+
+def table_rows(text: str) -> list[str]:
+    """The rows of a text's tables without their outer bars, on one line each."""
+    return list(text_lines("\n".join(re.findall(r"^.*\|.*$", text, re.MULTILINE))))
+
+
+def text_lines(text: str) -> Iterator[str]:
+    """Lines with at least two words, on one line without a table's outer bars."""
+    for line in text.splitlines():
+        row = " ".join(line.strip().strip("|").split())
+        if len(ANY_WORD.findall(row)) > 1 and not row.startswith("#"):
+            yield row[:MAX_SENTENCE_CHARS]
+
+
+def words(text: str) -> list[str]:
+    """The words of a text without case; a character of a script without spaces is one."""
+    folded = unicodedata.normalize("NFC", text).casefold()
+    return [one.group() for one in ANY_WORD.finditer(folded)]
+
+
+def word_count(text: str) -> float:
+    """The number of words; a character of a script without spaces is half a word."""
+    return len(words(text)) - len(IS_SPACELESS.findall(text)) / 2
 
 
 def _split(text: str, ended: bool) -> list[tuple[int, int]]:
@@ -105,23 +149,19 @@ def _split(text: str, ended: bool) -> list[tuple[int, int]]:
         before = text[max(start, border.start() - 8) : border.start()]
         continues = before[-1:] in (".", "\u2026") and text[border.end()].islower()
         directive = text.startswith(".. ", border.end())
-        if directive or not (continues or ABBREVIATION.search(before)):
+        is_date = DAY.search(before) and GERMAN_MONTH.match(text, border.end())
+        abbreviated = ABBREVIATION.search(before) or ORDINAL.search(before)
+        if directive or not (continues or is_date or abbreviated):
             pieces.append((start, border.end()))
             start = border.end()
     return [*pieces, (start, len(text))] if ended else pieces
 
 
-def _trimmed(text: str, start: int, stop: int, titles: Collection[str]) -> tuple[int, int]:
-    """The span without gaps, a list marker, and lines that are titles."""
-    while True:
-        marker = LEADING_MARKER.match(text, start)
-        start = min(stop, marker.end() if marker else start)
-        end = text.find("\n", start, stop)
-        if end < 0 or normalize(text[start:end]) not in titles:
-            break
-        start = end + 1
-    stop = start + len(text[start:stop].rstrip())
-    return (stop, stop) if normalize(text[start:stop]) in titles else (start, stop)
+def _trimmed(text: str, start: int, stop: int) -> tuple[int, int]:
+    """The span without gaps and a list marker."""
+    marker = LEADING_MARKER.match(text, start)
+    start = min(stop, marker.end() if marker else start)
+    return start, start + len(text[start:stop].rstrip())
 
 
 def _is_sentence(text: str) -> bool:

@@ -16,6 +16,7 @@ from math import ceil
 
 from index.documents.formats import ParsedDocument
 from index.documents.formats.headings import Heading
+from index.documents.tables import Table, find_tables
 
 MAX_CHUNK_CHARS = 1000
 MIN_SECTION_CHARS = 200  # a heading starts a new chunk only if the one before has this many
@@ -49,11 +50,15 @@ class Chunk:
     stop: int
     page: int | None  # from 1; only a pdf has pages
     heading: str  # the path of headings above it, outermost first, joined by " > "
+    table_head: str = ""  # the rows that name the columns of the table that it starts inside of
 
 
-def split_chunks(document: str, parsed: ParsedDocument, size: int = MAX_CHUNK_CHARS) -> list[Chunk]:
+def split_chunks(
+    document: str, kind: str, parsed: ParsedDocument, size: int = MAX_CHUNK_CHARS
+) -> list[Chunk]:
     """The chunks of a document in order, of at most `size` characters each."""
     text = parsed.text
+    tables = find_tables(kind, text)
     outline = _Outline(text, parsed.headings)
     chunks: list[Chunk] = []
     for page, (first, last) in enumerate(parsed.pages or ((0, len(text)),), start=1):
@@ -67,9 +72,17 @@ def split_chunks(document: str, parsed: ParsedDocument, size: int = MAX_CHUNK_CH
                     stop=stop,
                     page=page if parsed.pages else None,
                     heading=outline.path(start, stop),
+                    table_head=_table_head(text, tables, start),
                 )
             )
     return chunks
+
+
+def _table_head(text: str, tables: list[Table], position: int) -> str:
+    """The head of the table whose other rows are around a position, "" for none."""
+    number = bisect_right(tables, position, key=lambda one: one.head_stop) - 1
+    inside = number >= 0 and position < tables[number].stop
+    return text[tables[number].start : tables[number].head_stop].strip() if inside else ""
 
 
 class _Outline:
@@ -135,7 +148,7 @@ def _blocks(text: str, first: int, last: int, outline: _Outline, size: int) -> S
     for border in merge(borders, outline.within(first, last), (last,)):
         if border > begin and (border == last or not outline.only_titles(begin, border)):
             for start, stop in _searchable(text, begin, border):
-                yield from _split(text, start, stop, size)
+                yield from split_text(text, start, stop, size)
             begin = border
 
 
@@ -149,7 +162,7 @@ def _searchable(text: str, start: int, stop: int) -> Spans:
     yield start, stop
 
 
-def _split(text: str, start: int, stop: int, size: int, method: int = 0) -> Spans:
+def split_text(text: str, start: int, stop: int, size: int, method: int = 0) -> Spans:
     """Pieces of at most `size` characters and about equal length, split at BREAKS[method]."""
     if stop - start <= size:
         yield start, stop
@@ -165,12 +178,12 @@ def _split(text: str, start: int, stop: int, size: int, method: int = 0) -> Span
         past_middle = (end + border) / 2 > start + number * length
         too_short = end - begin < MIN_SECTION_CHARS and border - end > size  # such as a heading
         if (past_middle or border - begin > size) and end > begin and not too_short:
-            yield from _split(text, begin, end, size, method + 1)
+            yield from split_text(text, begin, end, size, method + 1)
             begin = end
             number += 1
         end = border
     if end > begin:
-        yield from _split(text, begin, end, size, method + 1)
+        yield from split_text(text, begin, end, size, method + 1)
 
 
 def _trimmed(text: str, start: int, stop: int) -> Spans:

@@ -22,30 +22,32 @@ from index.documents import full_text
 from index.documents.chunking import Chunk, split_chunks
 from index.documents.embeddings import SCHEMA as VECTORS_SCHEMA
 from index.documents.embeddings import Embed, VectorIndex, fuse_ranks
-from index.documents.formats import MAX_FILE_BYTES, DocumentError, kind_of
+from index.documents.formats import MAX_FILE_BYTES, DocumentError, ParsedDocument, kind_of
 from index.documents.formats.headings import Heading
 from index.documents.formats.parser import Parser
-from index.documents.sqlite_file import DocumentsFile
+from index.documents.languages import detect
+from index.documents.sqlite_file import OLD_DOCUMENTS, DocumentsFile
 
 __all__ = ["Chunk", "Document", "DocumentError", "Documents", "Heading", "Hit"]
 
-SCHEMA_VERSION = 1  # change it whenever stored rows stop being valid
+SCHEMA_VERSION = 4  # change it whenever stored rows stop being valid
 CANDIDATES = 50  # chunks that each kind of search contributes
 MAX_NAME_CHARS = 255
 
 SCHEMA = """
 CREATE TABLE documents (
     place INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE, name TEXT, kind TEXT, text TEXT,
-    pages TEXT, headings TEXT, whole INTEGER
+    pages TEXT, headings TEXT, whole INTEGER, language TEXT
 );
 CREATE TABLE chunks (
     row INTEGER PRIMARY KEY AUTOINCREMENT, document TEXT, number INTEGER, start INTEGER,
-    stop INTEGER, page INTEGER, heading TEXT
+    stop INTEGER, page INTEGER, heading TEXT, table_head TEXT
 );
 CREATE INDEX by_document ON chunks (document, number);
+CREATE TABLE files (document TEXT PRIMARY KEY, data BLOB);
 """
 COLUMNS = "id, name, kind, text, pages, headings, whole"
-CHUNK = "c.document, c.number, w.text, c.start, c.stop, c.page, c.heading"
+CHUNK = "c.document, c.number, w.text, c.start, c.stop, c.page, c.heading, c.table_head"
 BAD_NAME = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]|(?:^|[/\\])\.\.(?:[/\\]|$)")
 
 
@@ -55,7 +57,7 @@ class Document:
 
     id: str  # a hash of the content
     name: str
-    kind: str  # pdf, docx, html, md, rst, txt, code
+    kind: str  # pdf, docx, html, md, rst, txt, csv, tsv, code
     text: str
     pages: tuple[tuple[int, int], ...]  # (start, stop) of each; only a pdf has pages
     headings: tuple[Heading, ...]
@@ -70,6 +72,9 @@ class Hit:
     name: str  # of its document
     score: float  # comparable within one search only
     coverage: float  # share of the query's words, weighted by rarity, that it contains: 0 to 1
+    found: tuple[str, ...] = ()  # the query's content words that it contains, in lower case
+    missing: tuple[str, ...] = ()  # the others
+    has_rare_word: bool = False  # one that it contains is in few chunks
 
 
 class Documents:
@@ -79,7 +84,7 @@ class Documents:
         """Open the library in `folder`, or one in memory for None. `embed` enables vector search;
         it is called with the texts of new chunks when they are added or at the next search."""
         schema = SCHEMA + full_text.SCHEMA + VECTORS_SCHEMA
-        self._file = DocumentsFile(folder, schema, SCHEMA_VERSION)
+        self._file = DocumentsFile(folder, schema, SCHEMA_VERSION, _copy_old)
         self._vectors = VectorIndex(embed, self._file.session) if embed else None
         self._parser = Parser()
 
@@ -107,18 +112,21 @@ class Documents:
         """`add` for the content of a file."""
         _check_name(name)
         kind = kind_of(name)
-        id = hashlib.sha256(kind.encode() + b"\0" + data).hexdigest()[:32]
+        id = content_id(name, data)
         with self._file.session(write=True) as connection:
             document = _rename(connection, id, name)
         if document is None:
             # Outside of any transaction, since this may take seconds.
             parsed = (parser or self._parser).parse(name, data)
-            chunks = split_chunks(id, parsed)
+            chunks = split_chunks(id, kind, parsed)
             with self._file.session(write=True) as connection:
                 document = _rename(connection, id, name)  # added meanwhile by someone else?
                 if document is None:
                     document = Document(id, name, kind, *parsed)
                     _insert(connection, document, chunks)
+        if kind == "pdf":  # its pages can be shown
+            with self._file.session(write=True) as connection:
+                connection.execute("INSERT OR IGNORE INTO files VALUES (?, ?)", (id, data))
         if self._vectors:
             self._vectors.refresh()
         return document
@@ -130,6 +138,7 @@ class Documents:
             connection.executemany("DELETE FROM words WHERE rowid = ?", rows)
             connection.executemany("DELETE FROM vectors WHERE row = ?", rows)
             connection.execute("DELETE FROM chunks WHERE document = ?", (id,))
+            connection.execute("DELETE FROM files WHERE document = ?", (id,))
             connection.execute("DELETE FROM documents WHERE id = ?", (id,))
 
     def set_whole(self, id: str, whole: bool) -> None:
@@ -144,6 +153,24 @@ class Documents:
         if document is None:
             raise KeyError(id)
         return document
+
+    def picture(self, id: str, page: int, marks: Sequence[tuple[int, int]]) -> bytes:
+        """A page of a pdf, from 1, as a PNG in which these code points of the document are marked.
+        Raises KeyError for a document or page that is not there, and DocumentError."""
+        document = self.get(id)
+        with self._file.session() as connection:
+            row = connection.execute("SELECT data FROM files WHERE document = ?", (id,)).fetchone()
+        if row is None or not 1 <= page <= len(document.pages):
+            raise KeyError(id)
+        start, stop = document.pages[page - 1]
+        letters = max(1, _count_letters(document.text[start:stop]))
+        shares = []
+        for first, last in marks:
+            first, last = max(start, first), min(stop, last)
+            if first < last:
+                before = _count_letters(document.text[start:first])
+                shares.append((document.text[first:last], before / letters))
+        return self._parser.picture(document.name, row[0], page - 1, shares)
 
     def list(self) -> builtins.list[Document]:
         """All documents in the order of their addition."""
@@ -171,6 +198,16 @@ class Documents:
             ranking = full_text.search(connection, query, candidates, among)
             best = (ranking if similar is None else fuse_ranks(ranking, similar))[:count]
             return [*_hits(connection, query, best)]
+
+
+def _count_letters(text: str) -> int:
+    """Those that index.documents.formats.pdf compares."""
+    return sum(map(str.isalnum, text))
+
+
+def content_id(name: str, data: bytes) -> str:
+    """The id of a document: a hash of its kind and content."""
+    return hashlib.sha256(kind_of(name).encode() + b"\0" + data).hexdigest()[:32]
 
 
 def _check_name(name: str) -> None:
@@ -214,24 +251,38 @@ def _rename(connection: sqlite3.Connection, id: str, name: str) -> Document | No
 
 
 def _insert(connection: sqlite3.Connection, document: Document, chunks: list[Chunk]) -> None:
+    language = detect(document.text)
     connection.execute(
-        f"INSERT INTO documents ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        f"INSERT INTO documents ({COLUMNS}, language) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         (
             *(document.id, document.name, document.kind, document.text),
             json.dumps(document.pages),
             json.dumps(document.headings),
             document.whole,
+            language,
         ),
     )
     rows = [
         connection.execute(
-            "INSERT INTO chunks (document, number, start, stop, page, heading) "
-            "VALUES (?, ?, ?, ?, ?, ?)",
-            (chunk.document, chunk.number, chunk.start, chunk.stop, chunk.page, chunk.heading),
+            "INSERT INTO chunks (document, number, start, stop, page, heading, table_head) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (
+                *(chunk.document, chunk.number, chunk.start, chunk.stop),
+                *(chunk.page, chunk.heading, chunk.table_head),
+            ),
         ).lastrowid
         for chunk in chunks
     ]
-    full_text.insert(connection, chunks, document.name, rows)
+    full_text.insert(connection, chunks, document.name, language, rows)
+
+
+def _copy_old(connection: sqlite3.Connection) -> None:
+    """Index the documents of a file that another version has written, without parsing them."""
+    query = f"SELECT {COLUMNS} FROM {OLD_DOCUMENTS} ORDER BY place"
+    for row in connection.execute(query):
+        document = _from_row(*row)
+        parsed = ParsedDocument(document.text, document.pages, document.headings)
+        _insert(connection, document, split_chunks(document.id, document.kind, parsed))
 
 
 def _select(connection: sqlite3.Connection, id: str) -> Document | None:
@@ -265,4 +316,4 @@ def _hits(
     coverage = full_text.query_coverage(connection, query, [row for row, _ in ranking])
     for (row, score), covered in zip(ranking, coverage, strict=True):
         for name, *fields in connection.execute(select, (row,)):
-            yield Hit(Chunk(*fields), name, score, covered)
+            yield Hit(Chunk(*fields), name, score, *covered)

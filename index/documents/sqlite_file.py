@@ -11,7 +11,7 @@ import os
 import sqlite3
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from index.documents.formats import DocumentError
 from index.temporary_file import sweep, temporary_folder
 
 FILE_NAME = "documents.sqlite"
+OLD_DOCUMENTS = "old_documents"  # the table of documents while a file is upgraded
 CACHE_LEVELS = 2  # of the cache's own folders: a user's, and the one that holds all users'
 APPLICATION_ID = 0x44524602
 LOCK_TIMEOUT_S = 30.0  # for another process to finish writing
@@ -34,19 +35,22 @@ REMEDIES = {
 }
 DEFAULT_REMEDY = "check that Draftline made this file and that you may write to its folder"
 
+Copy = Callable[[sqlite3.Connection], None]  # from the table OLD_DOCUMENTS into new tables
+
 logger = logging.getLogger(__name__)
 
 
 class DocumentsFile:
     """One connection to the file. Thread-safe."""
 
-    def __init__(self, folder: Path | None, schema: str, version: int) -> None:
-        """Open or create the file in `folder`, or a database in memory for None. A file of another
-        schema version is emptied. Raises DocumentError."""
+    def __init__(self, folder: Path | None, schema: str, version: int, copy: Copy) -> None:
+        """Open or create the file in `folder`, or a database in memory for None. In a file of
+        another schema version, `copy` fills the new tables from the old documents. Raises
+        DocumentError."""
         self._lock = threading.Lock()
         self._path = folder / FILE_NAME if folder else None
         try:
-            self._connection = _connect(self._path, schema, version)
+            self._connection = _connect(self._path, schema, version, copy)
         except (sqlite3.Error, OSError) as error:
             raise self._error(error) from error
 
@@ -77,7 +81,7 @@ class DocumentsFile:
         return DocumentError(f"{where}: {reason}; {remedy}")
 
 
-def _connect(path: Path | None, schema: str, version: int) -> sqlite3.Connection:
+def _connect(path: Path | None, schema: str, version: int, copy: Copy) -> sqlite3.Connection:
     """Raises sqlite3.Error or OSError."""
     if path:
         make_cache_folder(path.parent, CACHE_LEVELS)
@@ -93,7 +97,7 @@ def _connect(path: Path | None, schema: str, version: int) -> sqlite3.Connection
         elif _pragma(connection, "application_id") != APPLICATION_ID:
             raise sqlite3.DatabaseError("not a file of documents")
         elif _pragma(connection, "user_version") != version:
-            _empty(connection, path, schema, version)
+            _upgrade(connection, path, schema, version, copy)
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute(f"PRAGMA journal_size_limit = {MAX_JOURNAL_BYTES}")
     except sqlite3.Error:
@@ -121,18 +125,32 @@ def _create_tables(connection: sqlite3.Connection, schema: str, version: int) ->
     connection.execute(f"PRAGMA user_version = {version}")
 
 
-def _empty(connection: sqlite3.Connection, path: Path, schema: str, version: int) -> None:
-    """Recreate the tables, unless another process has just done so."""
+def _upgrade(
+    connection: sqlite3.Connection, path: Path, schema: str, version: int, copy: Copy
+) -> None:
+    """Recreate the tables with the same documents, unless another process has just done so."""
     connection.execute("BEGIN IMMEDIATE")
     if _pragma(connection, "user_version") != version:
-        logger.warning(
-            "%s: written by another version of Draftline; emptied, add its documents again", path
+        connection.execute(f"ALTER TABLE documents RENAME TO {OLD_DOCUMENTS}")
+        find = (
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' "
+            f"AND name <> '{OLD_DOCUMENTS}'"
         )
-        find = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
         # Virtual tables first: dropping one drops the tables behind it.
         while row := connection.execute(f"{find} ORDER BY sql LIKE '%VIRTUAL%' DESC").fetchone():
             connection.execute(f'DROP TABLE "{row[0]}"')
         _create_tables(connection, schema, version)
+        connection.execute("SAVEPOINT empty")
+        try:
+            copy(connection)
+        except (sqlite3.Error, ValueError, TypeError):  # tables that this version does not know
+            connection.execute("ROLLBACK TO empty")
+            logger.warning(
+                "%s: written by another version of Draftline; emptied, add its documents again",
+                path,
+            )
+        connection.execute("RELEASE empty")
+        connection.execute(f"DROP TABLE {OLD_DOCUMENTS}")
     connection.execute("COMMIT")
 
 

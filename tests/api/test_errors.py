@@ -208,7 +208,7 @@ def test_a_prompt_beyond_the_context_is_refused(served: LocalServer) -> None:
     [
         ("GET", "/", 404),
         ("GET", "/v1", 404),
-        ("POST", "/v1/embeddings", 404),
+        ("POST", "/v1/images/generations", 404),
         ("GET", "/docs", 404),
         ("GET", "/v1/models/", 404),
         ("GET", "/v1/models/../../etc/passwd", 404),

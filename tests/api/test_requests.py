@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from engine.records import Done, Piece, Step, Usage
 from ui.api.errors import describe_validation_errors
-from ui.api.requests import chat_request, code_first, completion_request
+from ui.api.requests import NO_LIMIT, chat_request, code_first, completion_request
 from ui.api.responses import ResponseBuilder, event_of, timings, tokens_from_prediction
 from ui.api.schemas import ChatRequest, CompletionRequest
 
@@ -75,12 +75,12 @@ def test_the_newest_block_comes_first() -> None:
 def test_max_completion_tokens_supersedes_max_tokens(old: int, new: int) -> None:
     assert chat_request(chat(max_tokens=old)).max_tokens == old
     assert chat_request(chat(max_tokens=old, max_completion_tokens=new)).max_tokens == new
-    assert chat_request(chat()).max_tokens == 8192  # agents send none for whole files
+    assert chat_request(chat()).max_tokens is None  # the rest of the context
     assert chat_request(chat(n_predict=new)).max_tokens == max(new, 1)  # llama.vim's
-    assert chat_request(chat(n_predict=-1)).max_tokens == 8192
+    assert chat_request(chat(n_predict=-1)).max_tokens is None
     assert chat_request(chat(max_tokens=old, n_predict=new)).max_tokens == old
     body = {"prompt": "x"}
-    assert completion_request(CompletionRequest.model_validate(body)).max_tokens == 16
+    assert completion_request(CompletionRequest.model_validate(body)).max_tokens == NO_LIMIT
 
 
 @given(st.floats(0, 2), st.floats(0, 1), st.none() | st.integers(0, 9))

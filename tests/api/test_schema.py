@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
@@ -14,6 +15,7 @@ from schemathesis.generation.modes import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from tests.support.server import LocalServer, reciter, serve_model, with_infill
+from ui.api.embeddings import EmbeddingModel
 
 OPERATIONS = [
     ("POST", "/v1/chat/completions"),
@@ -21,6 +23,7 @@ OPERATIONS = [
     ("POST", "/v1/messages"),
     ("POST", "/v1/messages/count_tokens"),
     ("POST", "/v1/responses"),
+    ("POST", "/v1/embeddings"),
     ("GET", "/v1/models"),
     ("GET", "/v1/models/{model}"),
     ("POST", "/infill"),
@@ -39,6 +42,7 @@ MODEL_ERRORS = (
     "tool",
     "response_format: ",
     "input: there is no message",
+    "dimensions: ",
 )
 REFUSALS = ("edit_refused",)
 SLOW_GENERATION = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
@@ -51,7 +55,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
     patch.setenv("DRAFTLINE_HOME", str(tmp_path_factory.mktemp("home")))
     models = tmp_path_factory.mktemp("models")
     model = with_infill(reciter(models / "plain"), models / "reciter")
-    with serve_model(model, aliases=["*"]) as served:
+    embedding = EmbeddingModel("ones", lambda texts: np.ones((len(texts), 3), np.float32))
+    with serve_model(model, aliases=["*"], embedding=embedding) as served:
         yield served
     patch.undo()
 

@@ -42,6 +42,7 @@ ROUTES = [
     ("POST", "/v1/messages"),
     ("POST", "/v1/messages/count_tokens"),
     ("POST", "/v1/responses"),
+    ("POST", "/v1/embeddings"),
     ("POST", "/predict"),
     ("OPTIONS", "/v1/chat/completions"),
     ("GET", "/ui/"),

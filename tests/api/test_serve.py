@@ -32,8 +32,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextlib.contextmanager
-def started(folder: Path, *arguments: str | Path, **variables: str) -> Iterator[tuple[Any, str]]:
-    """A server process and its URL."""
+def started(
+    folder: Path, *arguments: str | Path, **variables: str
+) -> Iterator[tuple[Any, str, list[str]]]:
+    """A server process, its URL, and its lines on stderr."""
     command = [sys.executable, "-m", "ui.cli", "serve", "--no-page", "--port", "0", *arguments]
     env = environment(folder) | variables
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -43,7 +45,7 @@ def started(folder: Path, *arguments: str | Path, **variables: str) -> Iterator[
             for line in process.stderr:  # type: ignore[union-attr]
                 lines.append(line)
                 if match := re.fullmatch(r"draftline: (\S+) at (http://\S+)/v1\n", line):
-                    yield process, match[2]
+                    yield process, match[2], lines
                     break
             else:
                 raise AssertionError(lines)
@@ -60,7 +62,7 @@ def assert_clean_exit(process: Any) -> None:
 def test_serve_runs_until_ctrl_c(model: Path, tmp_path: Path) -> None:
     """It listens on loopback and needs no key. A stream in progress ends with an error."""
     options = ("--alias", "gpt-4o-mini", "--queue", "1")
-    with started(tmp_path, "--model", model, *options) as (process, url):
+    with started(tmp_path, "--model", model, *options) as (process, url, _):
         assert url.startswith("http://127.0.0.1:")
         with http(url) as client:
             body = {"model": "gpt-4o-mini", "messages": HELLO, "max_tokens": 3}
@@ -82,7 +84,7 @@ def test_with_a_key_other_machines_may_connect(model: Path, tmp_path: Path) -> N
     """By any IP address and by allowed names, but by no other name. A client that does not read its
     answer does not prevent the server from exiting."""
     arguments = ("--host", "0.0.0.0", "--allow-host", "box.lan", "--alias", "*", "--model", model)
-    with started(tmp_path, *arguments, DRAFTLINE_API_KEY=KEY) as (process, url):
+    with started(tmp_path, *arguments, DRAFTLINE_API_KEY=KEY) as (process, url, _):
         port = int(url.rsplit(":", 1)[1])
         headers = {"authorization": f"Bearer {KEY}"}
         with http(f"http://127.0.0.1:{port}") as client:

@@ -90,8 +90,21 @@ def test_it_ends_with_one_json_line(tmp_path: Path, run_bench: RunBench) -> None
     refusals = last["refusals"]
     assert refusals["unanswerable"] == 40 >= refusals["not_refused"]
     assert refusals["answerable"] > 20 and refusals["refused_wrongly"] <= refusals["answerable"]
-    for shares in (last, last["generated"]):
+    own = last["own"]
+    for shares in (last, last["generated"], own, *own["groups"].values()):
         assert 0 < shares["hit@1"] <= shares["hit@3"] <= shares["hit@10"] <= 1
+
+
+def test_without_a_file_it_asks_our_own_questions(tmp_path: Path, run_bench: RunBench) -> None:
+    ran = run_bench(qa.main)
+    assert ran.code == 0, ran.err
+    last = json.loads(ran.out.splitlines()[-1])
+    assert [*last][: len(KEYS)] == KEYS and last["hit@1"] is None and "generated" not in last
+    own = last["own"]
+    languages = [figures for name, figures in own["groups"].items() if name != "tables"]
+    for key in ("questions", "unanswerable"):
+        assert own[key] == sum(figures[key] for figures in languages)
+    assert {*own["refused_wrongly"]}.isdisjoint(own["not_refused"])
 
 
 @pytest.mark.full
@@ -107,6 +120,8 @@ def test_with_a_model_it_answers_and_leaves_a_file(tmp_path: Path, run_bench: Ru
     assert [*last][: len(KEYS)] == KEYS
     assert (last["answer_containment"], last["citations"], last["model"]) == (0, 0, "model")
     assert last["ratio_to_plain"] > 0 and last["summaries"]["summaries"] == 1
+    assert last["own_summaries"]["summaries"] == 1
+    assert last["own_answers"]["questions"] == last["own"]["questions"]
     assert [one["question"] for one in last["each"]] == ["q0", "q1", "q2"]
     written = json.loads(out.read_text())
     assert written.keys() == last.keys() and written["each"] == last["each"]

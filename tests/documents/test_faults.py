@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from index.documents.documents import DocumentError, Documents
+from index.documents.formats import ParsedDocument, html, parser, sandbox
 from index.documents.formats import docx as docx_format
-from index.documents.formats import html, parser
 from index.documents.formats import pdf as pdf_format
 from tests.support.sample_documents import (
     archive,
@@ -77,6 +77,7 @@ PAGE_LOOP = [
     stream(b""),
 ]
 BOMB = "zip bomb"
+DAMAGED = r"^a\.\w+: damaged; save it again$"  # without the words of the library that read it
 FAULTS: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "empty": ("a.md", lambda: b"", "contains no text"),
     "blank": ("a.txt", lambda: b" \n\t\n", "contains no text"),
@@ -94,12 +95,12 @@ FAULTS: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "zip as docx": ("a.docx", lambda: archive({"a": b"text"}), "not a docx file"),
     "binary as html": ("a.html", lambda: b"<p>\0\0", "binary file"),
     "pdf with a password": ("a.pdf", lambda: pdf(["text"], password="x"), "needs a password"),
-    "half a pdf": ("a.pdf", lambda: pdf(["text"])[:300], "damaged"),
-    "pdf without text": ("a.pdf", lambda: pdf(["", ""]), "text recognition"),
-    "pdf whose page tree is a cycle": ("a.pdf", lambda: raw_pdf(PAGE_LOOP), "damaged|no text"),
-    "half a docx": ("a.docx", lambda: docx(["text"])[:-400], "damaged"),
+    "half a pdf": ("a.pdf", lambda: pdf(["text"])[:300], DAMAGED),
+    "pdf without text": ("a.pdf", lambda: pdf(["", ""]), "contains no text; remove it"),
+    "pdf whose page tree is a cycle": ("a.pdf", lambda: raw_pdf(PAGE_LOOP), f"{DAMAGED}|no text"),
+    "half a docx": ("a.docx", lambda: docx(["text"])[:-400], DAMAGED),
     "docx without text": ("a.docx", lambda: docx([]), "contains no text"),
-    "docx of broken xml": ("a.docx", lambda: archive({"word/document.xml": b"<a"}), "damaged"),
+    "docx of broken xml": ("a.docx", lambda: archive({"word/document.xml": b"<a"}), DAMAGED),
     "docx with entities": (
         "a.docx", lambda: archive({"word/document.xml": xml_bomb()}), "declares a document type",
     ),
@@ -109,7 +110,7 @@ FAULTS: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "docx beside a bomb": (
         "a.docx", lambda: archive({"word/document.xml": word_xml(""), "b": bytes(2 << 20)}), BOMB,
     ),
-    "docx with a wrong size": ("a.docx", lying_zip, "damaged"),
+    "docx with a wrong size": ("a.docx", lying_zip, DAMAGED),
     "docx marked as encrypted": ("a.docx", locked_zip, "needs a password"),
     "html without text": ("a.html", lambda: b"<script>text</script>", "contains no text"),
 }  # fmt: skip
@@ -119,6 +120,15 @@ FAULTS: dict[str, tuple[str, Callable[[], bytes], str]] = {
 def test_a_bad_file_is_refused_in_one_line(documents: Documents, what: str) -> None:
     name, make, message = FAULTS[what]
     assert re.search(message, refusal(documents, name, make()))
+
+
+def test_a_missing_library_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    def parse(*_: object) -> ParsedDocument:
+        raise ModuleNotFoundError("No module named 'expat'", name="expat")
+
+    monkeypatch.setattr(sandbox, "_parse", parse)
+    reply, _ = sandbox._reply("docx", b"text", 99, 9)
+    assert reply["error"] == "needs expat; install draftline again"
 
 
 def test_a_large_file_is_refused(documents: Documents, monkeypatch: pytest.MonkeyPatch) -> None:

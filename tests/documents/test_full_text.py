@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from index.documents.documents import Documents
 from index.documents.formats.parser import Parser
-from index.documents.full_text import query_words, subwords
+from index.documents.full_text import query_terms
 
 TEXTS = {
     "retry.py": "max_retry_count = 3  # of http_client.send()\n",
@@ -20,6 +20,15 @@ TEXTS = {
     "tokyo.txt": "\u6771\u4eac\u90fd\u306f\u65e5\u672c\u306e\u9996\u90fd\u3067\u3059\u3002\n",
     "moscow.txt": "\u041c\u043e\u0441\u043a\u0432\u0430 - \u0433\u043e\u0440\u043e\u0434.\n",
     "config.rst": "Values\n======\n\nDEBUG\n-----\n\nWhether errors are shown to the visitor.\n",
+    "wohnung.md": "Die Kündigungsfrist beträgt drei Monate. Die Zahlung der Miete erfolgt im "
+    "Voraus. Für jede Nutzung der Waschküche wird Geld verlangt.\n",
+    "mediatheque.md": "Les abonnés peuvent emprunter dix livres. Les retards coûtent un euro par "
+    "jour, et la résiliation se fait par lettre.\n",
+    "returns.md": "自签收之日起七天内可以退货。退款会在三天内到账。\n",
+    "thai.md": "ผู้เช่าต้องจ่ายเงินประกันสองเดือน\n",
+    "korea.md": "회사는 매달 급여를 지급한다.\n",
+    "arab.md": "يدفع المستأجر الإيجار كل شهر.\n",
+    "hindi.md": "किराया हर महीने देना होगा।\n",
     "runs.md": "She was running three tests in parallel, and waited for an answer.\n",
 }
 
@@ -60,6 +69,15 @@ def first(documents: Documents, query: str) -> str:
         ("\u041c\u041e\u0421\u041a\u0412\u0410", "moscow.txt"), ("DEBUG", "config.rst"),
         ("what does the debug value say?", "config.rst"), ("config", "config.rst"),
         ("run a test", "runs.md"), ("parallel answers", "runs.md"),
+        ("какие есть города?", "moscow.txt"),
+        ("Welche Fristen gelten für eine Kündigung?", "wohnung.md"),
+        ("Kuche", "wohnung.md"), ("Mietzahlung", "wohnung.md"), ("der Monat", "wohnung.md"),
+        ("Combien de livre puis-je emprunter ?", "mediatheque.md"),
+        ("comment résilier", "mediatheque.md"), ("un retard", "mediatheque.md"),
+        ("退货的期限是多久？", "returns.md"), ("什么时候退款", "returns.md"),
+        ("เงินประกันกี่เดือน", "thai.md"),
+        ("회사가", "korea.md"), ("급여에 대해", "korea.md"),
+        ("المستأجرين", "arab.md"), ("महीना", "hindi.md"),
     ],
 )  # fmt: skip
 def test_queries_that_find_their_document(documents: Documents, query: str, name: str) -> None:
@@ -98,17 +116,29 @@ def test_no_query_is_syntax(documents: Documents, query: str) -> None:
         assert 0 <= hit.coverage <= 1.0001
 
 
-ALPHABET = st.characters(max_codepoint=0x24F, exclude_characters="\0") | st.sampled_from(
-    "\u6771\u4eac"
+# Letters, digits and combining marks of many scripts, and what is between words.
+ALPHABET = st.sampled_from(
+    "aZ9_. \néß\u0301жΩا\u064eא\u05b8क\u093f\u094dก\u0e31\u0e49ทက\u103cក\u17d2東京あカー\u309a가𠀀"
 )
 
 
+@settings(max_examples=60)
 @given(st.text(ALPHABET, max_size=40))
 def test_the_words_of_a_text_find_it(parser: Parser, text: str) -> None:
     with Documents() as documents:
         documents.add_data("a.txt", b"x " + text.encode(), parser)
-        for word in query_words(text)[:5]:
-            assert documents.search(word), word
+        for term in query_terms(text)[:5]:
+            (hit,) = documents.search(term.word)
+            assert hit.coverage == pytest.approx(1) and not hit.missing
+
+
+@settings(max_examples=30)
+@given(st.text(st.characters(exclude_characters="\0"), max_size=60))
+def test_any_text_may_be_indexed_and_asked_for(parser: Parser, text: str) -> None:
+    with Documents() as documents:
+        documents.add_data("a.txt", ("x " + text).encode(errors="replace"), parser)
+        for hit in documents.search(text + " x"):
+            assert 0 <= hit.coverage <= 1.0001
 
 
 def test_headings_are_searched(documents: Documents) -> None:
@@ -126,22 +156,24 @@ def test_coverage_is_weighted_by_rarity(documents: Documents) -> None:
     assert rare.coverage == pytest.approx(1) and common.coverage < 0.5
 
 
+def query_words(query: str) -> list[str]:
+    return [term.word for term in query_terms(query)]
+
+
 def test_stop_words_are_left_out_unless_there_are_no_others() -> None:
     assert query_words("What is the value of PERMANENT_SESSION_LIFETIME?") == [
         *("value", "PERMANENT", "SESSION", "LIFETIME"),
     ]
-    assert query_words("To be or not to be") == ["not"]
+    assert query_words("To be or not to be") == ["To", "be", "or", "not"]
     assert query_words("What is it?") == ["What", "is", "it"]
-    assert query_words("getHTTPResponse, again: getHTTPResponse") == [
-        *("get", "HTTP", "Response", "getHTTPResponse", "again"),
+    assert query_words("getHTTPResponse, twice: getHTTPResponse") == [
+        *("get", "HTTP", "Response", "getHTTPResponse", "twice"),
     ]
 
 
-def test_only_words_that_sqlite_does_not_split_are_split() -> None:
-    assert [*subwords("snake_case plain Word UPPER v2 camelCase HTTPServer2")] == [
-        *("v", "2", "camel", "Case", "HTTP", "Server", "2"),
-    ]
-    assert [*subwords("\u6771\u4eac x")] == ["\u6771", "\u4eac"]
+def test_a_hit_says_which_words_it_has(documents: Documents) -> None:
+    (hit,) = documents.search("Do crocodiles run in PARALLEL?")
+    assert (hit.found, hit.missing) == (("run", "parallel"), ("crocodiles",))
 
 
 def test_long_queries_are_answered(documents: Documents) -> None:

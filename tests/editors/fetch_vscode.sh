@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Installs what the VS Code test needs: code-server (VS Code 1.139.1 in a browser, about 620 MB),
-# playwright-core and, on Debian as root, Chromium. Run again, it does nothing.
+# playwright-core, axe-core and, on Debian as root, Chromium. Run again, it does nothing.
 # The folder is $DRAFTLINE_TEST_CACHE, or ~/.cache/draftline-tests. Does not build the extension.
 set -euo pipefail
 exec </dev/null
 
 cache=${DRAFTLINE_TEST_CACHE:-$HOME/.cache/draftline-tests}/vscode
-versions="code-server@4.139.1 playwright-core@1.65.1"
+versions="code-server@4.139.1 playwright-core@1.65.1 axe-core@4.14.1"
 
 packages="chromium fonts-dejavu-core libsecret-1-dev libkrb5-dev g++ make pkg-config python3-venv"
 lacking=$(for each in $packages; do

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import engine.generate as loop
 from engine import Config, Done, Engine, Request, RequestError, Step
 from engine.drafting import NullDrafter
 from engine.drafting.next_token import NextTokenDrafter
 from engine.generate import Generation, generate
+from engine.model import kv_cache
 from engine.model.hf_model import UnsupportedModel
 from engine.prompts.builder import prompt_of
 from engine.records import Event
@@ -38,6 +41,32 @@ def same(one: Done, other: Done) -> bool:
         other.text,
         other.usage.completion_tokens,
     )
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_a_cache_that_grows_with_the_answer_does_not_change_it(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, temperature: float
+) -> None:
+    """Also where a grammar forces more tokens than the cache has rows for."""
+    chat = Request("chat", messages=({"role": "user", "content": TEXT},), temperature=temperature)
+    forced = 'start: /[a-z]/ "' + "x-" * 120 + '" /[a-z]/'
+    requests = [replace(chat, max_tokens=200), replace(chat, grammar=forced)]
+    expected = [engine.submit(request, speculation=False).result() for request in requests]
+    assert "x-" * 120 in expected[1].text
+    monkeypatch.setattr(loop, "ROOM_TOKENS", 16)
+    monkeypatch.setattr(kv_cache, "ALLOCATION_ROWS", 16)
+    for speculation in (True, False):
+        for request, done in zip(requests, expected, strict=True):
+            engine.parts.target.pool.sequences.clear()  # those of before have room for all
+            assert same(engine.submit(request, speculation).result(), done)
+
+
+def test_a_chat_without_a_limit_may_fill_the_context(engine: Engine) -> None:
+    """The grammar does not let it end before."""
+    grammar = 'start: "' + "x-" * 999 + '"'
+    request = Request("chat", messages=({"role": "user", "content": TEXT},), grammar=grammar)
+    usage = engine.submit(request).result().usage
+    assert usage.prompt_tokens + usage.completion_tokens == engine.context
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -101,7 +102,7 @@ def test_no_prompt_exceeds_the_context(
     assert places and places == [*sorted(taken), *sorted({*places} - {*taken})]
     for one, (number, start, stop) in zip(found.sources, places, strict=True):
         assert one.text == chosen[number].text[start:stop] != ""
-        assert f":\n{one.text}\n" in prompt(found)
+        assert f"\n{one.text}\n" in prompt(found)
     for before, after in zip(sorted(places), sorted(places)[1:], strict=False):
         assert before[0] < after[0] or before[2] < after[1]
 
@@ -113,7 +114,7 @@ def test_passages_come_first_and_the_question_last(
     text = prompt(found)
     assert "The option OPT_7 sets" in text
     assert text.index("OPT_7") < text.index(QUESTIONS[0])
-    assert "[1] guide.md:" in text and found.notes == ()
+    assert "From " not in text and found.notes == ()
     assert found.request is not None
     chosen = [(one.document, one.start, one.text) for one in found.sources]
     assert [tuple(one) for one in found.request.documents] == chosen
@@ -142,28 +143,46 @@ def test_without_a_matching_passage_the_model_is_not_asked(
     assert "say nothing" in found.not_found and "moons, jupiter" in found.not_found
 
 
+def test_rows_of_a_long_table_are_shown_below_its_head(tokenizer: Tokenizer) -> None:
+    rows = "".join(f"| pump {n} | {n}.5 m | {100 + n} EUR |\n" for n in range(90))
+    text = f"# Pumps\n\n| Model | Head | Price |\n|---|---|---|\n{rows}"
+    with Documents() as documents:
+        ids = [documents.add_data("pumps.md", text.encode()).id]
+        found = prepare("What is the price of pump 77?", documents, ids, tokenizer, 4096)
+        (source,) = [one for one in found.sources if "pump 77 " in one.text]
+        assert source.table_head == "| Model | Head | Price |\n|---|---|---|"
+        assert source.text == text[source.start : source.start + len(source.text)]
+        assert found.request
+        assert f"Price |\n|---|---|---|\n{source.text[:12]}" in found.request.messages[1]["content"]
+
+
 def test_words_scattered_over_documents_are_no_match(tokenizer: Tokenizer) -> None:
-    """Every word occurs somewhere, but no passage has enough of them."""
+    """Every word occurs in some places, but no passage has enough of them."""
     with Documents() as documents:
         words = ["garbage", "elephants", "collectors", "museum"]
-        texts = [f"{word} and {prose(random.Random(n), 4)}" for n, word in enumerate(words)]
+        end = prose(random.Random(1), 4)
+        texts = [f"{word} {n} {end}" for n in range(6) for word in words]
         ids = [documents.add_data(f"{n}.txt", one.encode()).id for n, one in enumerate(texts)]
         found = prepare(" ".join(words) + "?", documents, ids, tokenizer, 4096)
-        assert found.request is None and "nowhere found together: garbage, eleph" in found.not_found
+        assert found.request is None and "say nothing about this" in found.not_found
         found = prepare("garbage?", documents, ids, tokenizer, 4096)
         assert found.request is not None
 
 
 @given(st.lists(st.sampled_from(["alpha", "beta", "gamma", "delta"]), unique=True), st.floats(0, 1))
 def test_a_passage_with_more_words_never_matches_worse(words: list[str], share: float) -> None:
-    def hit(text: str, share: float) -> Hit:
-        return Hit(Chunk("d", 0, text, 0, len(text), None, ""), "n", 1.0, share)
-
     wanted = ["alpha", "beta", "gamma", "delta"]
-    found = [may_answer(wanted, hit(" ".join(words[:n]), share)) for n in range(len(words) + 1)]
+
+    def hit(found: list[str], share: float) -> Hit:
+        missing = tuple(word for word in wanted if word not in found)
+        return Hit(Chunk("d", 0, "", 0, 0, None, ""), "n", 1.0, share, tuple(found), missing)
+
+    has = [word for word in wanted if word in words]
+    found = [may_answer(hit(has[:n], share)) for n in range(len(has) + 1)]
     assert found == sorted(found)
-    assert may_answer(wanted, hit(" ".join(wanted), 0.0))
-    assert may_answer(wanted, hit("", 1.0)) and not may_answer(wanted, hit("alphabet", 0.2))
+    assert may_answer(hit(wanted, 0.0)) and may_answer(hit([], 1.0))
+    assert not may_answer(hit(["beta"], 0.2))
+    assert may_answer(replace(hit(["beta"], 0.2), has_rare_word=True))
 
 
 def test_whole_documents_are_included_if_they_fit_and_noted_if_not(
@@ -184,16 +203,55 @@ def test_a_question_about_a_document_as_a_whole_gets_its_beginning(
     assert [(one.name, one.start) for one in found.sources] == [(name, 0) for name in FILES]
 
 
-def test_a_follow_up_question_is_searched_with_the_one_before(
+def test_a_follow_up_question_is_asked_with_the_one_it_refers_to(
     tokenizer: Tokenizer, documents: Documents, ids: list[str]
 ) -> None:
     question = "And the colour of its feathers?"
     assert prepare(question, documents, ids, tokenizer, 4096).request is None
-    earlier = [Turn("What is the limit that OPT_7 sets for table 7?", "700 rows")]
-    found = prepare(question, documents, ids, tokenizer, 4096, earlier=earlier)
-    assert found.request is not None
-    assert [one["content"] for one in found.request.messages[1:3]] == list(earlier[0])
-    assert "OPT_7 sets" in found.request.messages[3]["content"]
+    first = "What is the limit that OPT_7 sets for table 7?"
+    found = prepare(question, documents, ids, tokenizer, 4096, earlier=[Turn(first, "700 rows")])
+    assert found.request is not None and found.question == question
+    assert found.rewritten == f"{question} ({first})"
+    assert f"Question: {found.rewritten}\n" in prompt(found), "what is shown is what is asked"
+    alone = prepare(found.rewritten, documents, ids, tokenizer, 4096)
+    assert found.request == alone.request and alone.rewritten == ""
+
+
+def test_the_sentence_that_a_follow_up_names_is_repeated(tokenizer: Tokenizer) -> None:
+    """Not the one that answers the question before it."""
+    text = "The library is open until 8 pm on Fridays.\nOn Sundays it is closed.\n"
+    with Documents() as documents:
+        ids = [documents.add_data("hours.md", text.encode()).id]
+        earlier = [Turn("Until when is the library open on Fridays?", "8 pm")]
+        found = prepare("And on Sundays?", documents, ids, tokenizer, 4096, earlier=earlier)
+    assert "The text says: On Sundays it is closed.\n" in prompt(found)
+
+
+def test_a_wrong_answer_is_not_called_copied(
+    tokenizer: Tokenizer, documents: Documents, ids: list[str]
+) -> None:
+    found = prepare("Which option sets the limit of table 7?", documents, ids, tokenizer, 4096)
+    source = replace(found.sources[0], text=NOTES, heading="", headings=())
+    answer = cite_answer(replace(found, sources=(source,)), "The cache was removed.")
+    assert (answer.covered, answer.citations, answer.supported) == (0, (), False)
+    assert answer.evidence and not answer.evidence[0].marks
+
+
+def test_independent_questions_have_the_same_prompt_in_any_session(
+    tokenizer: Tokenizer, documents: Documents, ids: list[str]
+) -> None:
+    questions = [f"Which option sets the limit of table {number}?" for number in range(17)]
+    questions += [
+        "What happened to the cache?",
+        "Which option is read when the server starts, and what does it set?",
+        "What is this document about?",
+    ]
+    earlier: list[Turn] = []
+    for question in questions:
+        alone = prepare(question, documents, ids, tokenizer, 4096)
+        later = prepare(question, documents, ids, tokenizer, 4096, earlier=earlier)
+        assert later == alone and alone.request is not None
+        earlier.append(Turn(question, "The option OPT_3 sets it to 300 rows."))
 
 
 def test_documents_are_encoded_without_control_tokens(
@@ -221,6 +279,30 @@ def test_an_empty_question_is_refused(
 ) -> None:
     with pytest.raises(RequestError, match=says):
         prepare(question, documents, ids[which], tokenizer, 4096)
+
+
+def test_a_document_that_was_removed_meanwhile_is_one_line(tokenizer: Tokenizer) -> None:
+    with Documents() as library:
+        kept, removed = (library.add_data(f"{n}.txt", b"It ends.") for n in "ab")
+        library.remove(removed.id)
+        with pytest.raises(RequestError, match="removed while it was asked about"):
+            prepare("When does it end?", library, [kept.id, removed.id], tokenizer, 4096)
+
+
+def test_no_line_of_the_prompt_is_in_an_answer(
+    tokenizer: Tokenizer, documents: Documents, ids: list[str]
+) -> None:
+    found = prepare("What happened to the cache?", documents, ids, tokenizer, 9000, whole=ids)
+    lines = [line for line in prompt(found).split("\n") if line.startswith(("From", "Question"))]
+    assert {"From guide.md:", "Question: What happened to the cache?"} <= {*lines}
+    assert "\nThe text says: The cache was removed.\nQuestion:" in prompt(found)
+    assert found.request is not None
+    for line in [*lines, "Text:", "The text says:"]:
+        assert any(f"\n{line}".startswith(stop) for stop in found.request.stop)
+        for text in (f"{line}\nThe cache.", f"\n{line}\n{line}\nThe cache.", f"The cache.\n{line}"):
+            assert cite_answer(found, text).text == "The cache."
+    copied = "The cache was removed.\nFrom here on: Question it. Text: none."
+    assert cite_answer(found, copied).text == copied
 
 
 def test_an_answer_is_cited_from_the_prompt(

@@ -6,14 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.rag.sentences import (
-    count_sentences,
-    find_sentences,
-    join_lines,
-    normalize,
-    without_repeats,
-)
-from engine.records import Piece
+from engine.rag.sentences import find_sentences, normalize, own_sentences, table_rows, words
 
 SENTENCES = [
     "One sentence has words.",
@@ -36,11 +29,9 @@ TEXTS = st.lists(
 ).map("".join)
 
 
-def sentences(
-    text: str, most: int = 99, ended: bool = True, titles: tuple[str, ...] = ()
-) -> list[str]:
-    found = find_sentences(text, most, ended, titles)
-    return [" ".join(text[start:stop].split()) for start, stop in found.spans]
+def sentences(text: str) -> list[str]:
+    spans = find_sentences(text, 99, True).spans
+    return [" ".join(text[start:stop].split()) for start, stop in spans]
 
 
 @given(TEXTS, st.integers(1, 5), st.integers(0, 200))
@@ -62,18 +53,12 @@ def test_sentences_are_disjoint_in_order_and_unique(text: str, most: int) -> Non
     assert len(set(words)) == len(words) and all(words)
 
 
-@given(st.lists(st.tuples(TEXTS, st.sampled_from("xyz"))), st.data())
-def test_joined_lines_have_the_words_of_the_text(
-    given: list[tuple[str, str]], data: st.DataObject
-) -> None:
-    pieces = [Piece(*one) for one in given]
-    text = "".join(piece.text for piece in pieces)
-    start = data.draw(st.integers(0, len(text)))
-    stop = data.draw(st.integers(start, len(text)))
-    made = join_lines(pieces, start, stop)
-    assert "".join(piece.text for piece in made) == " ".join(text[start:stop].split())
-    for piece in made:
-        assert any(piece.source == one.source and piece.text.strip() for one in pieces)
+@given(TEXTS, st.booleans())
+def test_own_sentences_are_the_texts_own_words_and_differ(text: str, code: bool) -> None:
+    found = own_sentences(text, code=code)
+    assert len({normalize(one) for one in found}) == len(found)
+    for one in found:
+        assert "".join(words(one)) in "".join(words(text))
 
 
 def test_sentences_and_list_items_are_found() -> None:
@@ -103,20 +88,53 @@ def test_sentences_and_list_items_are_found() -> None:
 )
 def test_markup_and_fragments_are_left_out(text: str) -> None:
     both = f"{text}\n\nThis one is a sentence."
-    assert sentences(both, titles=("a title of some words",)) == ["This one is a sentence."]
-    assert count_sentences("This one is a sentence.") == 1
+    assert own_sentences(both, ["a title of some words"]) == ["This one is a sentence."]
 
 
 def test_a_title_before_a_sentence_is_dropped() -> None:
     text = "Setting up\nThe pump must be primed first."
-    assert sentences(text, titles=("setting up",)) == ["The pump must be primed first."]
+    assert own_sentences(text, ["setting up"]) == ["The pump must be primed first."]
+    assert own_sentences(f"2.1 {text}", ["setting up"]) == ["The pump must be primed first."]
+
+
+def test_numbers_of_pages_are_left_out() -> None:
+    assert own_sentences("The pump is primed now.\n\n14\n\nThe seal runs dry then.") == [
+        "The pump is primed now.",
+        "The seal runs dry then.",
+    ]
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "Das Mietverh\u00e4ltnis beginnt am 1. M\u00e4rz 2025 und endet nie.",
+        "Die Wohnung ist im Haus Gerberstra\u00dfe 7, 3. Obergeschoss links.",
+        "Der Keller Nr. 11 geh\u00f6rt bzw. z\u00e4hlt zur Wohnung.",
+    ],
+)
+def test_german_ordinals_and_abbreviations_end_no_sentence(sentence: str) -> None:
+    assert own_sentences(f"{sentence} Und noch ein Satz folgt ihm.")[0] == sentence
+
+
+def test_a_text_without_sentences_has_its_rows() -> None:
+    table = "| Size | Price |\n|---|---|\n| 60 cm | 120 EUR |\n"
+    assert own_sentences(table) == table_rows(table) == ["Size | Price", "60 cm | 120 EUR"]
+    assert own_sentences(f"{table}\nIt needs a strong wall.") == ["It needs a strong wall."]
+    assert own_sentences(table, code=True) == []
+
+
+def test_code_has_the_sentences_of_its_comments() -> None:
+    code = 'def add(left, right):\n    """The sum of two numbers."""\n    return left or right\n'
+    assert own_sentences(code, code=True) == ["The sum of two numbers."]
+    assert own_sentences("// It adds two\n// numbers at once.\nadd()", code=True) == [
+        "It adds two numbers at once."
+    ]
+    assert own_sentences("```\nsome code that runs here.\n```\nThe text around it counts.") == [
+        "The text around it counts."
+    ]
 
 
 def test_everything_after_a_repetition_is_left_out() -> None:
     text = "The pump is primed first. The seal runs dry then. The pump is primed first. And on."
     found = find_sentences(text, 9, False)
     assert found.complete and len(found.spans) == 2
-
-
-def test_repeats_stay_in_their_first_group() -> None:
-    assert without_repeats([["It is.", "So."], ["it is", "No."]]) == [["It is.", "So."], ["No."]]

@@ -26,6 +26,7 @@ ROUTES = [
     ("GET", "/ui/theme.css"),
     ("GET", "/ui/assets/none.js"),
     ("GET", "/ui/nowhere"),
+    ("GET", "/ui/page.png?document=d&page=1"),
     ("POST", "/ui/login"),
     ("POST", f"{API}/queue/join"),
     ("GET", f"{API}/queue/data?session_hash=s"),  # these two stream

@@ -17,7 +17,7 @@ async function harmless(window, where, text) {
   await until(`${where} to show ${text}`, async () => flat(await shown()).includes(flat(text)));
   const made = await window.page.evaluate((where) =>
     [...document.querySelectorAll(where)].flatMap((one) => [...one.querySelectorAll(
-      "script, img, iframe, svg:not(.plot), object, template, base, meta, form, math, " +
+      "script, img:not(.page), iframe, svg:not(.plot), object, template, base, meta, form, math, " +
       "[onerror], [onload], [onfocus], [onmouseover], a[href^='javascript' i]",
     )]).map((one) => one.outerHTML.slice(0, 200)), where);
   assert.deepEqual(made.filter((one) => !one.includes("gradio-hidden")), [], where);
@@ -34,8 +34,8 @@ const SCENARIOS = {
     const question = `When does the bell ring? ${said.slice(0, 1000)}`;
     await window.ask(question);
     await harmless(window, "#ask-answer .asked", question);
-    await harmless(window, "#ask-answer .view.drafted", said);
-    await harmless(window, "#ask-answer .view.cited", said.slice(0, 20));
+    await harmless(window, "#ask-answer .drafted", said);
+    await harmless(window, "#ask-answer .answer", said.slice(0, 20));
     await window.at("#ask-answer a.cite").first().click();
     await harmless(window, "#ask-answer .sources", named);
     await window.shot("hostile-ask");

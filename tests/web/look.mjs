@@ -6,7 +6,8 @@
 import assert from "node:assert/strict";
 import { Browser, QUOTE, run, until } from "./browsing.mjs";
 
-const browser = await Browser.open(JSON.parse(process.argv[2]));
+const place = JSON.parse(process.argv[2]);
+const browser = await Browser.open(place);
 
 /** What the README shows: no more than the window, from where it is interesting. */
 async function pictures(window) {
@@ -88,11 +89,63 @@ const SCENARIOS = {
     }
   },
 
+  /** The contrast of all texts is part of it, in both themes. */
+  async "axe finds nothing serious"() {
+    for (const [width, scheme] of [[1280, "light"], [390, "dark"]]) {
+      const window = await browser.window({ width, scheme });
+      await window.load();
+      await window.accessible(`${scheme}, empty`);
+      await window.drop("ask", [place.files.guide, place.files.broken]);
+      const article = await window.ask(QUOTE);
+      await article.locator("a.cite").first().click();
+      await window.at("#ask-answer .figures summary").click();
+      await window.page.getByText("Answer settings", { exact: true }).click();
+      await window.accessible(`${scheme}, answered`);
+      await window.at("#ask-new").click();
+      await until("a line", async () => (await window.at("#ask-answer .topic").count()) === 1);
+      await window.accessible(`${scheme}, a new question`);
+      await window.tab("Summarize");
+      await window.at("#sum-start").click();
+      await window.answered("sum");
+      await window.accessible(`${scheme}, Summarize`);
+      await window.tab("Edit");
+      await window.at("#edit-example").click();
+      await until("the sample", async () => (await window.at("#edit-instruction textarea").inputValue()) !== "");
+      await window.at("#edit-go").click();
+      await until("changes", async () => (await window.at("#edit-diff .hunk").count()) > 0);
+      await until("the end", async () =>
+        await window.at("#edit-go").isEnabled() && await window.at("#edit-stop").isDisabled());
+      await window.accessible(`${scheme}, Edit`);
+      await window.tab("Speed");
+      await window.accessible(`${scheme}, Speed`);
+      await window.close();
+    }
+  },
+
+  /** Gradio's colors of code are too pale in the light theme, so style.css darkens them. */
+  async "code can be read"() {
+    const window = await browser.ready();
+    await window.tab("Edit");
+    await window.at("#edit-example").click();
+    await until("the sample", async () => (await window.at("#edit-text .cm-line span").count()) > 20);
+    const contrasts = await window.at("#edit-text .cm-line span").evaluateAll((all) => all.map((one) => {
+      const darker = Number(/brightness\(([\d.]+)\)/.exec(getComputedStyle(one).filter)?.[1] ?? 1);
+      const [red, green, blue] = getComputedStyle(one).color.match(/\d+/g).map((value) => {
+        const share = (value / 255) * darker;
+        return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+      });
+      return 1.05 / (0.2126 * red + 0.7152 * green + 0.0722 * blue + 0.05); // to white
+    }));
+    assert.ok(Math.min(...contrasts) >= 4.5, contrasts);
+    await window.close();
+  },
+
   async "how it looks"() {
-    for (const width of [1280, 390])
+    for (const width of [1920, 1280, 390])
       for (const scheme of ["light", "dark"]) {
         const window = await browser.ready({ width, scheme });
         const name = (tab) => `${tab}-${width}-${scheme}`;
+        await window.shot(name("empty"));
         const article = await window.ask(QUOTE);
         await article.locator("a.cite").first().click();
         await window.page.waitForTimeout(600); // it scrolls

@@ -7,6 +7,8 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncGenerator, Callable, Iterator
+from dataclasses import replace
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,16 @@ import gradio as gr
 import pytest
 
 from engine import Config, Engine
+from engine.rag.answer import PreparedQuestion, prepare
+from engine.records import Event
+from engine.worker import Job
+from tests.conftest import tiny_model
 from tests.support.questions import GUIDE, WORD, make_model
 from tests.support.server import TIMEOUT_S, answers_pause, endless, wait_until
 from ui.api.jobs import Jobs
+from ui.web import ask
 from ui.web.ask import (
+    ENDED,
     NO_DOCUMENTS,
     NONE_SELECTED,
     QUEUE_FULL,
@@ -26,12 +34,43 @@ from ui.web.ask import (
     AskTab,
 )
 from ui.web.documents import DocumentPanel
+from ui.web.empty import SAMPLE, SAMPLE_QUESTIONS
+from ui.web.html import NEW_TOPIC
 from ui.web.state import PageState
+from ui.web.transcript import Entry
 
 QUESTION = "Which variable turns the debugger on?"
 BROWSER = "b" * 32
-OPTIONS = (0.0, 1.0, 0, 384, True, True)  # the defaults of the options under "More"
-LONG = (0.0, 1.0, 0, 20_000, True, False)
+OPTIONS = (0.0, 1.0, 0, 384, True)  # the defaults of "Answer settings"
+LONG = (0.0, 1.0, 0, 20_000, False)
+SHORT = (0.0, 1.0, 0, 6, True)
+INDEPENDENT = [
+    "When does the lease end?",
+    "How much is the rent for heating and hot water?",
+    "May the tenant keep a dog?",
+    "Who is the landlord?",
+    "Who is the tenant?",
+    "How high is the deposit?",
+    "When is the rent due?",
+    "To which account is the rent paid?",
+    "How many keys does the tenant get?",
+    "Who pays for small repairs?",
+    "May the flat be sublet?",
+    "What is the notice period?",
+    "How large is the flat?",
+    "On which floor is the flat?",
+    "May the tenant smoke in the flat?",
+    "Who cleans the stairs?",
+    "When may the landlord enter the flat?",
+    "What happens if the tenant loses a key?",
+    "Is there a cellar?",
+    "When may the rent be raised?",
+]
+
+
+def answer_of(entry: Entry) -> Entry:
+    """The entry without what depends on time."""
+    return replace(entry, figures={}, tokens_per_pass=(), pieces=())
 
 
 @pytest.fixture(scope="module")
@@ -109,17 +148,17 @@ class Browser:
     def idle(self) -> bool:
         """Whether the tab accepts another question."""
         ask, stop = self.seen[self.tab.ask], self.seen[self.tab.stop]
-        return bool(ask["interactive"] and not stop["visible"] and not self.page.running)
+        return bool(ask["visible"] and not stop["visible"] and not self.page.running)
 
 
 def test_an_answer_streams_and_is_cited(engine: Engine) -> None:
     browser = Browser(engine)
     browser.add()
     steps = browser.ask()
-    assert steps[0][browser.tab.stop]["visible"] and not steps[0][browser.tab.ask]["interactive"]
+    assert steps[0][browser.tab.stop]["visible"] and not steps[0][browser.tab.ask]["visible"]
     assert steps[0][browser.tab.question] == ""
     phases = [step[browser.tab.answer] for step in steps if browser.tab.answer in step]
-    assert "searching" in phases[0] and "waiting" in phases[1]
+    assert "Looking for" in phases[0] and "Waiting" in phases[1]
     assert f">{WORD}<sup>1</sup>" in browser.answer and "guide.md" in browser.answer
     assert f"<mark>{WORD}</mark>" in browser.answer and "All words" in browser.answer
     assert browser.idle()
@@ -161,14 +200,42 @@ def test_without_matching_passages_the_model_is_not_run(engine: Engine) -> None:
 
 def test_hints_and_missing_documents(engine: Engine) -> None:
     browser = Browser(engine)
-    assert NO_DOCUMENTS in browser.tab._hint(browser.request)
+    assert 'name="sample"' in browser.tab._hint(browser.request)
     browser.ask()
     assert NO_DOCUMENTS in browser.note and browser.seen[browser.tab.question] == QUESTION
     browser.add()
-    assert NO_DOCUMENTS not in browser.tab._hint(browser.request)
+    hint = browser.tab._hint(browser.request)
+    assert 'name="sample"' not in hint and 'name="question"' not in hint
     browser.ids = lambda: []  # type: ignore[method-assign]
     browser.ask()
     assert NONE_SELECTED in browser.note and browser.idle() and not browser.entries()
+
+
+def test_the_embedding_model_is_offered_until_that_is_dismissed(engine: Engine, home: Path) -> None:
+    browser = Browser(engine)
+    load = browser.tab._load
+    assert load(BROWSER, browser.request)[browser.tab.offer] == "", "it is there, or not wanted"
+    browser.page.offers_embedding = True
+    offer = load(BROWSER, browser.request)[browser.tab.offer]
+    assert "(32 MB): <code>pip install 'draftline[embed]'</code>" in unescape(offer)
+    assert load("c" * 32, browser.request)[browser.tab.offer] == offer
+    assert browser.tab._dismiss_offer() == ""
+    later = Browser(engine)
+    later.page.offers_embedding = True
+    for one in (browser, later):
+        assert one.tab._load(BROWSER, one.request)[one.tab.offer] == ""
+
+
+def test_the_sample_answers_its_questions(engine: Engine) -> None:
+    """The model is asked each of them, since a passage matches."""
+    browser = Browser(engine)
+    added = asyncio.run(browser.tab.panel.add_sample([], browser.request))
+    assert added[browser.tab.panel.selected] == browser.ids() and len(browser.ids()) == 1
+    hint = browser.tab._hint(browser.request)
+    for question in SAMPLE_QUESTIONS:
+        assert f">{question}</button>" in hint
+        browser.ask(question)
+        assert browser.entries()[-1].found
 
 
 def test_a_refused_question_stays_in_the_box(engine: Engine) -> None:
@@ -182,15 +249,38 @@ def test_a_refused_question_stays_in_the_box(engine: Engine) -> None:
     assert browser.idle() and not browser.entries()
 
 
-def test_follow_up_questions_are_optional(engine: Engine) -> None:
+def test_a_new_question_refers_to_nothing(engine: Engine) -> None:
     browser = Browser(engine)
     browser.add()
     browser.ask()
-    assert not browser.seen[browser.tab.earlier]
+    assert not browser.seen[browser.tab.earlier] and browser.seen[browser.tab.new]["visible"]
     browser.ask("and its name?")  # meaningless without the earlier question
     assert WORD in browser.answer and QUESTION in browser.seen[browser.tab.earlier]
-    browser.ask("and its frobnication?", *OPTIONS[:4], False, True)
-    assert not browser.entries()[-1].found
+    browser.seen |= browser.tab._begin_topic(BROWSER, browser.request)
+    assert NEW_TOPIC in browser.answer and not browser.seen[browser.tab.new]["visible"]
+    browser.ask("and its frobnication?")
+    assert not browser.entries()[-1].found and len(browser.entries()) == 3
+    assert browser.seen[browser.tab.earlier].endswith(NEW_TOPIC)
+
+
+def test_independent_questions_are_answered_as_in_a_fresh_session(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """The model's weights are random, so that any change of the prompt changes its answer."""
+    model = tiny_model(tmp_path_factory.mktemp("models") / "random", context=4096)
+    with Engine(Config(model=str(model), threads=2, library=False)) as engine:
+        browser = Browser(engine)
+        browser.add(SAMPLE.read_text("utf-8"), "lease.md")
+        for question in INDEPENDENT:
+            browser.ask(question, *SHORT)
+        entries = browser.entries()
+        browser.ask("And from when on?", *SHORT)
+        assert browser.entries()[-1].rewritten == f"And from when on? ({INDEPENDENT[-1]})"
+        for question, entry in zip(INDEPENDENT, entries, strict=True):
+            browser.tab._clear(BROWSER, browser.request)
+            browser.ask(question, *SHORT)
+            assert [answer_of(entry)] == [*map(answer_of, browser.entries())], question
+        assert len({entry.text for entry in entries}) > len(entries) / 2
 
 
 def test_regenerating_replaces_the_answer(engine: Engine) -> None:
@@ -212,7 +302,7 @@ def test_regenerating_replaces_the_answer(engine: Engine) -> None:
 def test_a_truncated_answer_says_so(engine: Engine) -> None:
     browser = Browser(engine)
     browser.add()
-    browser.ask(QUESTION, 0.0, 1.0, 0, 3, True, False)
+    browser.ask(QUESTION, 0.0, 1.0, 0, 3, False)
     (entry,) = browser.entries()
     assert entry.text == WORD[:3] and TRUNCATED.format(3) in browser.answer
 
@@ -221,7 +311,7 @@ def test_speculation_does_not_change_the_answer(engine: Engine) -> None:
     browser = Browser(engine)
     browser.add()
     browser.ask()
-    browser.ask(QUESTION, *OPTIONS[:5], False)
+    browser.ask(QUESTION, *OPTIONS[:4], False)
     speculative, plain = browser.entries()
     assert speculative.text == plain.text and speculative.citations == plain.citations
 
@@ -234,13 +324,62 @@ def test_stop_keeps_the_partial_answer(endless_engine: Engine) -> None:
         async with contextlib.aclosing(browser.steps("_ask", QUESTION, *LONG)) as steps:
             async for step in steps:
                 browser.seen |= step
-                if "writing" in browser.answer:
+                if "Writing" in browser.answer:
                     browser.tab._stop(browser.request)
                     assert [step async for step in browser.steps("_ask", QUESTION)] == []
 
     asyncio.run(ask_and_stop())
     (entry,) = browser.entries()
     assert entry.text and entry.stopped and "Stopped" in browser.answer and browser.idle()
+
+
+def test_a_model_that_ends_midway_leaves_what_it_wrote(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser = Browser(engine)
+    browser.add()
+    put = Job.put
+
+    def put_and_fail(job: Job, event: Event) -> None:
+        put(job, event)
+        if event.text:
+            raise ValueError("a broken kernel")
+
+    monkeypatch.setattr(Job, "put", put_and_fail)
+    browser.ask(QUESTION, *OPTIONS[:4], False)
+    assert "The model failed, try again: " in browser.note and "a broken kernel" in browser.note
+    (entry,) = browser.entries()
+    assert WORD.startswith(entry.text) and entry.notes == (ENDED,) and browser.idle()
+    assert ENDED in browser.answer and 'class="sources"' in browser.answer
+
+
+def test_a_document_that_is_removed_while_it_is_asked_about(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before its text is found there is one line; what was read stays."""
+    browser = Browser(engine)
+    browser.add()
+    library = browser.page.library(None)
+
+    async def ask_and_remove() -> None:
+        async for step in browser.steps("_ask", QUESTION):
+            browser.seen |= step
+            if "Waiting" in browser.answer and library.list():
+                library.remove(library.list()[0].id)
+
+    asyncio.run(ask_and_remove())
+    (entry,) = browser.entries()
+    assert entry.text == WORD and f"<mark>{WORD}</mark>" in browser.answer
+    browser.add()
+
+    def remove_and_prepare(*arguments: Any, **options: Any) -> PreparedQuestion:
+        library.remove(browser.ids()[0])
+        return prepare(*arguments, **options)
+
+    monkeypatch.setattr(ask, "prepare", remove_and_prepare)
+    browser.ask()
+    assert "removed while it was asked about: ask again" in browser.note and browser.idle()
+    assert len(browser.entries()) == 1 and browser.seen[browser.tab.question] == QUESTION
 
 
 def test_a_stop_while_searching_prevents_the_request(endless_engine: Engine) -> None:
@@ -264,7 +403,7 @@ def test_closing_the_tab_cancels_and_keeps_the_partial_answer(endless_engine: En
     async def ask_and_close() -> None:
         async with contextlib.aclosing(browser.steps("_ask", QUESTION, *LONG)) as steps:
             async for step in steps:
-                if "writing" in str(step.get(browser.tab.answer)):
+                if "Writing" in str(step.get(browser.tab.answer)):
                     break
         assert not browser.page.running
         async with asyncio.timeout(TIMEOUT_S):

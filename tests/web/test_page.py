@@ -4,31 +4,38 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
+from html import escape, unescape
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.rag.citations import Citation, Source, cite
+from engine.rag.answer import PreparedQuestion, cite_answer
+from engine.rag.citations import Source
 from engine.records import Done, Piece, Step
 from index.documents.documents import Document, DocumentError, Documents
 from index.records import Span
 from tests.support.sample_documents import pdf
-from ui.web import export, history, uploads
+from ui.web import export, history, pictures, uploads
 from ui.web import html as shown
 from ui.web.documents import document_list, selection
+from ui.web.pictures import PATH
 from ui.web.progress import AnswerProgress, merge
-from ui.web.transcript import Entry, quotes
+from ui.web.shell import with_shell
+from ui.web.transcript import Entry, Passage, find_passages
 from ui.web.uploads import UploadBatch, UploadedFile
 
 HOSTILE = "<img src=x onerror=alert(1)> ${alert(1)} {{alert}} </div><script>x</script> & \"' `"
 TEXTS = st.text(st.sampled_from("ab <>&\"'`${}\n#*[]()|") | st.characters(codec="utf-8"))
 TAGS = {
-    *("div", "span", "a", "sup", "ul", "li", "article", "h3", "p", "details", "summary", "mark"),
+    *("div", "span", "a", "sup", "ul", "li", "article", "h2", "h3", "p", "details", "summary"),
+    *("mark", "section", "header", "img"),
     *("button", "label", "input", "select", "option", "dl", "dt", "dd", "b", "small", "svg"),
     *("title", "rect", "progress"),
 }
@@ -53,8 +60,10 @@ class RenderedText(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         assert tag in TAGS
-        assert not any(name.startswith("on") or name in ("src", "style") for name, _ in attrs)
-        assert all(name != "href" or str(value).startswith("#") for name, value in attrs)
+        assert not any(name.startswith("on") or name == "style" for name, _ in attrs)
+        assert all(name != "src" or str(value).startswith(f"{PATH}?") for name, value in attrs)
+        links = tuple(str(value) for name, value in attrs if name == "href")
+        assert all(link.startswith(("#", f"{PATH}?")) for link in links)
         self.skip_depth += tag == self.skip
 
     def handle_endtag(self, tag: str) -> None:
@@ -67,15 +76,29 @@ class RenderedText(HTMLParser):
         raise AssertionError("an HTML comment")
 
 
-def cite_one(answer: str, text: str, name: str = "notes.md") -> list[Citation]:
-    return cite(answer, [Source("d", name, text)])
+def answered(
+    answer: str, text: str, name: str = "notes.md", kind: str = "md", **fields: Any
+) -> Entry:
+    """An answer from a document of this text, with its citations and its evidence."""
+    document = Document("d", name, kind, text, (), ())
+    prepared = PreparedQuestion("what?", None, (Source("d", name, text),))
+    found = cite_answer(prepared, answer)
+    passages, cited = find_passages(found.evidence, found.citations, {"d": document})
+    fields = {"covered": found.covered, "pieces": (Piece(answer, "model"),)} | fields
+    return Entry(
+        "what?",
+        answer,
+        found.citations,
+        passages,
+        cited,
+        supported=found.supported,
+        **fields,
+    )
 
 
 def entry(text: str = "one two three four five six", **fields: Any) -> Entry:
     """A fully cited answer."""
-    citations = cite_one(text, f"before {text} after")
-    quoted = quotes(citations, lambda id: f"before {text} after")
-    return Entry("what?", text, tuple(citations), quoted, 1.0, (Piece(text, "model"),), **fields)
+    return answered(text, f"before {text} after", **fields)
 
 
 # -- rendering ------------------------------------------------------------------------------------
@@ -92,45 +115,139 @@ def test_pieces_are_rendered_exactly(parts: list[tuple[str, str]]) -> None:
 def test_cited_answers_are_rendered_exactly(before: str, after: str) -> None:
     quote = f"one {HOSTILE} two three four five"
     answer = f"{before} {quote} {after}"
-    citations = cite_one(answer, quote, HOSTILE)
-    html = shown.cited(answer, citations, "ask-1")
+    shown_entry = answered(answer, quote, HOSTILE)
+    html = shown.cited(shown_entry, "ask-1")
     assert RenderedText(html, skip="sup").shown == answer
-    assert citations and all(
-        f'data-source="ask-1-{number + 1}"' in html for number in range(len(citations))
+    assert shown_entry.citations and all(
+        f'data-source="ask-1-{index + 1}"' in html for index in shown_entry.cited_passages
     )
-    RenderedText(shown.sources(citations, quotes(citations, lambda id: quote), "ask-1"))
+    RenderedText(shown.sources(shown_entry.passages, "ask-1"))
+
+
+@given(TEXTS, st.lists(st.integers(0, 60), max_size=8))
+def test_passages_are_rendered_exactly(text: str, borders: list[int]) -> None:
+    borders = sorted({min(one, len(text)) for one in borders})
+    marks = tuple(zip(borders[::2], borders[1::2], strict=False))
+    html = shown.marked_text(Passage("d", HOSTILE, None, 1, 0, text, marks))
+    assert RenderedText(html).shown == text and html.count("<mark>") == len(marks)
+    parts = re.findall(r"<mark>(.*?)</mark>", html, re.DOTALL)
+    assert [unescape(part) for part in parts] == [text[first:last] for first, last in marks]
 
 
 @given(TEXTS, TEXTS, TEXTS)
 def test_entries_are_escaped(question: str, text: str, name: str) -> None:
     answer = Entry(question, text, notes=(name,), pieces=(Piece(text, "model"),), model=name)
     RenderedText(shown.finished_answer(answer, "ask-1"))
-    RenderedText(shown.collapsed_entries([(1, answer)], "ask"))
+    RenderedText(shown.conversation([history.HistoryEntry(1, answer)], 0, "ask"))
     RenderedText(shown.finished_answer(Entry(question, text, found=False), "ask-2"))
     RenderedText(shown.streaming_answer(question, AnswerProgress(detail=name)))
     RenderedText(shown.note(text, "error"))
 
 
-def test_a_quote_is_highlighted_in_context() -> None:
-    text = "x" * 5000 + " the very words that were copied " + "y" * 5000
-    citations = cite_one("the very words that were copied", text)
-    html = shown.sources(citations, quotes(citations, lambda id: text), "ask-1")
-    assert "<mark>the very words that were copied</mark>" in html and 'id="ask-1-1"' in html
-    assert html.count("\u2026") == 2 and len(html) < 3000
+def test_a_copy_is_marked_in_context() -> None:
+    copy = "the very words that were copied"
+    long = answered(copy, f"{'x ' * 3000}\n{copy}\n{'y ' * 3000}")
+    html = shown.sources(long.passages, "ask-1")
+    assert f"<mark>{copy}</mark>" in html and 'id="ask-1-1" open' in html
+    assert long.passages[0].location == "notes.md, line 2" and len(long.passages[0].text) < 2000
 
 
-def test_a_piece_from_a_cited_passage_links_to_it() -> None:
-    citations = cite_one("one two three four five", "one two three four five")
-    in_citation = Piece("two", "documents", Span("d", 4, 7))
-    elsewhere = [Piece("two", "documents", Span("d", 100, 103)), Piece("two", "documents")]
-    html = shown.colored([in_citation, *elsewhere], False, citations, "ask-1")
-    assert html.count('data-source="ask-1-1"') == 1 and html.count("two") == 3
+def test_short_answers_have_their_words_marked_too() -> None:
+    answer = answered("two months", "The bell rings.\n\nWhat is it? It takes two months at most.")
+    html = shown.finished_answer(answer, "ask-1")
+    assert "<mark>two months</mark>" in html and "line 3" in html and answer.supported
 
 
-def test_coverage() -> None:
-    assert "38%" in shown.coverage(0.38)
-    assert "check" in shown.coverage(0.0, cited=False)
-    assert "All" in shown.coverage(1.0)
+def test_a_collapsed_passage_shows_the_sentence_with_the_mark() -> None:
+    text = "The bell rings.\nNo more than eight people may stand here.\nThe rest."
+    found = Passage("d", "a.md", None, 1, 0, text, ((29, 34),))
+    assert shown.quote(found).startswith("No more than eight people may stand here.")
+    long = replace(found, text=f"{'x ' * 99}{text[16:]}", marks=((198 + 13, 198 + 18),))
+    assert shown.quote(long).startswith("\u2026 x ") and "eight people" in shown.quote(long)
+
+
+def test_the_lines_of_a_pdfs_paragraph_are_joined() -> None:
+    text = f"Head\n{'word ' * 9}in\none line.\nAnother."
+    html = shown.marked_text(Passage("d", "a.pdf", 1, None, 0, text, ((50, 58),)))
+    assert html.startswith("Head\nword") and "\nAnother." in html
+    assert "<mark>in one l</mark>" in html
+
+
+def test_what_was_read_beside_the_sources_is_folded_away() -> None:
+    found = Passage("d", "a.md", None, 1, 0, "three keys", ((0, 10),))
+    read = replace(found, name="b.md", marks=())
+    html = shown.sources([found, read, read], "ask-1")
+    above, below = html.split('<details class="others">')
+    assert ">Sources</h3>" in above and 'id="ask-1-1" open' in above and "b.md" not in above
+    assert "Also read: 2 other passages" in below and 'id="ask-1-3"' in below
+    html = shown.sources([read], "ask-1")
+    assert "What was read" in html and "others" not in html and 'id="ask-1-1" open' in html
+
+
+def test_an_answer_that_nothing_supports_says_so() -> None:
+    html = shown.finished_answer(answered("Forty-two elephants.", "The bell rings at noon."), "a")
+    assert "No passage supports this" in html and "<mark>" not in html
+
+
+@pytest.mark.parametrize(("kind", "is_code"), [("code", True), ("md", False)])
+def test_code_is_monospaced(kind: str, is_code: bool) -> None:
+    html = shown.sources(answered("a = b + c * d", "a = b + c * d", "x.py", kind).passages, "a")
+    assert ('class="passage code"' in html) == is_code
+
+
+@given(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99)), max_size=9))
+def test_a_passage_of_a_pdf_has_a_picture_of_its_page(marks: list[tuple[int, int]]) -> None:
+    passage = Passage("<d&>", HOSTILE, 7, None, 1000, "words " * 20, tuple(marks))
+    asked: list[Any] = []
+    library: Any = SimpleNamespace(picture=lambda *what: asked.append(what) or b"png")
+    html = shown.sources([passage], "ask-1")
+    RenderedText(html)
+    query = pictures.address(passage).partition("?")[2]
+    assert escape(query) in html and pictures.draw(library, query) == b"png"
+    assert asked == [("<d&>", 7, [(1000 + a, 1000 + b) for a, b in marks])]
+    assert "<img" not in shown.sources([replace(passage, page=None, line=3)], "ask-1")
+
+
+def test_a_rewritten_question_is_shown() -> None:
+    html = shown.finished_answer(entry(rewritten=HOSTILE), "ask-1")
+    assert f"Asked as: {HOSTILE}" in RenderedText(html).shown
+
+
+@given(st.lists(st.tuples(st.integers(0, 400), st.integers(6, 60)), max_size=6))
+def test_every_citation_is_in_a_passage(copies: list[tuple[int, int]]) -> None:
+    """With its exact quote, whether it is in the evidence or not."""
+    words = [f"w{number}" for number in range(500)]
+    text = " ".join(words)
+    answer = ". Then: ".join(" ".join(words[at : at + count]) for at, count in copies)
+    cited_entry = answered(answer, text)
+    for citation, index in zip(cited_entry.citations, cited_entry.cited_passages, strict=True):
+        passage = cited_entry.passages[index]
+        assert passage.quote(citation) == text[citation.source_start : citation.source_stop]
+        assert any(
+            first <= citation.source_start - passage.start < last for first, last in passage.marks
+        )
+
+
+def test_a_line_separates_what_is_not_referred_to() -> None:
+    topics = [0, 0, 1, 3]
+    entries = [history.HistoryEntry(n, entry(), topic) for n, topic in enumerate(topics)]
+    html = shown.conversation(entries, 3, "ask")
+    assert [part.count("<article") for part in html.split(shown.NEW_TOPIC)] == [2, 1, 1]
+    assert shown.conversation(entries, 4, "ask") == html + shown.NEW_TOPIC
+    assert shown.conversation([], 4, "ask") == ""
+
+
+def test_support() -> None:
+    assert "38%" in shown.support(replace(entry(), covered=0.38))
+    assert "check" in shown.support(replace(entry(), supported=False))
+    assert "All" in shown.support(entry())
+
+
+def test_the_outline_is_before_the_scripts_of_the_page() -> None:
+    page = with_shell(b"<body><gradio-app>x</gradio-app></body>").decode()
+    assert page.startswith("<body><style>") and page.endswith("<gradio-app>x</gradio-app></body>")
+    assert page.count('id="shell"') == 1 and "Loading the page" in page
+    assert with_shell(b"not the page") == b"not the page"
 
 
 # -- streaming ------------------------------------------------------------------------------------
@@ -191,6 +308,9 @@ def test_a_history_is_bounded_and_entries_can_be_replaced() -> None:
     assert len({item.number for item in entries}) == history.MAX_ENTRIES
     replacement = bounded.add(entry("another one"), replaces=entries[-1].number)
     assert [*bounded.list()] == [*entries[:-1], replacement]
+    bounded.begin_topic()
+    assert bounded.topic == 1 and bounded.add(entry()).topic == 1
+    assert bounded.add(entry(), replaces=entries[5].number).topic == 0
     histories = history.Histories()
     first = histories.of(None, "first" * 9, None)
     others = histories.of("ann", "first" * 9, None)

@@ -12,12 +12,15 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from hypothesis import given
 from hypothesis import strategies as st
 
+from index.documents.embeddings import DEFAULT_NAME
 from tests.support.command import draftline, environment
 from tests.support.server import TIMEOUT_S, http, reciter
 from ui.cli import serve
@@ -103,18 +106,57 @@ def test_page_and_api_are_on_one_port(model: Path, tmp_path: Path) -> None:
 def test_a_key_without_logins_disables_the_page(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def check(app: Any, listening: socket.socket, page: bool) -> None:
+    def check(first: Any, load: Any, listening: socket.socket, page: bool) -> None:
         assert not page
-        with TestClient(app, "http://127.0.0.1") as client:
+        for app in (first, load()):
+            client = TestClient(app, "http://127.0.0.1")
             for path in ("/ui/", "/ui", "/ui/config", "/favicon.ico"):
                 assert client.get(path).status_code == 401
-            assert client.get("/").status_code == 404
+            assert client.get("/").status_code == (503 if app is first else 404)
 
     monkeypatch.setattr(serve, "_serve", check)
     options = ("--port", "0", "--model", model)
     result = draftline(tmp_path, "serve", *options, DRAFTLINE_API_KEY=KEY)
     assert result.returncode == 0, result.stderr
     assert re.search(rb"no page.*--auth", result.stderr)
+
+
+@pytest.mark.parametrize("options", [[], ["--embed", "letters"]])
+def test_the_embedding_model_is_one_of_the_api(
+    options: list[str], model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the name of its folder, or by its own name if it came with the package."""
+    name = options[-1] if options else DEFAULT_NAME
+
+    def check(first: Any, load: Any, listening: socket.socket, page: bool) -> None:
+        body = {"model": name, "input": "text"}
+        answer = TestClient(load(), "http://127.0.0.1").post("/v1/embeddings", json=body)
+        assert answer.json()["model"] == name
+
+    monkeypatch.setattr(serve, "_serve", check)
+    monkeypatch.setattr(serve, "embedding", lambda chosen: lambda texts: np.ones((len(texts), 2)))
+    result = draftline(tmp_path, "serve", "--port", "0", "--no-page", "--model", model, *options)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("chosen", "embed", "users", "offers"),
+    [
+        (None, None, [], True),
+        ("none", None, [], False),
+        (None, len, [], False),
+        (None, None, [("ann", PASSWORD)], False),
+    ],
+)
+def test_the_page_offers_a_model_to_those_who_can_install_it(
+    chosen: str | None, embed: Any, users: Any, offers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounted: list[Any] = []
+    monkeypatch.setattr("ui.web.app.mount", lambda *arguments: mounted.append(arguments))
+    app: Any = MagicMock()
+    serve._add_page(app, app, serve.Access(None, users, True), embed, chosen is None)
+    [(*_, with_users, with_embed, with_offer)] = mounted
+    assert (with_users, with_embed, with_offer) == (users, embed, offers)
 
 
 @pytest.mark.full
@@ -189,7 +231,7 @@ def test_duplicate_names_are_refused() -> None:
 def test_without_a_page_gradio_is_not_imported(model: Path, tmp_path: Path) -> None:
     code = (
         "import sys\nfrom ui.cli import serve\n"
-        "serve._serve = lambda *args: print('gradio' in sys.modules)\n"
+        "serve._serve = lambda _, load, *__: (load(), print('gradio' in sys.modules))\n"
         "from ui.cli.main import main\nmain()"
     )
     for options, imported in ((["--no-page"], "False"), ([], "True")):

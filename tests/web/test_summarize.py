@@ -1,4 +1,4 @@
-"""The Summarize tab without a browser (progress, stopping, resuming), and batches in the queue."""
+"""The Summarize tab without a browser (progress, stopping), and batches in the queue."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +15,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine import Config, Engine
-from engine.rag.summarize import Summary, SummaryDelta, SummaryTask, TaskResult, summarize
-from engine.rag.summary_plan import SummaryOptions
+from engine.rag.summarize import Summary, SummaryBody, summarize
 from engine.records import Piece, Request, Step
 from tests.support.questions import make_model
 from tests.support.server import TIMEOUT_S, occupied
 from tests.web.test_page import HOSTILE, RenderedText
 from ui.api.jobs import Jobs, QueueFull
-from ui.eta import Eta, format_duration
 from ui.web import summarize as tab_of
 from ui.web import summary_html
+from ui.web.history import MAX_SUMMARIES, History
 from ui.web.state import PageState
-from ui.web.summarize import SessionSummaries, SummarizeTab
+from ui.web.summarize import SummarizeTab
 from ui.web.summary_html import SummaryProgress
 
 WORD = "FLASK_DEBUG"
@@ -35,6 +33,7 @@ TEXT = f"The variable {WORD} is mentioned once.\n\n" + "\n\n".join(
     f"# Part {n}\n\n" + f"And a few words of part {n}. " * 40 for n in range(4)
 )
 ME = gr.Request(session_hash="me")
+BROWSER = "b" * 32
 TEXTS = st.text(st.sampled_from("ab <>&\"'`${}\n")) | st.just(HOSTILE)
 
 
@@ -62,41 +61,40 @@ def build_tab(page: PageState) -> SummarizeTab:
         return SummarizeTab(page)
 
 
-def start_summary(
-    tab: SummarizeTab, summaries: SessionSummaries, style: Any = "prose"
-) -> AsyncIterator[Any]:
+def start_summary(tab: SummarizeTab, style: Any = "prose") -> AsyncIterator[Any]:
     selected = [document.id for document in tab.page.library(None).list()]
-    return tab._summarize(selected, "long", style, summaries, ME)
+    return tab._summarize(selected, BROWSER, "long", style, ME)
 
 
-async def all_updates(
-    tab: SummarizeTab, summaries: SessionSummaries, style: Any = "prose"
-) -> list[Any]:
-    return [update async for update in start_summary(tab, summaries, style)]
+async def all_updates(tab: SummarizeTab, style: Any = "prose") -> list[Any]:
+    return [update async for update in start_summary(tab, style)]
+
+
+def summary_of(page: PageState) -> Any:
+    """That of the only document."""
+    (document,) = page.library(None).list()
+    return page.histories.of(None, BROWSER, None).summary(document.id)
 
 
 def test_a_summary_streams_and_is_cited(page: PageState) -> None:
     async def run() -> None:
-        tab, summaries = build_tab(page), SessionSummaries()
-        first, *_, last = await all_updates(tab, summaries)
+        tab = build_tab(page)
+        first, *_, last = await all_updates(tab)
         assert first[tab.start]["interactive"] is False and first[tab.stop]["visible"] is True
         assert last[tab.start]["interactive"] is True and last[tab.stop]["visible"] is False
         assert last[tab.note] == ""
-        (summary,) = summaries.by_id.values()
-        assert WORD in summary.entry.text and summary.entry.citations and not summary.entry.stopped
-        assert summary.part_count == len(summary.parts) > 2
-        assert last[tab.answer].count('class="cite"') == len(summary.entry.citations)
-        assert last[tab.parts].count("<details") == summary.part_count
+        summary = summary_of(page)
+        assert WORD in summary.text and summary.citations and not summary.stopped
+        assert last[tab.answer].count('class="cite"') == len(summary.citations)
         for button, name in zip(tab.files, (".md", ".json"), strict=True):
             path = Path(last[button]["value"])
             assert path.suffix == name and WORD in path.read_text()
         assert not page.running
         await wait_until_idle(page)
-        await all_updates(tab, summaries, "bullets")
-        (bullets,) = summaries.by_id.values()
-        assert bullets.entry.text.count("\n- ") + 1 >= summary.part_count
-        assert bullets.entry.figures == {}, "nothing was generated"
-        assert bullets.entry.notes == (tab_of.CACHED,)
+        await all_updates(tab, "bullets")
+        bullets = summary_of(page)
+        assert bullets.text.count("\n- ") >= 4
+        assert bullets.figures == {}, "nothing was generated"
 
     asyncio.run(run())
 
@@ -109,18 +107,15 @@ async def wait_until_idle(page: PageState) -> None:
 
 
 class PausedSummaries:
-    """Pauses each summary after each finished part until `resume` is set."""
+    """Pauses each summary after its first pass until `resume` is set."""
 
     def __init__(self) -> None:
         self.resume = threading.Event()
-        self.tasks: list[SummaryTask] = []  # of all summaries, in order
 
     def summarize(self, *args: Any, **options: Any) -> Iterator[Any]:
         for event in summarize(*args, **options):
-            if isinstance(event, SummaryTask):
-                self.tasks.append(event)
             yield event
-            if isinstance(event, TaskResult):
+            if isinstance(event, Step):
                 self.resume.wait(180)
 
 
@@ -133,51 +128,59 @@ def paused(monkeypatch: pytest.MonkeyPatch) -> PausedSummaries:
     return paused
 
 
-def test_a_stopped_summary_can_be_resumed(page: PageState, paused: PausedSummaries) -> None:
+def test_a_stopped_summary_lacks_only_the_statement(
+    page: PageState, paused: PausedSummaries
+) -> None:
     async def run() -> None:
-        tab, summaries = build_tab(page), SessionSummaries()
+        tab = build_tab(page)
         last: Any = None
-        async for last in start_summary(tab, summaries):
-            if last.get(tab.parts):
+        async for last in start_summary(tab):
+            if "Part 3" in last[tab.answer]:
                 tab._stop(ME)
                 paused.resume.set()
-        (summary,) = summaries.by_id.values()
-        assert summary.entry.stopped and 0 < len(summary.parts) < summary.part_count
-        assert "go on" in last[tab.answer] and WORD in last[tab.answer]
+        summary = summary_of(page)
+        assert summary.stopped and "Part 3" in summary.text
+        assert tab_of.STOPPED in last[tab.answer]
         assert not page.running
         await wait_until_idle(page)
-        paused.tasks.clear()
-        await all_updates(tab, summaries)
-        (whole,) = summaries.by_id.values()
-        assert not whole.entry.stopped and whole.parts[: len(summary.parts)] == summary.parts
-        cached = [task.cached for task in paused.tasks]
-        assert cached == sorted(cached, reverse=True) and sum(cached) == len(summary.parts)
+        await all_updates(tab)
+        whole = summary_of(page)
+        assert not whole.stopped and whole.text.endswith(summary.text)
 
     asyncio.run(run())
 
 
-def test_closing_the_tab_frees_its_slot(page: PageState, paused: PausedSummaries) -> None:
+def test_closing_the_page_frees_its_slot_and_loses_nothing(
+    page: PageState, paused: PausedSummaries
+) -> None:
     async def run() -> None:
-        tab, summaries = build_tab(page), SessionSummaries()
-        steps = start_summary(tab, summaries)
-        for _ in range(3):
-            await anext(steps)
+        tab = build_tab(page)
+        steps = start_summary(tab)
+        async for update in steps:
+            if "Part 3" in update[tab.answer]:
+                break
         assert page.jobs.open == len(page.running) == 1
         await steps.aclose()  # type: ignore[attr-defined]
         paused.resume.set()
-        assert not page.running and not summaries.by_id
+        assert not page.running
         await wait_until_idle(page)
+        (document,) = page.library(None).list()
+        reloaded = tab._on_select([document.id], BROWSER, gr.Request(session_hash="another"))
+        assert "Part 3" in reloaded[tab.answer] and tab_of.STOPPED in reloaded[tab.answer]
+        assert reloaded[tab.start]["value"] == "Continue"
+        other = tab._on_select([document.id], "o" * 32, gr.Request(session_hash="another"))
+        assert tab_of.HAS_DOCUMENTS in other[tab.answer]
 
     asyncio.run(run())
 
 
 def test_errors_are_shown(page: PageState) -> None:
     async def run() -> None:
-        tab, summaries = build_tab(page), SessionSummaries()
-        *_, last = [update async for update in tab._summarize([], "short", "prose", summaries, ME)]
+        tab = build_tab(page)
+        *_, last = [update async for update in tab._summarize([], BROWSER, "short", "prose", ME)]
         assert tab_of.NONE_SELECTED in last[tab.note] and last[tab.start]["interactive"] is True
         page.jobs.queue_size = 0
-        last = (await all_updates(tab, summaries))[-1]
+        last = (await all_updates(tab))[-1]
         assert tab_of.QUEUE_FULL in last[tab.note] and 'class="error"' in last[tab.note]
         assert last[tab.stop]["visible"] is False and not page.running
 
@@ -186,54 +189,44 @@ def test_errors_are_shown(page: PageState) -> None:
 
 def test_selecting_a_document_shows_its_last_summary(page: PageState) -> None:
     async def run() -> None:
-        tab, summaries = build_tab(page), SessionSummaries()
-        await all_updates(tab, summaries)
-        (id,) = summaries.by_id
-        assert WORD in tab._on_select([id], summaries, ME)[tab.answer]
-        assert tab_of.HAS_DOCUMENTS in tab._on_select(["other"], summaries, ME)[tab.answer]
+        tab = build_tab(page)
+        await all_updates(tab)
+        (document,) = page.library(None).list()
+        assert WORD in tab._on_select([document.id], BROWSER, ME)[tab.answer]
+        assert tab_of.HAS_DOCUMENTS in tab._on_select(["other"], BROWSER, ME)[tab.answer]
 
     asyncio.run(run())
 
 
 def test_only_the_last_summaries_are_kept() -> None:
-    summaries = SessionSummaries()
-    for number in range(tab_of.MAX_SUMMARIES + 3):
-        summaries.put(str(number), None)  # type: ignore[arg-type]
-    assert list(summaries.by_id) == [str(number) for number in range(3, tab_of.MAX_SUMMARIES + 3)]
+    history = History()
+    for number in range(MAX_SUMMARIES + 3):
+        history.put_summary(str(number), number)  # type: ignore[arg-type]
+    kept = [history.summary(str(number)) for number in range(MAX_SUMMARIES + 3)]
+    assert kept == [None] * 3 + list(range(3, MAX_SUMMARIES + 3))
 
 
 # -- rendering -------------------------------------------------------------------------------------
 
 
 @given(TEXTS, TEXTS, TEXTS)
-def test_summaries_are_escaped(name: str, title: str, text: str) -> None:
-    progress = SummaryProgress(name, pieces=[Piece(text, "model")])
-    assert text in RenderedText(summary_html.streaming_summary(progress)).shown
-    shown = RenderedText(summary_html.parts([(title, text), ("", text)])).shown
-    assert text in shown and title in shown
+def test_summaries_are_escaped(name: str, statement: str, body: str) -> None:
+    progress = SummaryProgress(name)
+    progress.add(SummaryBody(body, ()))
+    progress.add(Step((Piece(statement, "model"),)))
+    shown = RenderedText(summary_html.streaming_summary(progress)).shown
+    assert name in shown and statement in shown and body in shown
 
 
-def test_the_streamed_pieces_are_the_summary(page: PageState) -> None:
+def test_each_event_can_be_shown(page: PageState) -> None:
     (document,) = page.library(None).list()
-    progress, shares = SummaryProgress("x"), [0.0]
-    for event in summarize(page.engine, document, SummaryOptions("medium", section_tokens=300)):
+    progress = SummaryProgress("x")
+    for event in summarize(page.engine, document):
         if isinstance(event, Summary):
-            assert progress.text == event.text
-            assert [text for _, text in progress.parts] == [
-                section.text for section in event.sections
-            ]
-            break
-        assert isinstance(event, SummaryTask | Step | TaskResult | SummaryDelta)
-        progress.add(event)
-        shares.append(progress.eta.fraction)
+            assert event.text.endswith(progress.body)
+        else:
+            progress.add(event)
         RenderedText(summary_html.streaming_summary(progress))
-    assert all(after > before - 1e-9 for before, after in pairwise(shares)) and shares[-1] == 1
-    assert progress.eta.remaining_s is not None and "part " in str(progress.eta)
-
-
-def test_no_estimate_without_progress() -> None:
-    assert Eta().remaining_s is None and str(Eta()) == "waiting"
-    assert [format_duration(seconds) for seconds in (0.2, 61, 150)] == ["1 s", "61 s", "2 min"]
 
 
 # -- batches in the queue --------------------------------------------------------------------------

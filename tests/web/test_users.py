@@ -27,6 +27,7 @@ from tests.support.page import (
     paged,
     upload,
 )
+from tests.support.sample_documents import pdf
 from tests.support.server import LocalServer
 from ui.web import gradio_guard
 from ui.web import login as logins
@@ -258,3 +259,22 @@ def test_passwords_and_texts_are_never_logged(
     output = "".join(map(logging.Formatter().format, records)) + "".join(capfd.readouterr())
     for secret in (ANN[1], "tried-in-vain", "own words", str(token)):
         assert secret not in output
+
+
+# -- pictures of pages -----------------------------------------------------------------------------
+
+
+def test_only_the_owner_sees_a_page(locked: LocalServer) -> None:
+    document = locked.app.state.page.library(ANN[0]).add_data("a.pdf", pdf(["only Ann reads this"]))
+    path = f"/ui/page.png?document={document.id}&page=1&marks=0-4"
+    with login(locked, ANN) as ann, login(locked, BEN) as ben, locked.http() as nobody:
+        picture = ann.get(path)
+        assert picture.status_code == 200 and picture.content.startswith(b"\x89PNG")
+        assert picture.headers["content-type"] == "image/png"
+        assert picture.headers["x-content-type-options"] == "nosniff"
+        assert ben.get(path).status_code == 404 and nobody.get(path).status_code == 401
+        for query in ("", "?page=1", "?document=x&page=one", f"{path[12:]}&marks=", "?marks=1-2-3"):
+            assert ann.get(f"/ui/page.png{query}").status_code in (200, 404)
+        for marks in ("1", "a-b", "1-2-3", "-", "9" * 5000 + "-1"):
+            bad = f"/ui/page.png?document={document.id}&page=1&marks={marks}"
+            assert ann.get(bad).status_code == 404

@@ -38,7 +38,7 @@ const SCENARIOS = {
     assert.deepEqual(await other.names("ask"), []);
     await other.at("#ask-question textarea").fill("When does the bell ring?");
     await other.page.keyboard.press("Enter");
-    await until("it to know of none", async () => /Drop a few documents/.test(await other.text("#ask-note")));
+    await until("it to know of none", async () => /no documents yet/.test(await other.text("#ask-note")));
     await one.load();
     await until("it to be there still", async () => (await one.names("ask")).includes("diary.txt"));
     await one.close();

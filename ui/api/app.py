@@ -26,12 +26,13 @@ from engine.aio import ThreadStream
 from engine.editing.edits import EditRefused
 from engine.records import Request as EngineRequest
 from engine.records import RequestError
-from ui.api import apply, requests, responses
+from ui.api import apply, embeddings, requests, responses
 from ui.api import schemas as types
 from ui.api.anthropic_messages import requests as anthropic_requests
 from ui.api.anthropic_messages import schemas as anthropic_types
 from ui.api.anthropic_messages.answers import MessageWriter
 from ui.api.chat_parts import parts_of
+from ui.api.embeddings import EmbeddingModel
 from ui.api.errors import CONTEXT_CODE, ApiError, add_handlers, refused
 from ui.api.infill import Infill
 from ui.api.jobs import Jobs, JobStream, QueueFull
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 QUEUE_SIZE = 32  # requests that are running or waiting
 ANY_MODEL = "*"  # an alias that matches every name
 CONTEXT_ERROR = "the model's context is"  # part of the engine's message for too long a prompt
+FAILURE = "the model has failed: start the server again"
 STATUSES = {
     400: "the request is invalid",
     401: "the API key is missing or wrong",
@@ -58,7 +60,7 @@ STATUSES = {
     413: "the body is too large",
     429: "too many requests are waiting: retry later",
     500: "the model failed",
-    503: "the server is shutting down",
+    503: "the model is loading or has failed, or the server is shutting down",
 }
 Responses = dict[int | str, dict[str, Any]]
 ERRORS: Responses = {
@@ -69,6 +71,7 @@ ANTHROPIC_ERRORS: Responses = {
     for status, text in STATUSES.items()
 }
 SSE_SCHEMA = {"type": "object", "properties": {"data": {"type": "string"}}, "required": ["data"]}
+HEALTH: dict[str, Any] = {"model": types.Health, "description": "the model loads, or has failed"}
 STREAM: dict[str, Any] = {"content": {"text/event-stream": {"schema": SSE_SCHEMA}}}
 
 
@@ -80,6 +83,7 @@ class ApiState:
     jobs: Jobs
     model_names: list[str]  # the first is the model's own name, the others are aliases
     metrics: Metrics
+    embedding: EmbeddingModel | None
     started: int = field(default_factory=lambda: int(time.time()))
 
     def resolve_model(self, name: str | None) -> str:
@@ -90,6 +94,37 @@ class ApiState:
             return name
         message = f"unknown model: this server serves {', '.join(self.model_names)}"
         raise ApiError(404, message, "model", "model_not_found")
+
+    def model(self, name: str) -> types.Model:
+        """What clients are told about the model under one of its names."""
+        context = self.engine.context
+        return types.Model(
+            id=name, created=self.started, max_model_len=context, context_length=context
+        )
+
+    def embedding_model(self, name: str | None) -> EmbeddingModel:
+        """The embedding model. Raises ApiError where there is none, and for any other name."""
+        if self.embedding is None:
+            raise ApiError(404, embeddings.NONE, code="model_not_found")
+        known = (None, self.embedding.name, *self.model_names[1:])
+        if name not in known and ANY_MODEL not in known:
+            message = f"unknown model: the embedding model here is {self.embedding.name}"
+            raise ApiError(404, message, "model", "model_not_found")
+        return self.embedding
+
+    async def embeddings(
+        self, body: types.EmbeddingsRequest, http: Request
+    ) -> types.EmbeddingsAnswer:
+        """Vectors of texts. It takes a slot of the queue meanwhile. Raises ApiError."""
+        model = self.embedding_model(body.model)
+
+        def work(_: ThreadStream[Any], __: str) -> Iterator[types.EmbeddingsAnswer]:
+            yield embeddings.answer(body, model, lambda text: len(self.engine.encode(text)))
+
+        with self.queue_errors():
+            stream = self.jobs.submit_batch(work, client_of(http, body.user))
+        async with cancel_on_disconnect(stream, http.receive):
+            return await anext(stream)
 
     def response_builder(
         self, chat: bool, body: types.GenerationRequest, echo: str = ""
@@ -238,13 +273,16 @@ def app(
     rules: AccessRules | None = None,
     aliases: Sequence[str] = (),
     queue_size: int = QUEUE_SIZE,
+    embedding: EmbeddingModel | None = None,
 ) -> FastAPI:
     """The application. `aliases`: further model names, `*` for any. `queue_size`: requests that may
-    run or wait; further ones get 429. `state.jobs` and `state.names` are its queue and names."""
+    run or wait; further ones get 429. `embedding`: the model of /v1/embeddings. `state.jobs` and
+    `state.names` are its queue and names."""
     metrics = Metrics()
     jobs = Jobs(engine, queue_size, metrics.answer_ended)
     own_name = Path(engine.config.model).name
-    state = ApiState(engine, jobs, list(dict.fromkeys((own_name, *aliases))), metrics)
+    names = list(dict.fromkeys((own_name, *aliases)))
+    state = ApiState(engine, jobs, names, metrics, embedding)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -308,16 +346,21 @@ def add_openai_routes(application: FastAPI, state: ApiState) -> None:
         stream = state.submit(partial(requests.completion_request, body), http, user_of(body))
         return await state.respond(stream, builder, body, http)
 
+    @application.post("/v1/embeddings", response_model=types.EmbeddingsAnswer)
+    async def embed(body: types.EmbeddingsRequest, http: Request) -> Response:
+        """Vectors of texts, where the server has an embedding model."""
+        return JSONResponse((await state.embeddings(body, http)).model_dump())
+
     @application.get("/v1/models", response_model=types.Models)
     async def models() -> types.Models:
         """The names of the model."""
         names = [name for name in state.model_names if name != ANY_MODEL]
-        return types.Models(data=[types.Model(id=name, created=state.started) for name in names])
+        return types.Models(data=[state.model(name) for name in names])
 
     @application.get("/v1/models/{model:path}", response_model=types.Model)
     async def model(model: str) -> types.Model:
         """One name of the model."""
-        return types.Model(id=state.resolve_model(model), created=state.started)
+        return state.model(state.resolve_model(model))
 
 
 def add_agent_routes(application: FastAPI, state: ApiState) -> None:
@@ -403,10 +446,13 @@ def add_other_routes(application: FastAPI, state: ApiState) -> None:
         responses.finish_reason(done)
         return JSONResponse(body.prompt + done.text)
 
-    @application.get("/health", response_model=types.Health)
-    async def health() -> types.Health:
-        """Whether the server is running. Needs no key."""
-        return types.Health()
+    @application.get("/health", response_model=types.Health, responses={503: HEALTH})
+    async def health() -> Response:
+        """Whether the model is loaded and works. Needs no key."""
+        if state.engine.failure is None:
+            return JSONResponse({"status": "ok"})
+        health = types.Health(status="failed", message=FAILURE)  # the error itself needs a key
+        return JSONResponse(health.model_dump(exclude_none=True), 503)
 
     @application.get(
         "/metrics", response_class=Response, responses={200: {"content": {CONTENT_TYPE: {}}}}

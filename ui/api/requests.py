@@ -25,8 +25,7 @@ from ui.api.schemas import (
 )
 from ui.api.tool_calls import must_call, tools_of, with_calls
 
-DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's default for /v1/completions
-DEFAULT_CHAT_TOKENS = 8192  # agents name no limit, and have whole files written
+NO_LIMIT = 1 << 53  # of an answer's tokens, but for the context
 MIN_TOP_P = 1e-9  # stands in for `top_p` 0, which selects the likeliest token alone
 FENCE = re.compile("```|~~~")
 
@@ -64,11 +63,12 @@ def chat_request(body: ChatRequest) -> Request:
     )
 
 
-def max_chat_tokens(body: ChatRequest) -> int:
-    """The length of the answer. `n_predict` 0 is one token: with none, the prompt is not read."""
+def max_chat_tokens(body: ChatRequest) -> int | None:
+    """The length of the answer; None: the rest of the context. `n_predict` 0 is one token: with
+    none, the prompt is not read."""
     own = None if body.n_predict is None or body.n_predict < 0 else max(body.n_predict, 1)
     limits = (body.max_completion_tokens, body.max_tokens, own)
-    return next((one for one in limits if one is not None), DEFAULT_CHAT_TOKENS)
+    return next((one for one in limits if one is not None), None)
 
 
 def grammar_of(form: ResponseFormat | None) -> str:
@@ -96,7 +96,7 @@ def completion_request(body: CompletionRequest) -> Request:
         suffix=body.suffix or None,
         parse_special=parse_special,
         predictions=predictions(body, texts),
-        max_tokens=DEFAULT_COMPLETION_TOKENS if body.max_tokens is None else body.max_tokens,
+        max_tokens=NO_LIMIT if body.max_tokens is None else body.max_tokens,
         temperature=temperature_of(body.temperature),
         top_k=body.top_k or 0,
         top_p=top_p_of(body.top_p),

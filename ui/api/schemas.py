@@ -15,6 +15,7 @@ from pydantic_core import PydanticCustomError
 MAX_STOP_STRINGS = 4
 MAX_MESSAGES = 1 << 15  # of a chat, and parts of a message
 MAX_TOOLS = 1024
+MAX_EMBEDDED_TEXTS = 2048  # of a request, as at OpenAI
 TOO_MANY = "context_length_exceeded"  # the error of more messages, and its code
 UNSUPPORTED = "unsupported"  # the error whose message has a remedy of its own
 MAX_INT = 2**53 - 1  # the largest that every JSON parser reads exactly
@@ -63,6 +64,7 @@ def check_false(value: bool) -> bool:
 
 NotTooMany = BeforeValidator(check_count)
 Text = Annotated[str, AfterValidator(check_characters)]
+NonEmptyText = Annotated[Text, Field(min_length=1)]
 Integer = BeforeValidator(to_integer)
 AlwaysFalse = Annotated[
     bool, Field(json_schema_extra={"const": False}), AfterValidator(check_false)
@@ -80,6 +82,7 @@ REMEDIES = {
     "n": "only 1 is supported: send another request for another answer",
     "best_of": "only 1 is supported: leave it out",
     "stop": f"must be a string, or a list of up to {MAX_STOP_STRINGS}",
+    "input": f"must be a text, or a list of 1 to {MAX_EMBEDDED_TEXTS}, none of them empty",
     "prompt": "must be one string: lists and token ids are not supported",
     "content": f"must be a string, or a list of up to {MAX_MESSAGES} parts of type text",
     "messages": f"must be a list of 1 to {MAX_MESSAGES} messages",
@@ -325,6 +328,23 @@ class PredictRequest(RequestModel):
     timeout: Annotated[float, Field(ge=1, le=3600)] = 60.0  # seconds
 
 
+class EmbeddingsRequest(RequestModel):
+    """The body of /v1/embeddings."""
+
+    input: (
+        NonEmptyText
+        | Annotated[
+            list[NonEmptyText],
+            Field(min_length=1, max_length=MAX_EMBEDDED_TEXTS, fail_fast=True),
+            NotTooMany,
+        ]
+    )
+    model: Text | None = None  # None: the served one
+    encoding_format: Literal["float", "base64"] | None = None  # None: float
+    dimensions: Count | None = None  # the model's own only
+    user: Text | None = None
+
+
 class ApplyRequest(RequestModel):
     """The body of /v1/apply."""
 
@@ -472,10 +492,15 @@ class ApplyAnswer(BaseModel):
 
 
 class Model(BaseModel):
+    """The context, tokens of a prompt and its answer together, has no name at OpenAI: these are
+    vLLM's, and OpenRouter's and LM Studio's."""
+
     id: str
     object: Literal["model"] = "model"
     created: int
     owned_by: str = "draftline"
+    max_model_len: int
+    context_length: int
 
 
 class Models(BaseModel):
@@ -483,8 +508,32 @@ class Models(BaseModel):
     data: list[Model]
 
 
+class Embedding(BaseModel):
+    object: Literal["embedding"] = "embedding"
+    index: int
+    embedding: list[float] | str  # base64 of f32
+
+
+class EmbeddingsUsage(BaseModel):
+    """Tokens of the language model, which the embedding model may cut differently."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class EmbeddingsAnswer(BaseModel):
+    object: Literal["list"] = "list"
+    data: list[Embedding]
+    model: str
+    usage: EmbeddingsUsage
+
+
 class Health(BaseModel):
-    status: Literal["ok"] = "ok"
+    """Whether the model can be asked. With any `status` but `ok` the response is a 503."""
+
+    status: Literal["ok", "loading", "failed"] = "ok"
+    loaded: float | None = None  # while loading: of what is loaded now, 0 to 1
+    message: str | None = None  # of a failure
 
 
 class ErrorBody(BaseModel):

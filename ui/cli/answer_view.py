@@ -21,7 +21,9 @@ from ui.errors import say
 from ui.terminal import one_line, ratio, visible
 
 if TYPE_CHECKING:
+    from engine.rag.answer import CitedAnswer
     from engine.rag.citations import Citation
+    from engine.rag.evidence import Evidence
     from engine.records import Done, Piece, Step
     from engine.remote.remote_engine import RemoteJob
     from engine.worker import Job
@@ -156,14 +158,18 @@ class AnswerView:
                 self.write(piece.text, self.colour_of(step, piece))
 
     def follow(self, job: Job | RemoteJob, interrupt: AnswerInterrupt | None = None) -> Done:
-        """Show a whole answer, which the interrupt cancels."""
+        """Show a whole answer, which the interrupt cancels. One that fails midway is what was
+        written until then."""
         from engine import Done
 
+        written: list[str] = []
         try:
             for event in job:
                 if isinstance(event, Done):
                     self.end_line()
-                    return event
+                    failed = event.reason == "failed"
+                    return dataclasses.replace(event, text="".join(written)) if failed else event
+                written.append(event.text)
                 self.step(event)
                 if interrupt and interrupt.received:
                     job.cancel()
@@ -218,6 +224,33 @@ def print_stats(done: Done, tally: Tally) -> None:
 # -- sources -----------------------------------------------------------------------------------
 
 
+def support(answer: CitedAnswer, text_of: Callable[[str], str]) -> str:
+    """Lines that name what an answer is copied from, or else the passages with its words. An answer
+    that no passage supports says so. `text_of` maps a document's id to its text."""
+    doubt = "" if answer.supported else "no passage supports this answer: check it\n"
+    if answer.citations:
+        return doubt + sources(answer.text, answer.citations, answer.covered, text_of)
+    marked = [one for one in answer.evidence if one.marks]
+    lines = ["found in:" if marked else "read:"]
+    for number, one in enumerate(marked or answer.evidence[:1], 1):
+        text = text_of(one.document)
+        start = one.marks[0][0] if one.marks else one.start
+        place = _location(one.name, one.page, text, start)
+        lines.append(f"  [{number}] {place}: {_quote(text[_line_start(text, start) : one.stop])}")
+    return doubt + "\n".join(lines) + "\n"
+
+
+def _line_start(text: str, position: int) -> int:
+    """Where the line begins, or MAX_QUOTE_CHARS / 2 before the position on a long one."""
+    return max(text.rfind("\n", 0, position) + 1, position - MAX_QUOTE_CHARS // 2)
+
+
+def _quote(text: str) -> str:
+    """The beginning of a text on one line."""
+    quote = " ".join(text[: 4 * MAX_QUOTE_CHARS].split())
+    return quote if len(quote) <= MAX_QUOTE_CHARS else quote[: MAX_QUOTE_CHARS - 1] + "\u2026"
+
+
 def sources(
     answer: str, citations: Sequence[Citation], covered: float, text_of: Callable[[str], str]
 ) -> str:
@@ -227,20 +260,21 @@ def sources(
         return "no passage of this is copied from the documents: check it\n"
     lines = ["copied from:"]
     for number, citation in enumerate(citations, 1):
-        quote = " ".join(answer[citation.start : citation.stop].split())
-        quote = quote if len(quote) <= MAX_QUOTE_CHARS else quote[: MAX_QUOTE_CHARS - 1] + "\u2026"
-        lines.append(f"  [{number}] {_location(citation, text_of(citation.document))}: {quote}")
+        text = text_of(citation.document)
+        place = _location(citation.name, citation.page, text, citation.source_start)
+        quote = _quote(answer[citation.start : citation.stop])
+        lines.append(f"  [{number}] {place}: {quote}")
     if covered < 1:
         lines.append(f"not from the documents: {1 - covered:.0%} of the words")
     return "\n".join(lines) + "\n"
 
 
-def _location(citation: Citation, text: str) -> str:
+def _location(name: str, page: int | None, text: str, position: int) -> str:
     """The name of the document, with the page or the line."""
-    name = " ".join(citation.name.split())
-    if citation.page is not None:
-        return f"{name}, page {citation.page}"
-    return f"{name}, line {text.count(chr(10), 0, citation.source_start) + 1}"
+    name = " ".join(name.split())
+    if page is not None:
+        return f"{name}, page {page}"
+    return f"{name}, line {text.count(chr(10), 0, position) + 1}"
 
 
 def citations_as_json(
@@ -254,6 +288,16 @@ def citations_as_json(
             "quote": text_of(citation.document)[citation.source_start : citation.source_stop],
         }
         for citation in citations
+    ]
+
+
+def evidence_as_json(
+    evidence: Sequence[Evidence], text_of: Callable[[str], str]
+) -> list[dict[str, Any]]:
+    """Passages with their text."""
+    return [
+        dataclasses.asdict(one) | {"text": text_of(one.document)[one.start : one.stop]}
+        for one in evidence
     ]
 
 

@@ -39,7 +39,7 @@ def add_parser(commands: Any) -> None:
         "ask",
         run,
         "ask about documents; the answer names its sources",
-        "Answer a question about FILES (pdf, docx, html, md, rst, txt, code) from their text.\n"
+        "Answer a question about FILES (pdf, docx, html, md, rst, txt, csv, code) by their text.\n"
         "Below the answer are the passages that it copied, and their sources.",
     )
     add = parser.add_argument
@@ -102,9 +102,10 @@ def run(args: argparse.Namespace) -> int:
             with AnswerInterrupt() as interrupt:
                 job = engine.submit(prepared.request, speculation=not args.no_speculation)
                 done = view.follow(job, interrupt)
+        if done.reason != "failed" or done.text:
+            _show(args, prepared, done, found, view)
         if done.reason == "failed":
-            raise Failure(FAILED, f"the model failed: {done.error}")
-        _show(args, prepared, done, found, view)
+            raise Failure(FAILED, f"the model failed, ask again: {done.error}")
         if done.reason == "length":
             say(f"cut off at {done.usage.completion_tokens} tokens: allow more with --max-tokens")
         return INTERRUPTED if done.reason == "cancelled" else OK
@@ -139,9 +140,10 @@ def _show(
     from ui.cli.answer_view import (
         citations_as_json,
         documents_as_json,
+        evidence_as_json,
         figures,
         print_stats,
-        sources,
+        support,
     )
 
     texts = {document.id: document.text for document in found.values()}
@@ -156,6 +158,8 @@ def _show(
             "answer": text,
             "citations": citations_as_json(text, citations, texts.__getitem__),
             "covered": answer.covered if answer else 0.0,
+            "supported": answer.supported if answer else False,
+            "evidence": evidence_as_json(answer.evidence if answer else (), texts.__getitem__),
             "documents": documents_as_json([*found.values()]),
             "notes": list(prepared.notes),
         }
@@ -163,6 +167,6 @@ def _show(
             result |= {"reason": done.reason} | figures(done, view.tally)
         write_json(result)
     elif answer:
-        view.write("\n" + sources(answer.text, answer.citations, answer.covered, texts.__getitem__))
+        view.write("\n" + support(answer, texts.__getitem__))
     else:
         view.write(prepared.not_found + "\n")

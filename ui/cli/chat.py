@@ -172,7 +172,7 @@ class Chat:
                 job = self.engine.submit(request, speculation, client="chat")
                 done = self.view.follow(job, interrupt)
             if done.reason == "failed":
-                raise Failure(FAILED, f"the model failed: {done.error}")
+                raise Failure(FAILED, f"the model failed, ask again: {done.error}")
         except (RequestError, Failure) as error:
             say(str(error))
             return False

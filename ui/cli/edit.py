@@ -102,6 +102,7 @@ def finish(
 ) -> int:
     """Show or write the file's new text, as the options say, or raise Failure with the refusal.
     `more`: further fields of --json."""
+    from engine.editing.diff import diff, summary
     from engine.editing.outcome import why_unchanged
     from engine.editing.text_file import FileError, replace_text
     from ui.cli import edit_view
@@ -130,9 +131,9 @@ def finish(
             replace_text(args.file, new, request.text)
         except FileError as error:
             raise Failure(FAILED, str(error)) from error
-        write(f"{args.file}: {edit_view.summary(request.text, new)}\n")
+        write(f"{args.file}: {summary(request.text, new)}\n")
     elif args.output == "diff":
-        difference = edit_view.diff(request.text, new, args.file)
+        difference = diff(request.text, new, args.file)
         if sys.stdout and sys.stdout.isatty():
             edit_view.print_diff(difference)
         else:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from engine.config import DEFAULT_MODEL
@@ -23,11 +24,14 @@ if TYPE_CHECKING:
 
     AnyEngine = Engine | RemoteEngine
 
+log = logging.getLogger(__name__)
+
 Progress = Callable[[str, int, int], None]  # (stage, done, total)
 CONFIG_OPTIONS = (
     "model", "device", "dtype", "drafter", "corpus", "verification", "workspace", "exact",
 )  # fmt: skip
 OWN_OPTIONS = CONFIG_OPTIONS[2:]  # that a server's engine cannot follow
+TEXT_OPTIONS = ("dtype", "verification", "exact")  # of these, those that may change a text
 
 
 def open_engine(args: argparse.Namespace, progress: Progress) -> Engine:
@@ -76,7 +80,11 @@ def _joined(args: argparse.Namespace, progress: Progress) -> RemoteEngine | None
             problem = _unfit(args, connection.server)
             if problem is None:
                 progress("waiting for the server's model", 0, 0)
-                return RemoteEngine(connection)
+                engine = RemoteEngine(connection)
+                if not args.server:
+                    which = f"{engine.info.model} of process {engine.server.process}"
+                    say(f"{which}, which has loaded it already; --server own loads it again")
+                return engine
             connection.close()
             if args.server:
                 raise Failure(USAGE, f"{address}: {problem}")
@@ -88,13 +96,34 @@ def _joined(args: argparse.Namespace, progress: Progress) -> RemoteEngine | None
 
 
 def _addresses(args: argparse.Namespace) -> list[Address]:
-    """Where to look for a server: the address that is named, or the sockets of this user's."""
+    """Where to look for a server: the address that is named, or the sockets of this user's: the
+    language servers', and that of a `draftline serve` with the same model."""
     from engine.remote.address import parse, shared_address
+    from engine.remote.engine_server import address_of
+    from engine.weights import find
 
     if args.server:
         return [parse(args.server)]
-    sockets = dict.fromkeys((shared_address(), shared_address(args.model)))
-    return [address for address in sockets if address is not None]
+    folder = find(args.model or DEFAULT_MODEL)
+    sockets = [shared_address(), shared_address(args.model)]
+    sockets += [address_of(folder)] if folder else []
+    return [address for address in dict.fromkeys(sockets) if address]
+
+
+def shared(engine: Engine, args: argparse.Namespace) -> AbstractContextManager[object]:
+    """Lets this user's commands join an engine, in the context, unless it has options that may
+    change a text."""
+    from engine.remote.address import AddressError
+    from engine.remote.engine_server import EngineServer, address_of
+
+    if any(getattr(args, name) for name in TEXT_OPTIONS):
+        return nullcontext()
+    try:
+        address = address_of(engine.folder)
+        return EngineServer(engine, address) if address else nullcontext()
+    except (AddressError, OSError) as error:  # another server has this model
+        log.info("commands cannot join this server: %s", error)
+        return nullcontext()
 
 
 def _unfit(args: argparse.Namespace, server: ServerInfo) -> str | None:

@@ -56,7 +56,7 @@ def _main(argv: list[str], interrupt: Interrupt) -> int:
 
 def _run(argv: list[str], interrupt: Interrupt) -> int:
     try:
-        args = _parser(argv).parse_args(argv)
+        args = _parser(argv).parse_args(argv or ["--help"])
         args.interrupt, args.argv = interrupt, argv
         with nullcontext() if args.command in SERVERS else warnings_on_stderr():
             code: int = args.run(args)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.config import devices
 from engine.remote.address import OWN, SERVER_VARIABLE
-from ui.errors import USAGE, Failure
+from ui.errors import USAGE, Failure, say
 
 if TYPE_CHECKING:
     from index.documents.embeddings import Embed
@@ -142,25 +142,47 @@ def add_workspace(parser: argparse.ArgumentParser) -> None:
 def add_embed(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--embed",
-        type=Path,
         metavar="DIR",
-        help="rank passages by meaning too: a model2vec model's folder; needs draftline[embed]",
+        help="rank passages by the meaning that the model2vec model in this folder sees (default: "
+        "the model of draftline[embed], if that is installed), or by their words only: none",
     )
 
 
 # -- values ------------------------------------------------------------------------------------
 
 
-def embedding(folder: Path | None) -> Embed | None:
-    """The model that --embed names. Raises Failure if it cannot be loaded."""
-    if folder is None:
-        return None
-    from index.documents.embeddings import load_model2vec
+def embedding(chosen: str | None) -> Embed | None:
+    """The embedding model that --embed names, or without it the installed one. Raises Failure if
+    it cannot be loaded."""
+    from index.documents.embeddings import load_default, load_model2vec
 
+    if chosen == "none":
+        return None
+    if chosen is None:
+        installed = load_default()
+        if installed is None:
+            _offer_embedding()
+        return installed
     try:
-        return load_model2vec(folder)
+        return load_model2vec(Path(chosen))
     except (ValueError, OSError) as error:
         raise Failure(USAGE, f"--embed {error}") from error
+
+
+def embedding_name(chosen: str | None) -> str:
+    """What requests call the model that `embedding` returns."""
+    from index.documents.embeddings import DEFAULT_NAME
+
+    return Path(chosen).resolve().name if chosen else DEFAULT_NAME
+
+
+def _offer_embedding() -> None:
+    """Say once that an embedding model can be installed, to a person who can do it."""
+    from ui.embedding_offer import COMMAND, SIZE, TERMINAL, close, is_open
+
+    if is_open(TERMINAL) and sys.stderr.isatty():
+        say(f"to find passages by meaning too, in 16 languages: {COMMAND} ({SIZE})")
+        close(TERMINAL)
 
 
 def sampling(args: argparse.Namespace) -> dict[str, Any]:

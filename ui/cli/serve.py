@@ -1,13 +1,15 @@
 """`draftline serve`: the web page (ui/web/app.py) and the API (ui/api/app.py) on one port.
 
-The address is bound before the model is loaded, so that a port in use is reported at once. Requests
-are authorized in ui/api/security.py; this module ensures that other machines need a key, and that
-the page does not bypass it.
+The server answers at once, and says how far the model is loaded (ui/api/startup.py). Requests are
+authorized in ui/api/security.py; this module ensures that other machines need a key, and that the
+page does not bypass it.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import contextlib
 import gc
 import logging
 import os
@@ -20,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from ui.api.addresses import is_loopback
 from ui.cli.consent import choose_model
-from ui.cli.loading import open_engine, progress_bars
+from ui.cli.loading import open_engine, progress_bars, shared
 from ui.cli.options import (
     add_command,
     add_drafting,
@@ -30,6 +32,7 @@ from ui.cli.options import (
     add_yes,
     check_workspace,
     embedding,
+    embedding_name,
 )
 from ui.errors import OK, USAGE, Failure, reason, say
 
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
 
     from engine.engine import Engine
     from index.documents.embeddings import Embed
+    from ui.api.startup import Startup
 
 EXIT_CODES = """exit codes:
   0    ended by Ctrl-C or SIGTERM
@@ -138,27 +142,45 @@ def run(args: argparse.Namespace) -> int:
 def _load_and_serve(
     args: argparse.Namespace, access: Access, listening: socket.socket, embed: Embed | None
 ) -> None:
+    """Serve, and load the model meanwhile. Raises Failure if it cannot be loaded."""
     from ui.api import app as api
-    from ui.api import security
+    from ui.api import security, startup
+    from ui.api.embeddings import EmbeddingModel
+    from ui.web.shell import loading_page
 
     logging.basicConfig(level="WARNING", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     choose_model(args)
-    if access.page:  # imported while the model loads: both take seconds
-        # Not a daemon: a thread cut off inside a library's native code aborts the process.
-        threading.Thread(target=import_module, args=("ui.web.app",)).start()
-    with progress_bars() as progress:
-        engine = open_engine(args, progress)
-    with engine:
-        bound = listening.getsockname()[0]
-        rules = security.rules_for(args.host, bound, access.key, args.allow_host)
-        rules = replace(rules, pages=PAGE_PATHS if access.page else ())
-        app = api.app(engine, rules, args.alias, args.queue)
-        if access.page:
-            _add_page(app, engine, access, embed)
-        _serve(app, listening, access.page)
+    rules = security.rules_for(args.host, listening.getsockname()[0], access.key, args.allow_host)
+    rules = replace(rules, pages=PAGE_PATHS if access.page else ())
+    page = (PAGE_PATHS[0], loading_page()) if access.page else ()
+    first = startup.Startup(rules, *page)
+    with contextlib.ExitStack() as engines:
+
+        def load() -> FastAPI:
+            if access.page:  # imported while the model loads: both take seconds
+                # Not a daemon: a thread cut off inside native code aborts the process.
+                threading.Thread(target=import_module, args=("ui.web.app",)).start()
+            with progress_bars() as show:
+
+                def progress(stage: str, done: int, total: int) -> None:
+                    show(stage, done, total)
+                    first.progress(stage, done, total)
+
+                engine = engines.enter_context(open_engine(args, progress))
+            engines.enter_context(shared(engine, args))
+            vectors = EmbeddingModel(embedding_name(args.embed), embed) if embed else None
+            app = api.app(engine, rules, args.alias, args.queue, vectors)
+            if access.page:
+                _add_page(app, engine, access, embed, args.embed is None)
+            return app
+
+        _serve(first, load, listening, access.page)
 
 
-def _add_page(app: FastAPI, engine: Engine, access: Access, embed: Embed | None) -> None:
+def _add_page(
+    app: FastAPI, engine: Engine, access: Access, embed: Embed | None, may_offer: bool
+) -> None:
+    """`may_offer`: nobody has chosen to search without an embedding model."""
     from fastapi.responses import FileResponse, RedirectResponse
 
     from engine.weights import home
@@ -169,37 +191,61 @@ def _add_page(app: FastAPI, engine: Engine, access: Access, embed: Embed | None)
     routes[ICON_PATH] = lambda: FileResponse(web.HERE / "icon.svg")
     for path, respond in routes.items():
         app.add_api_route(path, respond, include_in_schema=False)
-    web.mount(app, engine, app.state.jobs, home() / "documents", access.users, embed)
+    offers = may_offer and embed is None and not access.users  # users cannot install anything
+    web.mount(app, engine, app.state.jobs, home() / "documents", access.users, embed, offers)
 
 
-def _serve(app: FastAPI, listening: socket.socket, page: bool) -> None:
-    """Serve until a signal."""
+def _serve(
+    first: Startup, load: Callable[[], FastAPI], listening: socket.socket, page: bool
+) -> None:
+    """Serve until a signal: `first`, and what `load` returns once it is there. Raises what `load`
+    does."""
     import uvicorn
 
+    from ui.api.startup import Stopped
+
     address, port = listening.getsockname()[:2]
+    url = f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
 
     class Server(uvicorn.Server):
+        loading: asyncio.Task[None]
+
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
-            shown = f"[{address}]" if ":" in address else address
-            parts = "/ (page) and /v1 (API)" if page else "/v1"
-            say(f"{app.state.names[0]} at http://{shown}:{port}{parts}")
+            say(f"listening on {url} while the model loads")
+            self.ended = asyncio.Event()
+            self.loading = asyncio.create_task(self.load())
+
+        async def load(self) -> None:
+            try:
+                app = await asyncio.to_thread(load)
+                # Nothing that was imported or loaded is garbage. A full collection would look at
+                # all of it, and hold up every client for a quarter of a second.
+                gc.collect()
+                gc.freeze()
+                async with app.router.lifespan_context(app):
+                    first.app = app
+                    parts = "/ (page) and /v1 (API)" if page else "/v1"
+                    say(f"{app.state.names[0]} at {url}{parts}")
+                    await self.ended.wait()
+            finally:
+                self.should_exit = True
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            app.state.jobs.cancel()  # running answers end at once
+            first.stop()
+            if first.app:
+                first.app.state.jobs.cancel()  # running answers end at once
             logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # about cut connections
             await super().shutdown(sockets)
-            if page:
-                app.state.page.close()
+            self.ended.set()
+            with contextlib.suppress(Stopped):
+                await self.loading
+            if first.app and page:
+                first.app.state.page.close()
 
     for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn handles and then re-raises them
         signal.signal(number, signal.SIG_IGN)
-    config = uvicorn.Config(app, **options())
-    # Nothing that was imported or loaded is garbage. A full collection would look at all of it, and
-    # hold up every client for a quarter of a second.
-    gc.collect()
-    gc.freeze()
-    Server(config).run([listening])
+    Server(uvicorn.Config(first, lifespan="off", **options())).run([listening])
 
 
 def options() -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""`draftline summarize`: a whole document in a few sentences, part by part.
+"""`draftline summarize`: an overall statement, and every chapter in a few sentences.
 
-Ctrl-C shows the parts that are finished, and the next run resumes there. How a summary is made is
-decided in `engine.rag`.
+Ctrl-C shows the summary without the overall statement. How a summary is made is decided in
+`engine.rag`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from engine.rag.response_cache import ResponseCache
     from engine.rag.summarize import Summary
     from engine.rag.summary_plan import SummaryOptions, SummaryStyle
-    from engine.records import Piece
     from index.documents.documents import Document
     from ui.cli.answer_view import AnswerView
     from ui.cli.loading import AnyEngine
@@ -35,9 +34,9 @@ def add_parser(commands: Any) -> None:
         "summarize",
         run,
         "summarize a whole document, whatever its length",
-        "Summarize FILE (pdf, docx, html, md, rst, txt, code) part by part.\n"
-        "Finished parts are kept in Draftline's cache: a second run resumes where the first one\n"
-        "was stopped.",
+        "Summarize FILE (pdf, docx, html, md, rst, txt, csv, code): an overall statement, the\n"
+        "parties, term, sums and dates of a contract, and every chapter in a few of its own\n"
+        "sentences.",
     )
     add = parser.add_argument
     add("file", type=Path, metavar="FILE", help="what to summarize")
@@ -45,11 +44,11 @@ def add_parser(commands: Any) -> None:
         "--length",
         choices=["short", "medium", "long"],
         default="medium",
-        help="a few sentences, a paragraph (default), or a paragraph for each part",
+        help="how much is said about each chapter (default: medium)",
     )
     add("--bullets", action="store_true", help="write a list of points")
-    add("--fresh", action="store_true", help="neither use nor keep finished parts")
-    add("--json", action="store_true", help="one JSON object: summary, parts, citations, figures")
+    add("--fresh", action="store_true", help="neither use nor keep what the model wrote before")
+    add("--json", action="store_true", help="one JSON object: summary, chapters, citations, speed")
     add_options(parser)
 
 
@@ -76,15 +75,14 @@ def run(args: argparse.Namespace) -> int:
         with join_or_open(args, view.progress) as engine, AnswerInterrupt() as interrupt:
             known = None if args.fresh else response_cache(engine)
             try:
-                summary, pieces = _follow(args, engine, document, choices, known, interrupt, view)
+                summary = _follow(args, engine, document, choices, known, interrupt, view)
             except RequestError as error:
                 raise Failure(USAGE, str(error)) from error
             except RuntimeError as error:
                 raise Failure(FAILED, f"{args.file}: the model failed: {error}") from error
-        _show(args, document, summary, pieces, view)
+        _show(args, document, summary, view)
         if not summary.whole:
-            how = "--fresh keeps no parts" if args.fresh else "run it again to go on"
-            say(f"stopped after {summary.done} of {summary.total} parts: {how}")
+            say("stopped before the overall statement: run it again to have it")
         return OK if summary.whole else INTERRUPTED
 
 
@@ -96,14 +94,11 @@ def _follow(
     known: ResponseCache | None,
     interrupt: AnswerInterrupt,
     view: AnswerView,
-) -> tuple[Summary, list[Piece]]:
-    """The summary and its pieces; shows which part is read or written, and the time left."""
-    from engine.rag.summarize import Summary, SummaryDelta, SummaryTask, TaskResult, summarize
+) -> Summary:
+    """The summary; shows what the model does for the overall statement."""
+    from engine.rag.summarize import Summary, summarize
     from engine.records import Step
-    from ui.eta import Eta
 
-    eta = Eta()
-    pieces: list[Piece] = []
     for event in summarize(
         engine,
         document,
@@ -114,17 +109,10 @@ def _follow(
     ):
         if isinstance(event, Summary):
             view.end_line()
-            return event, pieces
-        if isinstance(event, SummaryTask):
-            eta.begin(event)
-        elif isinstance(event, Step):
-            eta.step(event)
+            return event
+        if isinstance(event, Step):
             view.tally.add(event)
-        elif isinstance(event, TaskResult):
-            eta.end()
-        elif isinstance(event, SummaryDelta):
-            pieces += event.pieces
-        view.phase(str(eta))
+            view.phase("reading the outline" if event.prefill else "writing")
     raise RuntimeError("the stream ended without a summary")
 
 
@@ -132,11 +120,10 @@ def _show(
     args: argparse.Namespace,
     document: Document,
     summary: Summary,
-    pieces: list[Piece],
     view: AnswerView,
 ) -> None:
     """Show the summary with its sources, or everything as JSON."""
-    from ui.cli.answer_view import SOURCE_COLOURS, citations_as_json, sources
+    from ui.cli.answer_view import citations_as_json, sources
 
     texts = {document.id: document.text}
     tally = view.tally
@@ -149,9 +136,10 @@ def _show(
                 "name": document.name,
                 "summary": summary.text,
                 "whole": summary.whole,
-                "parts_done": summary.done,
-                "parts": summary.total,
-                "sections": [one._asdict() for one in summary.sections],
+                "chapters": [
+                    {"title": one.title, "start": one.start, "stop": one.stop, "text": one.text}
+                    for one in summary.sections
+                ],
                 "citations": citations_as_json(summary.text, summary.citations, texts.__getitem__),
                 "covered": summary.covered,
                 "tokens": tally.tokens,
@@ -161,13 +149,7 @@ def _show(
             }
         )
     elif summary.text:
-        if args.verbose and "".join(piece.text for piece in pieces) == summary.text:
-            view.legend()
-            for piece in pieces:
-                view.write(piece.text, SOURCE_COLOURS.get(piece.source, ""))
-            view.write("\n")
-        else:
-            view.write(summary.text + "\n")
+        view.write(summary.text + "\n")
         view.write(
             "\n" + sources(summary.text, summary.citations, summary.covered, texts.__getitem__)
         )

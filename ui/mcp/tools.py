@@ -16,12 +16,12 @@ from engine.aio import follow
 from engine.editing.apply_answer import apply_answer, merged
 from engine.editing.apply_snippet import merge
 from engine.editing.by_rule import by_rule
+from engine.editing.diff import diff
 from engine.editing.edits import EditRefused, line_count, line_span, too_long
 from engine.editing.outcome import Outcome, better, judge, second_request, why_unchanged
 from engine.editing.text_file import FileError, read_text, replace_text
 from engine.records import Done, Request, RequestError
-from ui.cli.answer_view import sources
-from ui.cli.edit_view import diff
+from ui.cli.answer_view import support
 from ui.errors import Failure
 from ui.mcp.roots import OutsideRoots, Roots
 
@@ -144,13 +144,14 @@ class Tools:
         engine = await self._opened()
         files = [_resolved(roots, path) for path in paths]
 
-        def read() -> list[str]:
-            return [self._documents.add(file, file.name).id for file in files]
+        def read() -> dict[str, str]:
+            documents = [self._documents.add(file, file.name) for file in files]
+            return {document.id: document.text for document in documents}
 
         try:
-            ids = await asyncio.to_thread(read)
+            texts = await asyncio.to_thread(read)
             prepared = await asyncio.to_thread(
-                prepare, question, self._documents, ids, engine, engine.context
+                prepare, question, self._documents, [*texts], engine, engine.context
             )
             if prepared.request is None:
                 return prepared.not_found
@@ -158,9 +159,7 @@ class Tools:
         except (DocumentError, RequestError) as error:
             raise ToolFailure(str(error)) from error
         answer = cite_answer(prepared, done.text)
-        texts = {one: self._documents.get(one).text for one in ids}
-        told = sources(answer.text, answer.citations, answer.covered, texts.__getitem__)
-        return f"{answer.text}\n\n{told}"
+        return f"{answer.text}\n\n{support(answer, texts.__getitem__)}"
 
     # -- the model -----------------------------------------------------------------------------
 

@@ -22,13 +22,14 @@ os.environ["GRADIO_TEMP_DIR"] = tempfile.mkdtemp(prefix="draftline-uploads-")
 import gradio as gr
 
 from index.documents.formats import MAX_FILE_BYTES
-from ui.web import gradio_guard
+from ui.web import gradio_guard, pictures
 from ui.web.ask import AskTab
 from ui.web.edit import EditTab
 from ui.web.login import password_check
 from ui.web.speed import SpeedTab
 from ui.web.state import PageState
 from ui.web.summarize import SummarizeTab
+from ui.web.theme import theme
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -41,8 +42,6 @@ PATH = "/ui"
 UPLOADS = Path(os.environ["GRADIO_TEMP_DIR"])  # deleted with the process
 atexit.register(shutil.rmtree, UPLOADS, ignore_errors=True)
 HERE = Path(__file__).parent
-FONTS = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif"]
-MONO_FONTS = ["ui-monospace", "SF Mono", "Cascadia Mono", "DejaVu Sans Mono", "monospace"]
 HOUR_S, DAY_S = 3600, 86400
 EVENTS_PER_SLOT = 8  # UI events that may wait, for each slot of the engine's queue
 
@@ -54,12 +53,14 @@ def mount(
     folder: Path | None,
     users: Sequence[tuple[str, str]] = (),
     embed: Embed | None = None,
+    offers_embedding: bool = False,
 ) -> FastAPI:
     """Mount the page at PATH of an application that checks hosts and origins (ui/api/security.py).
 
     `folder`: where documents are kept; None: in memory. `users`: names and passwords; without any,
-    no login is needed. `embed`: adds semantic search."""
-    page = PageState(engine, jobs, folder, embed)
+    no login is needed. `embed`: adds semantic search; `offers_embedding`: say that it can be
+    installed."""
+    page = PageState(engine, jobs, folder, embed, offers_embedding)
     app.state.page = page
     blocks = build(page)
     mounted: FastAPI = gr.mount_gradio_app(
@@ -81,7 +82,9 @@ def mount(
         run_history=False,  # browsers would store all questions
     )
     blocks.has_launched = blocks.is_running = True  # or else Gradio does not check file paths
-    gradio_guard.install(mounted, PATH, len(users))
+    gradio_guard.install(
+        mounted, PATH, len(users), lambda user, query: pictures.draw(page.library(user), query)
+    )
     return mounted
 
 
@@ -89,12 +92,7 @@ def build(page: PageState) -> gr.Blocks:
     """Create the page's components."""
     blocks: gr.Blocks
     with gr.Blocks(title="Draftline", delete_cache=(HOUR_S, DAY_S), fill_width=True) as blocks:
-        gr.HTML(
-            '<h1>Draftline</h1><p class="tagline">Existing text drafts, '
-            f"<b>{escape(page.model_name)}</b> verifies: the same answers, sooner. "
-            "Nothing leaves this machine.</p>",
-            elem_classes="head",
-        )
+        gr.HTML(head(page.model_name), elem_classes="head")
         with gr.Tabs(elem_id="tabs"):
             for title, tab in (
                 ("Ask", AskTab),
@@ -109,18 +107,16 @@ def build(page: PageState) -> gr.Blocks:
     return blocks
 
 
+def head(model: str) -> str:
+    """The mark, the name, and the model that runs on this machine."""
+    mark = (HERE / "icon.svg").read_text("utf-8").replace("<svg ", '<svg aria-hidden="true" ')
+    return (
+        f"<h1>{mark}Draftline</h1>"
+        f'<p class="model"><b>{escape(model)}</b> <span>runs on this machine</span></p>'
+    )
+
+
 def icon() -> str:
     """The favicon, as a data URL."""
     data = b64encode((HERE / "icon.svg").read_bytes()).decode()
     return f'<link rel="icon" type="image/svg+xml" href="data:image/svg+xml;base64,{data}">'
-
-
-def theme() -> gr.themes.Base:
-    """Plain, with system fonts."""
-    return gr.themes.Base(
-        primary_hue="indigo",
-        neutral_hue="slate",
-        font=FONTS,
-        font_mono=MONO_FONTS,
-        radius_size="md",
-    )

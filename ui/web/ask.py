@@ -18,24 +18,29 @@ from engine.memory import give_back_memory
 from engine.rag.answer import PreparedQuestion, Turn, cite_answer, prepare
 from engine.records import Request, RequestError
 from index.documents.documents import DocumentError
+from ui import embedding_offer
 from ui.api.jobs import QueueFull
 from ui.web import export, html, sampling_options
 from ui.web.documents import QUIET, DocumentPanel, Updates, reload_events
+from ui.web.empty import BEFORE_LOAD, SAMPLES_SCRIPT, empty_conversation
 from ui.web.history import BROWSER_ID, WITH_BROWSER_ID, History, HistoryEntry
+from ui.web.offer import OFFER_SCRIPT, offer_html
 from ui.web.progress import SEARCHING, WAITING, AnswerProgress
 from ui.web.streaming import stream_answer
-from ui.web.transcript import Entry, figures_of, quotes
+from ui.web.transcript import Entry, figures_of, find_passages
 
 if TYPE_CHECKING:
     from engine.aio import Cancellation
+    from index.documents.documents import Document
     from ui.web.state import PageState
 
 MAX_QUESTION_CHARS = 4000
-NO_DOCUMENTS = "Drop a few documents, then ask: the answer quotes them and links to the passages."
-HAS_DOCUMENTS = "Ask about your documents: the answer quotes them and links to the passages."
+NO_DOCUMENTS = "There are no documents yet: add some, then ask."
 NONE_SELECTED = "No document is selected: tick the documents to ask."
-UNCHANGED = "The same text again: at temperature 0 it always is. Raise the temperature in More."
-TRUNCATED = "Cut off at {} tokens: raise the limit in More."
+UNCHANGED = "The same text again, as always at temperature 0: raise it in Answer settings."
+TRUNCATED = "Cut off at {} tokens: raise the limit in Answer settings."
+STOPPED = "Stopped: the answer is incomplete."
+ENDED = "The model ended here: the answer is incomplete. Answer again asks for all of it."
 QUEUE_FULL = "Too many questions are waiting: ask again in a moment."
 EXPORTS: tuple[tuple[str, Callable[[list[Entry]], str]], ...] = (
     ("answers.md", export.as_markdown),
@@ -56,12 +61,14 @@ class Question(NamedTuple):
     def earlier(self) -> list[HistoryEntry]:
         return [one for one in self.history.list() if one != self.replaces]
 
+    @property
+    def topic(self) -> int:
+        return self.replaces.topic if self.replaces else self.history.topic
+
     def turns(self) -> list[Turn]:
-        """The earlier questions and answers for the prompt."""
-        if not self.options.follow_up:
-            return []
-        answered_before = [one.entry for one in self.earlier if one.entry.found]
-        return [Turn(entry.title, entry.text) for entry in answered_before]
+        """The earlier questions and answers that this one may refer to."""
+        before = [one.entry for one in self.earlier if one.topic == self.topic and one.entry.found]
+        return [Turn(entry.title, entry.text) for entry in before]
 
     def unchanged(self, entry: Entry) -> bool:
         """Whether regenerating gave the same answer, as greedy decoding always does."""
@@ -70,10 +77,10 @@ class Question(NamedTuple):
 
 
 class Retrieved(NamedTuple):
-    """A prepared question, and the texts of the documents in its prompt by id."""
+    """A prepared question, and the documents in its prompt by id."""
 
     prepared: PreparedQuestion
-    texts: dict[str, str]
+    documents: dict[str, Document]
 
 
 class AskTab:
@@ -85,51 +92,68 @@ class AskTab:
         with gr.Row(elem_classes="sides"):
             with gr.Column(scale=2, min_width=280, elem_classes="side"):
                 self.panel = DocumentPanel(page, "ask")
-            with gr.Column(scale=5, min_width=280):
+                self.offer = gr.HTML(elem_id="ask-offer", js_on_load=OFFER_SCRIPT)
+            with gr.Column(scale=5, min_width=280, elem_classes="talk"):
                 self._build()
         self._wire()
 
     def _build(self) -> None:
-        self.question = gr.Textbox(
-            label="Question",
-            placeholder="What do the documents say about \u2026?",
-            lines=1,
-            max_lines=6,
-            max_length=MAX_QUESTION_CHARS,
-            elem_id="ask-question",
+        self.hint = gr.HTML(  # style.css hides it beside an answer
+            BEFORE_LOAD, elem_id="ask-hint", js_on_load=SAMPLES_SCRIPT
         )
-        with gr.Row(elem_classes="buttons"):
-            self.ask = gr.Button("Ask", variant="primary", elem_id="ask-ask")
-            self.stop = gr.Button("Stop", variant="stop", visible=False, elem_id="ask-stop")
-            self.again = gr.Button("Regenerate", visible=False, elem_id="ask-again")
-        with gr.Accordion("More", open=False, elem_id="ask-more"):
-            self.settings = sampling_options.components()
-        self.note = gr.HTML(elem_id="ask-note")
-        self.hint = gr.HTML(elem_id="ask-hint")  # style.css hides it beside an answer
+        self.earlier = gr.HTML(elem_id="ask-earlier")
         self.answer = gr.HTML(elem_id="ask-answer")
-        with gr.Row(elem_classes="buttons"):
+        with gr.Row(elem_classes="buttons quiet"):
+            self.again = gr.Button("Answer again", visible=False, size="sm", elem_id="ask-again")
+            self.new = gr.Button("New question", visible=False, size="sm", elem_id="ask-new")
             self.files = [
                 gr.DownloadButton(
-                    f"Export as {name}", visible=False, size="sm", elem_id=f"ask-{name}"
+                    f"Save as {format}", visible=False, size="sm", elem_id=f"ask-{name}"
                 )
-                for name in ("md", "json")
+                for name, format in (("md", "Markdown"), ("json", "JSON"))
             ]
-            self.clear = gr.Button("Clear history", visible=False, size="sm", elem_id="ask-clear")
-        self.earlier = gr.HTML(elem_id="ask-earlier")
+            self.clear = gr.Button("Delete answers", visible=False, size="sm", elem_id="ask-clear")
+        with gr.Column(elem_classes="composer"):
+            self.note = gr.HTML(elem_id="ask-note")
+            with gr.Row(elem_classes="box"):
+                self.question = gr.Textbox(
+                    label="Question",
+                    show_label=False,
+                    container=False,
+                    placeholder="Ask about your documents",
+                    lines=1,
+                    max_lines=6,
+                    max_length=MAX_QUESTION_CHARS,
+                    elem_id="ask-question",
+                    min_width=120,
+                )
+                self.ask = gr.Button("Ask", variant="primary", scale=0, elem_id="ask-ask")
+                self.stop = gr.Button(
+                    "Stop", variant="stop", scale=0, visible=False, elem_id="ask-stop"
+                )
+            with gr.Accordion("Answer settings", open=False, elem_id="ask-more"):
+                self.settings = sampling_options.components()
         self.browser = gr.Textbox(visible=False)  # the browser's id
 
     def _wire(self) -> None:
-        outputs = [self.note, self.answer, self.earlier, self.question, self.settings[2]]
-        outputs += [self.ask, self.stop, self.again, self.clear, *self.files]
+        shown = [self.note, self.answer, self.earlier, self.question, self.settings[2]]
+        outputs = [*shown, self.ask, self.stop, self.again, self.new, self.clear, *self.files]
         inputs = [self.question, self.browser, self.panel.selected, *self.settings]
         streaming: Any = QUIET | {"js": WITH_BROWSER_ID}
         gr.on([self.ask.click, self.question.submit], self._ask, inputs, outputs, **streaming)
         self.again.click(self._regenerate, inputs, outputs, **streaming)
         self.stop.click(self._stop, **QUIET)
-        self.clear.click(self._clear, self.browser, outputs, js=BROWSER_ID, **QUIET)
+        for event, handler in (
+            (self.new.click, self._begin_topic),
+            (self.clear.click, self._clear),
+        ):
+            event(handler, self.browser, outputs, js=BROWSER_ID, **QUIET)
         load, *_ = reload_events()
-        load(self._load, self.browser, [self.browser, self.hint, *outputs], js=BROWSER_ID, **QUIET)
+        loaded = [self.browser, self.hint, self.offer, *outputs]
+        load(self._load, self.browser, loaded, js=BROWSER_ID, **QUIET)
+        self.offer.dismiss(self._dismiss_offer, outputs=self.offer, **QUIET)
         self.panel.selected.change(self._hint, outputs=self.hint, **QUIET)
+        self.hint.sample(self.panel.add_sample, *self.panel.refreshed, **QUIET)
 
     # -- event handlers ----------------------------------------------------------------------------
 
@@ -174,6 +198,11 @@ class AskTab:
     def _stop(self, request: gr.Request) -> None:
         self.page.stop(_run_name(request))
 
+    def _begin_topic(self, browser_id: str, request: gr.Request) -> Updates:
+        history = self._history(browser_id, request)
+        history.begin_topic()
+        return self._idle(history) | {self.note: ""}
+
     def _clear(self, browser_id: str, request: gr.Request) -> Updates:
         history = self._history(browser_id, request)
         history.clear()
@@ -184,14 +213,24 @@ class AskTab:
         """Show the history after a reload, unless a running answer updates the page anyway."""
         busy = _run_name(request) in self.page.running
         updates: Updates = {} if busy else self._idle(self._history(browser_id, request))
-        return updates | {self.browser: browser_id, self.hint: self._hint(request)}
+        offer = offer_html() if self.page.offers_embedding else ""
+        return updates | {
+            self.browser: browser_id,
+            self.hint: self._hint(request),
+            self.offer: offer,
+        }
+
+    def _dismiss_offer(self) -> str:
+        self.page.offers_embedding = False
+        embedding_offer.close(embedding_offer.PAGE)
+        return ""
 
     def _hint(self, request: gr.Request) -> str:
         try:
             documents = self.page.library(request.username).list()
         except DocumentError as error:
             return html.note(str(error), "error")
-        return html.note(HAS_DOCUMENTS if documents else NO_DOCUMENTS, "hint")
+        return empty_conversation([document.id for document in documents])
 
     # -- one answer --------------------------------------------------------------------------------
 
@@ -263,28 +302,38 @@ class AskTab:
             top_p=options.top_p,
             seed=options.seed,
         )
-        texts = {source.document: documents[source.document].text for source in prepared.sources}
-        return Retrieved(prepared, texts)
+        used = {source.document for source in prepared.sources}
+        return Retrieved(prepared, {id: documents[id] for id in used})
 
     def _entry(self, retrieved: Retrieved, progress: AnswerProgress) -> Entry:
         """The answer with its citations."""
         prepared = retrieved.prepared
         if prepared.request is None:
-            return Entry(prepared.question, prepared.not_found, found=False, notes=prepared.notes)
+            return Entry(
+                title=prepared.question,
+                text=prepared.not_found,
+                rewritten=prepared.rewritten,
+                found=False,
+                notes=prepared.notes,
+            )
         answer = cite_answer(prepared, progress.text)
+        passages, cited = find_passages(answer.evidence, answer.citations, retrieved.documents)
         reason = progress.done.reason if progress.done else "cancelled"
         notes = list(prepared.notes)
         if reason == "length":
             notes.append(TRUNCATED.format(progress.tokens))
-        if reason == "cancelled":
-            notes.append("Stopped: the answer is incomplete.")
+        elif reason != "stop":
+            notes.append(STOPPED if reason == "cancelled" else ENDED)
         return Entry(
             title=prepared.question,
             text=answer.text,
             citations=answer.citations,
-            quotes=quotes(answer.citations, retrieved.texts.__getitem__),
+            passages=passages,
+            cited_passages=cited,
             covered=answer.covered,
-            pieces=tuple(progress.pieces),
+            supported=answer.supported,
+            rewritten=prepared.rewritten,
+            pieces=tuple(progress.pieces) if answer.text == progress.text else (),
             stopped=reason == "cancelled",
             notes=tuple(notes),
             model=self.page.model_name,
@@ -298,33 +347,30 @@ class AskTab:
         return {
             self.note: "",
             self.answer: html.streaming_answer(question.text, progress),
-            self.earlier: html.collapsed_entries(reversed(question.earlier), "ask"),
+            self.earlier: html.conversation(question.earlier, question.topic, "ask"),
             **self._busy(),
         } | ({} if question.replaces else {self.question: ""})
 
     def _busy(self) -> Updates:
         """Part of every update: that of an earlier event may arrive late."""
         return {
-            self.ask: gr.update(interactive=False),
+            self.ask: gr.update(visible=False),
             self.stop: gr.update(visible=True),
-            self.again: gr.update(visible=False),
-            self.clear: gr.update(visible=False),
-        }
+        } | {button: gr.update(visible=False) for button in (self.again, self.new, self.clear)}
 
     def _idle(self, history: History) -> Updates:
         """The tab while nothing is running."""
-        entries = history.list()
+        entries, topic = history.list(), history.topic
+        last, before = entries[-1:], entries[:-1]
         updates: Updates = {
-            self.answer: "",
-            self.earlier: html.collapsed_entries(reversed(entries[:-1]), "ask"),
-            self.ask: gr.update(interactive=True),
+            self.answer: html.conversation(last, topic, "ask", is_open=True),
+            self.earlier: html.conversation(before, last[0].topic, "ask") if last else "",
+            self.ask: gr.update(visible=True),
             self.stop: gr.update(visible=False),
             self.again: gr.update(visible=bool(entries)),
+            self.new: gr.update(visible=bool(entries) and last[0].topic == topic),
             self.clear: gr.update(visible=bool(entries)),
         }
-        if entries:
-            number, last = entries[-1]
-            updates[self.answer] = html.finished_answer(last, f"ask-{number}")
         for button, (name, render) in zip(self.files, EXPORTS, strict=True):
             path = None
             if entries:

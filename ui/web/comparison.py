@@ -162,7 +162,7 @@ def run_html(run: BenchmarkRun | None, speculation: bool, waiting: bool) -> str:
     label = LABELS[speculation]
     if run is None:
         status = "waits for the other run: there is one model" if waiting else ""
-        head = f'<h3>{label}</h3><p class="rate"><b>\u2013</b></p>'
+        head = f'<h2>{label}</h2><p class="rate"><b>\u2013</b></p>'
         return f'<div class="lane">{head}<p class="note">{status}</p></div>'
     rows = [("phase", f"{run.phase} {run.detail}".strip())]
     passes = len(run.tokens_per_pass)
@@ -183,7 +183,7 @@ def run_html(run: BenchmarkRun | None, speculation: bool, waiting: bool) -> str:
     has_legend = speculation and run.pieces
     legend = html.legend(piece.source for piece in run.pieces) if has_legend else ""
     return (
-        f'<div class="lane"><h3>{label}</h3><p class="rate">{rate}</p>'
+        f'<div class="lane"><h2>{label}</h2><p class="rate">{rate}</p>'
         f'<div class="figures"><dl>{items}</dl>{html.plot(run.tokens_per_pass)}</div>'
         f'<div class="mono{" growing" * (run.done is None)}" tabindex="0" role="group" '
         f'aria-label="text, {label}">{text}</div>{legend}</div>'

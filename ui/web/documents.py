@@ -19,6 +19,7 @@ from engine.memory import give_back_memory
 from index.documents.documents import Document, DocumentError
 from index.documents.formats import MAX_FILE_BYTES
 from index.documents.formats.parser import Parser
+from ui.web.empty import SAMPLE, SAMPLE_NAME
 from ui.web.uploads import (
     UploadBatch,
     UploadedFile,
@@ -37,7 +38,7 @@ HERE = Path(__file__).parent
 MAX_PARALLEL_READS = 2
 REFRESH_S = 0.2  # between two updates of the uploads' state
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
-READABLE = "pdf, docx, html, md, rst, txt, code"
+READABLE = "PDF, Word, HTML, Markdown, text, code"
 
 Updates = dict[Any, Any]  # component -> its new value
 
@@ -47,7 +48,7 @@ class DocumentPanel:
     documents in order.
 
     `prefix` starts the element ids. With `single`, exactly one document is selected, at first the
-    newest, and the choice between search and whole document is hidden."""
+    newest, and the choice between passages and whole document is hidden."""
 
     def __init__(self, page: PageState, prefix: str, single: bool = False) -> None:
         self.page, self.prefix, self.single = page, prefix, single
@@ -62,10 +63,11 @@ class DocumentPanel:
             elem_id=f"{prefix}-arriving", js_on_load=_script("documents_list.js")
         )
         self._list = gr.HTML(elem_id=f"{prefix}-documents", js_on_load=_script("documents_list.js"))
+        self.refreshed = self._deselected, [self._list, self._deselected, self.selected]
         self._wire()
 
     def _wire(self) -> None:
-        outputs = [self._list, self._deselected, self.selected]
+        _, outputs = self.refreshed
         self._zone.arrived(
             self._add,
             [self._deselected, self._batch],
@@ -165,6 +167,12 @@ class DocumentPanel:
     def _refresh(self, deselected: list[str], request: gr.Request) -> Updates:
         return self._updates(deselected, request)
 
+    async def add_sample(self, deselected: list[str], request: gr.Request) -> Updates:
+        """Add the sample document. An event with the inputs and outputs `refreshed`."""
+        library, data = self.page.library(request.username), SAMPLE.read_bytes()
+        await asyncio.to_thread(library.add_data, SAMPLE_NAME, data)
+        return self._updates(deselected, request)
+
     def _documents(self, request: gr.Request) -> list[Document]:
         return self.page.library(request.username).list()
 
@@ -197,8 +205,8 @@ def drop_zone(prefix: str) -> str:
     return (
         f'<label class="drop" data-largest="{MAX_FILE_BYTES}"><input type="file" multiple '
         f'id="{prefix}-files" class="away" aria-label="add documents">'
-        f"<b>Drop documents here</b> or pick them<small>{READABLE}; they stay on this machine"
-        '</small><span class="told" role="status"></span></label>'
+        f"<b>Add documents</b><small>Drop them here or choose files: {READABLE}</small>"
+        '<span class="told" role="status"></span></label>'
     )
 
 
@@ -233,7 +241,7 @@ def _row(document: Document, selected: bool, name: str, single: bool) -> str:
     options = "".join(
         f'<option value="{value}"{" selected" if document.whole == (value == "whole") else ""}>'
         f"{text}</option>"
-        for value, text in (("search", "search"), ("whole", "whole document"))
+        for value, text in (("search", "fitting passages"), ("whole", "whole document"))
     )
     select = f'<select aria-label="how {shown} is read">{options}</select>'
     return (

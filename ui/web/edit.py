@@ -214,7 +214,7 @@ class EditTab:
                 updates: Updates = {self.message: message, self.state: current}
                 new = current.proposal if current.proposal is not state.proposal else None
                 if progress is not None:
-                    updates[self.figures] = html.figures(progress)
+                    updates[self.figures] = html.status(progress)
                     updates[self.answer] = answer_html(progress, not new)
                 if new is not None and new.hunks:
                     updates[self.diff] = await asyncio.to_thread(

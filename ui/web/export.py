@@ -14,11 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ui.web.transcript import location
-
 if TYPE_CHECKING:
     from engine.rag.citations import Citation
-    from ui.web.transcript import Entry
+    from ui.web.transcript import Entry, Passage
 
 MARKDOWN_CHARS = re.compile(r"([\\`*_{}\[\]()#+\-.!<>|~&:@])")
 BACKTICKS = re.compile(r"`{3,}")
@@ -80,16 +78,12 @@ def _markdown(entry: Entry) -> str:
     if entry.stopped:
         lines.append("*Stopped: incomplete.*\n")
     lines += [f"*{escaped(note)}*\n" for note in entry.notes]
-    if entry.citations:
-        lines.append(f"{entry.covered:.0%} of the words are copied from:\n")
-    elif entry.found:
-        lines.append("Nothing is copied from the documents: check the answer.\n")
-    for number, (citation, quote) in enumerate(
-        zip(entry.citations, entry.quotes, strict=True), start=1
-    ):
-        where = f"characters {citation.source_start} to {citation.source_stop}"
-        source = f"{number}\\. {escaped(location(citation))}, {where}"
-        lines.append(f"{source}:\n\n{fenced(quote.text)}\n")
+    if not entry.supported:
+        lines.append("No passage supports this: check it.\n")
+    for number, passage in enumerate(entry.passages, start=1):
+        where = f"from character {passage.start}"
+        source = f"{number}\\. {escaped(passage.location)}, {where}"
+        lines.append(f"{source}:\n\n{fenced(passage.text)}\n")
     if line := figures(entry):
         lines.append(f"{escaped(line)}\n")
     return "\n".join(lines)
@@ -98,23 +92,26 @@ def _markdown(entry: Entry) -> str:
 def _object(entry: Entry) -> dict[str, Any]:
     return {
         "asked": entry.title,
+        "rewritten": entry.rewritten,
         "text": entry.text,
         "found": entry.found,
         "stopped": entry.stopped,
         "covered": round(entry.covered, 4),
+        "supported": entry.supported,
         "citations": [
-            _citation(entry.text, citation, quote.text)
-            for citation, quote in zip(entry.citations, entry.quotes, strict=True)
+            _citation(entry, citation, entry.passages[index])
+            for citation, index in zip(entry.citations, entry.cited_passages, strict=True)
         ],
+        "passages": [dataclasses.asdict(one) for one in entry.passages],
         "notes": list(entry.notes),
         "model": entry.model,
         "figures": dict(entry.figures),
     }
 
 
-def _citation(text: str, citation: Citation, quote: str) -> dict[str, Any]:
+def _citation(entry: Entry, citation: Citation, passage: Passage) -> dict[str, Any]:
     """A citation with the words of the answer and of the document."""
     return dataclasses.asdict(citation) | {
-        "text": text[citation.start : citation.stop],
-        "quote": quote,
+        "text": entry.text[citation.start : citation.stop],
+        "quote": passage.quote(citation),
     }

@@ -7,18 +7,20 @@ is reachable here, whatever a future version adds. Hosts and origins are checked
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode
 
 from gradio import Number, Slider
 from starlette.requests import HTTPConnection
+from starlette.responses import Response
 from starlette.routing import Mount
 
-from index.documents.formats import MAX_FILE_BYTES
+from index.documents.formats import MAX_FILE_BYTES, DocumentError
 from ui.api.addresses import is_loopback
 from ui.api.errors import ApiError
 from ui.api.security import (
@@ -32,19 +34,24 @@ from ui.api.security import (
     body_too_large,
     limit_body,
 )
+from ui.web import pictures
 from ui.web.login import client_address
 from ui.web.sessions import Owner, Sessions
+from ui.web.shell import with_shell
 from ui.web.upload_space import UploadSpace
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
     from gradio.routes import App as Gradio
 
+Picture = Callable[[str | None, str], bytes]  # of a user, and a query
+
 API = "/gradio_api"
 UPLOAD, FILE, JOIN = f"{API}/upload", f"{API}/file=", f"{API}/queue/join"
 CANCEL, RESET, HEARTBEAT = f"{API}/cancel", f"{API}/reset", f"{API}/heartbeat/"
 STREAM = f"{API}/queue/data"
 LOGIN = "/login"
+PICTURE = f"/{pictures.PATH}"
 PUBLIC_ROUTES = {  # those of the login page: static files of Gradio
     "GET": ("/", "/theme.css", "/manifest.json", "/assets/", "/static/"),
     "POST": (LOGIN,),
@@ -52,7 +59,7 @@ PUBLIC_ROUTES = {  # those of the login page: static files of Gradio
 ROUTES = {  # an entry that ends with / or = is a prefix
     "GET": (
         *("/config", "/logout", f"{API}/info", f"{API}/startup-events", HEARTBEAT),
-        *(STREAM, f"{API}/upload_progress", FILE),
+        *(STREAM, f"{API}/upload_progress", FILE, PICTURE),
     ),
     "POST": (JOIN, CANCEL, RESET, UPLOAD),
 }
@@ -68,19 +75,21 @@ DOWNLOAD_HEADERS = [  # uploaded files are never rendered as pages
 ]
 
 
-def install(app: FastAPI, path: str, users: int) -> None:
+def install(app: FastAPI, path: str, users: int, picture: Picture) -> None:
     """Put a guard before the Gradio application that is mounted at a path. `users`: how many can
-    log in."""
+    log in. `picture`: see GradioGuard."""
     [mount] = [route for route in app.routes if isinstance(route, Mount) and route.path == path]
-    mount.app = GradioGuard(mount.app, users)  # type: ignore[arg-type]
+    mount.app = GradioGuard(mount.app, users, picture)  # type: ignore[arg-type]
 
 
 class GradioGuard:
     """ASGI middleware before a mounted Gradio application."""
 
-    def __init__(self, app: Gradio, users: int) -> None:
-        """`users`: how many can log in; 0 if no login is needed."""
+    def __init__(self, app: Gradio, users: int, picture: Picture) -> None:
+        """`users`: how many can log in; 0 if no login is needed. `picture` draws a page of a user's
+        document, from a query as ui/web/pictures.py writes it. Raises KeyError if there is none."""
         self.app: App = app
+        self.picture = picture
         self.files = Path(app.uploaded_file_dir).resolve()
         self.needs_login = app.auth is not None
         self.users: MutableMapping[str, str] = app.tokens  # by login cookie, oldest first
@@ -94,9 +103,10 @@ class GradioGuard:
             await send({"type": "websocket.close", "code": 1008})
             return
         path = scope["path"].removeprefix(scope.get("root_path", ""))
-        if path == UPLOAD or (scope.get("client") and is_loopback(scope["client"][0])):
+        local = scope.get("client") and is_loopback(scope["client"][0])
+        if local or path in (UPLOAD, "/"):  # on loopback compression is a waste of time
             headers = [pair for pair in scope["headers"] if pair[0] != b"accept-encoding"]
-            scope = {**scope, "headers": headers}  # on loopback compression is a waste of time
+            scope = {**scope, "headers": headers}
         try:
             self.check(scope, path)
             scope = self.with_own_names(scope, path)
@@ -105,10 +115,14 @@ class GradioGuard:
             elif path in (JOIN, CANCEL, RESET):
                 body = await self.event_body(scope, path, limit_body(receive, MAX_BODY_BYTES))
                 await self.app(scope, replay_body(body, receive), send)
+            elif path == PICTURE:
+                await self.send_picture(scope, receive, send)
             elif path == LOGIN:
                 await self.login(scope, limit_body(receive, MAX_LOGIN_BYTES), send)
             else:
                 sender = with_download_headers(send) if path.startswith(FILE) else send
+                if path == "/" and scope["method"] == "GET":
+                    sender = with_outline(sender)
                 if path == "/" and not self.owner(scope).browser:
                     sender = with_browser_cookie(sender)
                 await self.app(scope, limit_body(receive, MAX_BODY_BYTES), sender)
@@ -226,6 +240,18 @@ class GradioGuard:
             )
         )
 
+    async def send_picture(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A page of a document of the user. Raises ApiError if there is none."""
+        query = scope["query_string"].decode("latin-1")
+        try:
+            png = await asyncio.to_thread(self.picture, self.user(scope), query)
+        except (KeyError, ValueError):
+            raise ApiError(404, "no such page of a document") from None
+        except DocumentError as error:
+            raise ApiError(404, str(error)) from error
+        response = Response(png, 200, {"cache-control": "private, max-age=3600"}, "image/png")
+        await response(scope, receive, send)
+
     async def upload(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Store files and record their owner before the response is sent."""
         user, response = self.user(scope), list[Message]()
@@ -288,6 +314,23 @@ def with_download_headers(send: Send) -> Send:
         await send(message)
 
     return send_file
+
+
+def with_outline(send: Send) -> Send:
+    """Wrap `send` so that the page has its outline, which is visible before its scripts run."""
+    held: list[Message] = []
+
+    async def send_page(message: Message) -> None:
+        held.append(message)
+        if message["type"] == "http.response.start" or message.get("more_body"):
+            return
+        body = with_shell(b"".join(each.get("body", b"") for each in held))
+        length = (b"content-length", str(len(body)).encode())
+        headers = [pair for pair in held[0]["headers"] if pair[0].lower() != length[0]]
+        await send({**held[0], "headers": [*headers, length]})
+        await send({"type": "http.response.body", "body": body})
+
+    return send_page
 
 
 def with_browser_cookie(send: Send) -> Send:

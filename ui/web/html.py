@@ -1,23 +1,25 @@
-"""Answers as HTML: colored by draft source, with citations that open their passages, and figures.
+"""Answers as HTML: with citations that open their passages, sources, and figures.
 
 Pure functions of plain values. All text of documents, models and users is escaped here.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
 from engine.rag.citations import answer_parts
-from ui.web.transcript import Quote, figures_of, location
+from engine.rag.evidence import split_sentences
+from ui.web import pictures
 
 if TYPE_CHECKING:
-    from engine.rag.citations import Citation
     from engine.records import Piece
     from index.records import Span
+    from ui.web.history import HistoryEntry
     from ui.web.progress import AnswerProgress
-    from ui.web.transcript import Entry
+    from ui.web.transcript import Entry, Passage
 
 SOURCES = {  # draft source -> its name in the legend; style.css has the colors
     "documents": "the documents",
@@ -27,6 +29,11 @@ SOURCES = {  # draft source -> its name in the legend; style.css has the colors
     "model": "the model alone",
 }
 OTHER = "other drafts"
+NEW_TOPIC = '<p class="topic" role="status"><span>New question</span></p>'
+MAX_QUOTE_CHARS = 160  # of a passage while it is collapsed
+MAX_LEAD_CHARS = 80  # of them, before the longest mark
+# The end of a line of a pdf's paragraph, which goes on in the next one
+SOFT_BREAK = re.compile(r"(?<=[^\n]{40}[^\n.!?:])\n(?=[^\W\d])")
 MAX_BARS = 120  # of the plot, one per forward pass
 
 
@@ -36,25 +43,33 @@ MAX_BARS = 120  # of the plot, one per forward pass
 def colored(
     pieces: Iterable[Piece],
     streaming: bool = False,
-    citations: Sequence[Citation] = (),
+    passages: Sequence[Passage] = (),
     name: str = "",
 ) -> str:
-    """The text, each piece in the color of its draft source. A piece that was drafted from a cited
-    passage links to it, as in `cited`."""
+    """The text, each piece in the color of its draft source. A piece that was drafted from one of
+    the passages links to it, as in `cited`."""
     out = []
     for piece in pieces:
         css_class = f"from-{piece.source if piece.source in SOURCES else 'other'}"
-        number = _citation_of(piece.span, citations)
+        number = _passage_of(piece.span, passages)
         if number is None:
             out.append(f'<span class="{css_class}">{escape(piece.text)}</span>')
         else:
-            title = escape(location(citations[number - 1]), quote=True)
+            title = escape(passages[number - 1].location, quote=True)
             out.append(
                 f'<a class="{css_class} open" href="#{name}-{number}" '
                 f'data-source="{name}-{number}" title="{title}">{escape(piece.text)}</a>'
             )
     caret = '<span class="caret" aria-hidden="true"></span>' if streaming else ""
     return f'<div class="answer" dir="auto">{"".join(out)}{caret}</div>'
+
+
+def written(pieces: Iterable[Piece]) -> str:
+    """The text so far, while it is being written."""
+    text = escape("".join(piece.text for piece in pieces))
+    return (
+        f'<div class="answer" dir="auto">{text}<span class="caret" aria-hidden="true"></span></div>'
+    )
 
 
 def legend(sources: Iterable[str]) -> str:
@@ -68,46 +83,97 @@ def legend(sources: Iterable[str]) -> str:
     return f'<ul class="legend" aria-label="where the text was drafted from">{items}</ul>'
 
 
-def cited(answer: str, citations: Sequence[Citation], name: str) -> str:
-    """The answer; each copied passage links to its source `NAME-1`, `NAME-2`, ..."""
-    out, number = [], 0
-    for part in answer_parts(answer, citations):
+def cited(entry: Entry, name: str) -> str:
+    """The answer; each copy links to its passage `NAME-1`, `NAME-2`, ..."""
+    out, indices = [], iter(entry.cited_passages)
+    for part in answer_parts(entry.text, entry.citations):
         if part.citation is None:
             css_class = ' class="own"' if part.text.strip() else ""
             out.append(f"<span{css_class}>{escape(part.text)}</span>")
             continue
-        number += 1
-        title = escape(location(part.citation), quote=True)
+        index = next(indices)
+        title = escape(entry.passages[index].location, quote=True)
         out.append(
-            f'<a class="cite" href="#{name}-{number}" data-source="{name}-{number}" '
-            f'title="{title}">{escape(part.text)}<sup>{number}</sup></a>'
+            f'<a class="cite" href="#{name}-{index + 1}" data-source="{name}-{index + 1}" '
+            f'title="{title}">{escape(part.text)}<sup>{index + 1}</sup></a>'
         )
     return f'<div class="answer" dir="auto">{"".join(out)}</div>'
 
 
-def sources(citations: Sequence[Citation], found: Sequence[Quote], name: str) -> str:
-    """Each citation's passage, highlighted in the text around it, collapsed at first."""
-    out = []
-    for number, (citation, quote) in enumerate(zip(citations, found, strict=True), 1):
-        out.append(
-            f'<details class="source" id="{name}-{number}"><summary><b>{number}</b> '
-            f'<span class="where">{escape(location(citation))}</span> '
-            f'<span class="quote">{escape(" ".join(quote.text.split()))}</span></summary>'
-            f'<div class="passage" dir="auto" tabindex="0">{escape(quote.before)}'
-            f"<mark>{escape(quote.text)}</mark>{escape(quote.after)}</div></details>"
+def sources(passages: Sequence[Passage], name: str, is_open: bool = True) -> str:
+    """The passages with the answer's words marked, collapsed; `is_open`: but for the first. Those
+    that were read and have none of its words are folded away below the others."""
+    marked: list[str] = []
+    others: list[str] = []
+    for number, one in enumerate(passages, 1):
+        opened = is_open and number == 1
+        (marked if one.marks else others).append(_source(one, number, f"{name}-{number}", opened))
+    title = "Sources" if marked else "What was read"
+    out = f'<h3 class="sources-title">{title}</h3>{"".join(marked or others)}'
+    if marked and others:
+        count = "1 other passage" if len(others) == 1 else f"{len(others)} other passages"
+        out += (
+            f'<details class="others"><summary>Also read: {count}</summary>'
+            f"<div>{''.join(others)}</div></details>"
         )
-    return f'<div class="sources">{"".join(out)}</div>'
+    return f'<section class="sources" aria-label="{title}">{out}</section>'
 
 
-def coverage(covered: float, cited: bool = True) -> str:
-    """How much of the answer is cited, in one line."""
-    if not cited:
-        return note("Nothing is copied from the documents: check the answer.", "warning")
-    if covered >= 1:
+def _source(passage: Passage, number: int, id: str, is_open: bool) -> str:
+    """One passage."""
+    css_class = "passage code" if passage.is_code else "passage"
+    return (
+        f'<details class="source" id="{id}"{" open" if is_open else ""}><summary>'
+        f'<b>{number}</b> <span class="where">{escape(passage.location)}</span> '
+        f'<span class="quote">{escape(quote(passage))}</span></summary>'
+        f'<div class="{css_class}" dir="auto" tabindex="0">{marked_text(passage)}</div>'
+        f"{_picture(passage)}</details>"
+    )
+
+
+def quote(passage: Passage) -> str:
+    """A line of a passage: from the beginning of the sentence with the longest mark."""
+    first, _ = max(passage.marks, key=lambda mark: mark[1] - mark[0], default=(0, 0))
+    sentences = split_sentences(passage.text)
+    start = next((start for start, stop in sentences if start <= first < stop), first)
+    cut = "\u2026 " if first - start > MAX_LEAD_CHARS else ""
+    start = max(start, first - MAX_LEAD_CHARS)
+    shown = " ".join(passage.text[start : start + 2 * MAX_QUOTE_CHARS].split())
+    return f"{cut}{shown[:MAX_QUOTE_CHARS]}"
+
+
+def _picture(passage: Passage) -> str:
+    """The page of a pdf, which a browser loads when it is to be seen; a link to it in full size."""
+    if passage.page is None:
+        return ""
+    src, alt = escape(pictures.address(passage), quote=True), escape(passage.location, quote=True)
+    image = f'<img class="page" loading="lazy" alt="the page: {alt}" src="{src}">'
+    return f'<a href="{src}" target="_blank" rel="noopener">{image}</a>'
+
+
+def marked_text(passage: Passage) -> str:
+    """The text of a passage with its marks. The lines of a pdf's paragraph are joined."""
+    text = SOFT_BREAK.sub(" ", passage.text) if passage.page is not None else passage.text
+    out, at = [], 0
+    for first, last in passage.marks:
+        out.append(f"{escape(text[at:first])}<mark>{escape(text[first:last])}</mark>")
+        at = last
+    return f"{''.join(out)}{escape(text[at:])}"
+
+
+def support(entry: Entry) -> str:
+    """How far the passages support the answer, in one line."""
+    if not entry.supported:
+        return note("No passage supports this: check it.", "warning")
+    if not entry.passages:
+        return ""
+    if not entry.citations:
+        return note("Not copied word for word: its words are marked in the sources.")
+    if entry.covered >= 1:
         return note("All words are copied from the documents.")
     return note(
-        f"{covered:.0%} of the words are copied from the documents; check the rest, which has a "
-        "dotted underline."
+        f"{entry.covered:.0%} of the words are copied from the documents; check the rest, which "
+        "has a dotted underline."
     )
 
 
@@ -116,66 +182,54 @@ def coverage(covered: float, cited: bool = True) -> str:
 
 def streaming_answer(title: str, progress: AnswerProgress) -> str:
     """An answer while it streams."""
-    pieces = progress.pieces
+    text = written(progress.pieces) if progress.pieces else ""
     return (
-        f'<article class="turn" aria-busy="true">{_heading(title)}{figures(progress)}'
-        f"{colored(pieces, streaming=True)}"
-        f"{legend(piece.source for piece in pieces) if pieces else ''}</article>"
+        f'<article class="turn" aria-busy="true">{_heading(title)}'
+        f'<div class="said">{status(progress)}{text}</div></article>'
     )
 
 
-def finished_answer(entry: Entry, name: str, heading: bool = True) -> str:
-    """A finished answer, with a switch between citations and draft sources, and the cited passages
-    below. `name` is unique on the page."""
-    head = _heading(entry.title) if heading else ""
+def finished_answer(entry: Entry, name: str, is_open: bool = True) -> str:
+    """A finished answer, the passages that it rests on, and how it was written. `name` is unique on
+    the page; `is_open`: the first passage is."""
+    head = _heading(entry.title, entry.rewritten)
     notes = "".join(note(text) for text in entry.notes)
     if not entry.found:
-        return f'<article class="turn">{head}{note(entry.text, "nothing")}{notes}</article>'
-    body = cited(entry.text, entry.citations, name) + coverage(entry.covered, bool(entry.citations))
-    if entry.pieces:
-        by_source = colored(entry.pieces, False, entry.citations, name)
-        body = (
-            f'{_switch()}<div class="view cited">{body}</div><div class="view drafted">'
-            f"{by_source}{legend(piece.source for piece in entry.pieces)}</div>"
-        )
-    below = sources(entry.citations, entry.quotes, name) if entry.citations else ""
+        said = f'<div class="said">{note(entry.text, "nothing")}{notes}</div>'
+        return f'<article class="turn">{head}{said}</article>'
+    body = cited(entry, name) + support(entry)
+    below = sources(entry.passages, name, is_open) if entry.passages else ""
+    how = how_written(entry.figures, entry.tokens_per_pass, entry.pieces, entry.passages, name)
     return (
-        f'<article class="turn" data-view="cited">{head}{_entry_figures(entry)}{body}{notes}{below}'
-        "</article>"
+        f'<article class="turn">{head}<div class="said">{body}{notes}{how}</div>{below}</article>'
     )
 
 
-def collapsed_entries(entries: Iterable[tuple[int, Entry]], name: str) -> str:
-    """Earlier entries, collapsed at first."""
+def conversation(
+    entries: Sequence[HistoryEntry], topic: int, name: str, is_open: bool = False
+) -> str:
+    """Answers in order, and a line after those that what follows does not refer to. `topic`: that
+    of what follows them all; `is_open`: the first passage of each is."""
+    topics = [one.topic for one in entries] + [topic]
     return "".join(
-        f'<details class="earlier" id="{name}-turn-{number}"><summary>'
-        f"{escape(' '.join(entry.title.split()))}</summary>"
-        f"{finished_answer(entry, f'{name}-{number}', heading=False)}</details>"
-        for number, entry in entries
+        finished_answer(one.entry, f"{name}-{one.number}", is_open)
+        + (NEW_TOPIC if one.topic != following else "")
+        for one, following in zip(entries, topics[1:], strict=True)
     )
 
 
-def _heading(text: str) -> str:
-    return f'<h3 class="asked" dir="auto">{escape(text)}</h3>'
+def _heading(text: str, rewritten: str = "") -> str:
+    """The question, and how it was understood if that is something else."""
+    meant = f'<p class="note" dir="auto">Asked as: {escape(rewritten)}</p>' if rewritten else ""
+    return f'<header><h2 class="asked" dir="auto">{escape(text)}</h2>{meant}</header>'
 
 
-def _switch() -> str:
-    buttons = "".join(
-        f'<button type="button" data-show="{view}" aria-pressed="{pressed}">{text}</button>'
-        for view, pressed, text in (
-            ("cited", "true", "citations"),
-            ("drafted", "false", "how it was drafted"),
-        )
-    )
-    return f'<div class="switch" role="group" aria-label="what the colors show">{buttons}</div>'
-
-
-def _citation_of(span: Span | None, citations: Sequence[Citation]) -> int | None:
-    """The number of the citation whose passage overlaps a span of a document."""
+def _passage_of(span: Span | None, passages: Sequence[Passage]) -> int | None:
+    """The number of the passage that overlaps a span of a document."""
     if span is not None:
-        for number, citation in enumerate(citations, 1):
-            overlaps = citation.source_start < span.stop and span.start < citation.source_stop
-            if citation.document == span.path and overlaps:
+        for number, one in enumerate(passages, 1):
+            overlaps = one.start < span.stop and span.start < one.start + len(one.text)
+            if one.document == span.path and overlaps:
                 return number
     return None
 
@@ -183,34 +237,46 @@ def _citation_of(span: Span | None, citations: Sequence[Citation]) -> int | None
 # -- figures ---------------------------------------------------------------------------------------
 
 
-def figures(progress: AnswerProgress) -> str:
-    """Phase, time, speed, speedup over plain decoding, and the plot of tokens per pass."""
+def status(progress: AnswerProgress) -> str:
+    """What is happening, and for how long, in one line."""
     phase = f"{progress.phase} {progress.detail}".strip()
-    busy = progress.done is None
-    return _figures(phase, figures_of(progress), progress.tokens_per_pass, busy)
+    shown = f"{phase[:1].upper()}{phase[1:]}"
+    return f'<p class="status">{escape(shown)} <span>{progress.elapsed_s:.1f} s</span></p>'
 
 
-def _entry_figures(entry: Entry) -> str:
-    return _figures("", entry.figures, entry.tokens_per_pass) if entry.figures else ""
-
-
-def _figures(
-    phase: str, values: Mapping[str, float], tokens_per_pass: Sequence[int], busy: bool = False
+def how_written(
+    values: Mapping[str, float],
+    tokens_per_pass: Sequence[int],
+    pieces: Sequence[Piece] = (),
+    passages: Sequence[Passage] = (),
+    name: str = "",
 ) -> str:
-    rows = [("phase", phase)] if phase else []
-    rows.append(("time", f"{values.get('seconds', 0.0):.1f} s"))
+    """Time and speed in one line; opened, all figures, and the text by draft source."""
+    if not values and not pieces:
+        return ""
+    head = f"{values.get('seconds', 0.0):.1f} s" if values else "How it was written"
+    rows = []
     if tokens := values.get("tokens"):
+        head += f" \u00b7 {values.get('tokens_per_second', 0.0):.0f} tokens/s"
         rows += [
-            ("speed", f"{values.get('tokens_per_second', 0.0):.0f} tokens/s"),
-            ("speedup", f"about {values.get('ratio_to_plain', 0.0):.1f}\u00d7"),
+            (
+                "compared with plain decoding",
+                f"about {values.get('ratio_to_plain', 0.0):.1f}\u00d7",
+            ),
             ("tokens per pass", f"{tokens / max(1, values.get('passes', 0)):.1f}"),
         ]
     if prompt := values.get("prompt_tokens"):
         cached = f"{values.get('cached_tokens', 0):.0f} cached"
         rows.append(("prompt", f"{prompt:.0f} tokens, {cached}"))
     items = "".join(f"<div><dt>{name}</dt><dd>{escape(value)}</dd></div>" for name, value in rows)
-    css_class = "figures busy" if busy else "figures"
-    return f'<div class="{css_class}"><dl>{items}</dl>{plot(tokens_per_pass)}</div>'
+    figures = f"<dl>{items}</dl>{plot(tokens_per_pass)}" if items else ""
+    drafted = ""
+    if pieces:
+        drafted = (
+            f'<div class="drafted">{colored(pieces, False, passages, name)}'
+            f"{legend(piece.source for piece in pieces)}</div>"
+        )
+    return f'<details class="figures"><summary>{head}</summary>{figures}{drafted}</details>'
 
 
 def plot(tokens_per_pass: Sequence[int]) -> str:

@@ -8,7 +8,7 @@ from time import perf_counter
 
 from engine.records import Done, Piece, Step
 
-WAITING, SEARCHING, READING = "waiting", "searching", "reading"
+WAITING, SEARCHING, READING = "waiting for the model", "looking for passages", "reading"
 WRITING, DONE, STOPPED = "writing", "done", "stopped"
 
 
@@ -71,7 +71,10 @@ class AnswerProgress:
                 self.pieces[-1] = merged
 
     def finish(self, done: Done) -> None:
-        """Record the end; text that a stop string cut off is removed."""
+        """Record the end; text that a stop string cut off is removed. What was written before a
+        failure stays."""
+        if done.reason == "failed":
+            done = replace(done, text=self.text)
         self.done, self.ended, self.detail = done, perf_counter(), ""
         self.phase = STOPPED if done.reason == "cancelled" else DONE
         left = len(done.text)

@@ -1,4 +1,4 @@
-"""The collapsed section *More* of the Ask tab: sampling options."""
+"""The collapsed section *Answer settings* of the Ask tab: sampling options."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ class SamplingOptions(NamedTuple):
     top_p: float
     seed: int
     max_tokens: int
-    follow_up: bool  # earlier questions and answers are part of the prompt
     speculation: bool
 
 
@@ -46,24 +45,20 @@ def components() -> list[Any]:
                 MAX_ANSWER_TOKENS,
                 DEFAULT_ANSWER_TOKENS,
                 step=16,
-                label="Max tokens of an answer",
+                label="Longest answer, in tokens",
             ),
         ]
-    created += [
-        gr.Checkbox(True, label="Follow up on earlier questions"),
-        gr.Checkbox(True, label="Speculation (the same answer, sooner)"),
-    ]
+    created.append(gr.Checkbox(True, label="Speculation: the same answer, sooner"))
     return created
 
 
 def options_of(values: Sequence[Any]) -> SamplingOptions:
     """The options from the components' values; an empty one has its default."""
-    temperature, top_p, seed, max_tokens, follow_up, speculation = values
+    temperature, top_p, seed, max_tokens, speculation = values
     return SamplingOptions(
         float(temperature or 0),
         float(top_p or 1),
         int(seed or 0),
         int(max_tokens or DEFAULT_ANSWER_TOKENS),
-        bool(follow_up),
         bool(speculation),
     )

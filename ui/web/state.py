@@ -30,6 +30,7 @@ class PageState:
     jobs: Jobs
     folder: Path | None = None
     embed: Embed | None = None  # adds semantic search
+    offers_embedding: bool = False  # until that is dismissed
     histories: Histories = field(default_factory=Histories)
     running: dict[str, Cancellation] = field(default_factory=dict)  # by session and tab
     _libraries: dict[str, Documents] = field(default_factory=dict)

@@ -52,4 +52,5 @@ async def stream_answer(
                     refreshed = perf_counter()
                     await asyncio.sleep(0)
     if progress.done is not None and progress.done.reason == "failed":
-        raise RuntimeError(progress.done.error)
+        failure = page.engine.failure or f"The model failed, try again: {progress.done.error}"
+        raise RuntimeError(failure)

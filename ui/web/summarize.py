@@ -1,7 +1,6 @@
-"""The tab *Summarize*: a whole document in a few sentences, section by section, with citations.
+"""The tab *Summarize*: an overall statement, and every chapter in a few sentences, with citations.
 
-engine.rag.summarize writes the summary and keeps finished parts, so that a stopped summary can be
-continued. summary_html.py and html.py render it.
+engine.rag.summarize makes the summary. summary_html.py and html.py render it.
 """
 
 from __future__ import annotations
@@ -9,67 +8,37 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 from gradio.utils import get_upload_folder
 
 from engine.rag.response_cache import response_cache
-from engine.rag.summarize import CACHED_SOURCE, Summary, summarize
-from engine.rag.summary_plan import (
-    SENTENCES,
-    SENTENCES_PER_SECTION,
-    SummaryLength,
-    SummaryOptions,
-    SummaryStyle,
-)
+from engine.rag.summarize import Summary, summarize
+from engine.rag.summary_plan import LENGTHS, SummaryLength, SummaryOptions, SummaryStyle
 from engine.records import RequestError
 from index.documents.documents import DocumentError
 from ui.api.jobs import QueueFull
 from ui.web import export, html, summary_html
 from ui.web.documents import QUIET, DocumentPanel, Updates
+from ui.web.history import WITH_BROWSER_ID, History
 from ui.web.streaming import MIN_REFRESH_S
 from ui.web.summary_html import SummaryProgress
-from ui.web.transcript import Entry, figures_of, quotes
+from ui.web.transcript import Entry, figures_of, find_passages
 
 if TYPE_CHECKING:
     from engine.aio import Cancellation, ThreadStream
     from index.documents.documents import Document
     from ui.web.state import PageState
 
-HERE = Path(__file__).parent
 STYLES = {"prose": "text", "bullets": "list"}
-NO_DOCUMENTS = "Drop a document, then summarize it: all of it is read, however long it is."
-HAS_DOCUMENTS = "Summarize the selected document: all of it is read, however long it is."
+NO_DOCUMENTS = "Drop a document, then summarize it: every chapter is in the summary."
+HAS_DOCUMENTS = "Summarize the selected document: every chapter is in the summary."
 NONE_SELECTED = "No document is selected: drop one, or pick one from the list."
 QUEUE_FULL = "Too many requests are waiting: try again in a moment."
-STOPPED = "Stopped after {} of {} parts. Summarize again to go on: finished parts are kept."
-CACHED = "All parts were finished before: nothing had to be read."
-MAX_SUMMARIES = 20  # of a session
-
-
-class FinishedSummary(NamedTuple):
-    """A summary, and the title and summary of each part."""
-
-    entry: Entry
-    parts: tuple[tuple[str, str], ...]
-    part_count: int  # of the document; `parts` has fewer if it was stopped
-
-
-@dataclass
-class SessionSummaries:
-    """The last summary of each document, in one session."""
-
-    by_id: dict[str, FinishedSummary] = field(default_factory=dict)
-
-    def put(self, id: str, summary: FinishedSummary) -> None:
-        self.by_id.pop(id, None)
-        self.by_id[id] = summary
-        while len(self.by_id) > MAX_SUMMARIES:
-            del self.by_id[next(iter(self.by_id))]
+STOPPED = "Stopped before the overall statement: Continue goes on from there."
 
 
 class SummarizeTab:
@@ -81,18 +50,17 @@ class SummarizeTab:
         with gr.Row(elem_classes="sides"):
             with gr.Column(scale=2, min_width=280, elem_classes="side"):
                 self.panel = DocumentPanel(page, "sum", single=True)
-            with gr.Column(scale=5, min_width=280):
+            with gr.Column(scale=5, min_width=280, elem_classes="talk"):
                 self._build()
         self._wire()
 
     def _build(self) -> None:
         with gr.Row():
             self.length = gr.Radio(
-                list(SENTENCES),
+                list(LENGTHS),
                 value="medium",
                 label="Length",
-                info=f"{SENTENCES['short']} sentences, {SENTENCES['medium']}, or "
-                f"{SENTENCES_PER_SECTION} per part",
+                info="of what is said about each chapter",
                 elem_id="sum-length",
             )
             self.style = gr.Radio(
@@ -114,31 +82,30 @@ class SummarizeTab:
                 )
                 for name in ("md", "json")
             ]
-        script = (HERE / "summarize_parts.js").read_text("utf-8")
-        self.parts = gr.HTML(elem_id="sum-parts", js_on_load=script)
-        self.summaries = gr.State(SessionSummaries())  # shared by the events of a session
+        self.browser = gr.Textbox(visible=False)  # the browser's id
 
     def _wire(self) -> None:
-        inputs = [self.panel.selected, self.length, self.style, self.summaries]
-        outputs = [self.note, self.answer, self.parts, self.start, self.stop, *self.files]
-        self.start.click(self._summarize, inputs, outputs, **QUIET)
+        inputs = [self.panel.selected, self.browser, self.length, self.style]
+        browser: Any = QUIET | {"js": WITH_BROWSER_ID}
+        outputs = [self.note, self.answer, self.start, self.stop, *self.files]
+        self.start.click(self._summarize, inputs, outputs, **browser)
         self.stop.click(self._stop, **QUIET)
-        selection: Any = [self.panel.selected, self.summaries]
-        self.panel.selected.change(self._on_select, selection, outputs, **QUIET)
+        self.panel.selected.change(self._on_select, inputs[:2], outputs, **browser)
 
     # -- event handlers ----------------------------------------------------------------------------
 
     async def _summarize(
         self,
         selected: list[str],
+        browser_id: str,
         length: SummaryLength,
         style: SummaryStyle,
-        summaries: SessionSummaries,
         request: gr.Request,
     ) -> AsyncIterator[Updates]:
         name = _run_name(request)
         if name in self.page.running:
             return
+        history = self.page.histories.of(request.username, browser_id, request.session_hash)
         document: Document | None = None
         try:
             with self.page.stoppable(name) as cancellation:
@@ -147,33 +114,35 @@ class SummarizeTab:
                 yield self._starting(progress)
                 choices = SummaryOptions(length, style)
                 summary: Summary | None = None
+                kept = False
                 steps = self._stream(document, choices, progress, cancellation, request)
                 async with aclosing(steps):
                     async for summary in steps:  # noqa: B007
+                        if progress.body and not kept:  # a reload of the page finds it
+                            kept = True
+                            history.put_summary(document.id, self._so_far(progress))
                         yield {
                             self.answer: summary_html.streaming_summary(progress),
-                            self.parts: summary_html.parts(progress.parts, progress.part_count),
                             **self._busy(),
                         }
                 if summary is not None:
                     finished = await asyncio.to_thread(self._finished, document, progress, summary)
-                    summaries.put(document.id, finished)
-            yield self._idle(document.id, summaries, request) | {self.note: ""}
+                    history.put_summary(document.id, finished)
+            yield self._idle(document.id, history, request) | {self.note: ""}
         except (RequestError, DocumentError, QueueFull, RuntimeError) as error:
             message = QUEUE_FULL if isinstance(error, QueueFull) else str(error)
             id = document.id if document else ""
-            yield self._idle(id, summaries, request) | {self.note: html.note(message, "error")}
+            yield self._idle(id, history, request) | {self.note: html.note(message, "error")}
 
     def _stop(self, request: gr.Request) -> None:
         self.page.stop(_run_name(request))
 
-    def _on_select(
-        self, selected: list[str], summaries: SessionSummaries, request: gr.Request
-    ) -> Any:
+    def _on_select(self, selected: list[str], browser_id: str, request: gr.Request) -> Any:
         """Show the last summary of the selected document."""
         if _run_name(request) in self.page.running:
             return gr.skip()
-        return self._idle(selected[0] if selected else "", summaries, request) | {self.note: ""}
+        history = self.page.histories.of(request.username, browser_id, request.session_hash)
+        return self._idle(selected[0] if selected else "", history, request) | {self.note: ""}
 
     # -- one summary -------------------------------------------------------------------------------
 
@@ -221,35 +190,30 @@ class SummarizeTab:
                 return document
         raise RequestError(NONE_SELECTED)
 
-    def _finished(
-        self, document: Document, progress: SummaryProgress, summary: Summary
-    ) -> FinishedSummary:
+    def _finished(self, document: Document, progress: SummaryProgress, summary: Summary) -> Entry:
         """The summary with its citations. Blocking."""
         answer = progress.answer
         answer.ended = perf_counter()
-        # The draft sources of cached parts are unknown.
-        cached = any(piece.source == CACHED_SOURCE for piece in progress.pieces)
-        has_sources = progress.text == summary.text and not cached
-        notes = []
-        if not answer.tokens_per_pass and summary.whole:
-            notes.append(CACHED)
-        if not summary.whole:
-            notes.append(STOPPED.format(summary.done, summary.total))
-        entry = Entry(
+        passages, cited = find_passages((), summary.citations, {document.id: document})
+        return Entry(
             title=document.name,
             text=summary.text,
             citations=summary.citations,
-            quotes=quotes(summary.citations, lambda id: document.text),
+            passages=passages,
+            cited_passages=cited,
             covered=summary.covered,
-            pieces=tuple(progress.pieces) if has_sources else (),
+            supported=bool(summary.citations),
             stopped=not summary.whole,
-            notes=tuple(notes),
+            notes=() if summary.whole else (STOPPED,),
             model=self.page.model_name,
             figures=figures_of(answer) if answer.tokens_per_pass else {},
             tokens_per_pass=tuple(answer.tokens_per_pass[-html.MAX_BARS :]),
         )
-        parts = tuple((part.title, part.text) for part in summary.sections)
-        return FinishedSummary(entry, parts, progress.part_count)
+
+    def _so_far(self, progress: SummaryProgress) -> Entry:
+        """All but the overall statement."""
+        model = self.page.model_name
+        return Entry(progress.name, progress.body, stopped=True, notes=(STOPPED,), model=model)
 
     # -- updates of the components -----------------------------------------------------------------
 
@@ -257,7 +221,6 @@ class SummarizeTab:
         return {
             self.note: "",
             self.answer: summary_html.streaming_summary(progress),
-            self.parts: "",
             **self._busy(),
         } | {button: gr.update(visible=False) for button in self.files}
 
@@ -265,26 +228,25 @@ class SummarizeTab:
         """Part of every update: that of an earlier event may arrive late."""
         return {self.start: gr.update(interactive=False), self.stop: gr.update(visible=True)}
 
-    def _idle(self, id: str, summaries: SessionSummaries, request: gr.Request) -> Updates:
+    def _idle(self, id: str, history: History, request: gr.Request) -> Updates:
         """The tab while nothing is running, with the last summary of a document."""
+        summary = history.summary(id)
+        label = "Continue" if summary and summary.stopped else "Summarize"
         updates: Updates = {
-            self.start: gr.update(interactive=True),
+            self.start: gr.update(interactive=True, value=label),
             self.stop: gr.update(visible=False),
         }
-        summary = summaries.by_id.get(id)
         if summary is None:
             hidden = {button: gr.update(visible=False) for button in self.files}
-            return updates | hidden | {self.answer: self._hint(request), self.parts: ""}
-        entry = summary.entry
-        updates[self.answer] = html.finished_answer(entry, f"sum-{id[:12]}")
-        updates[self.parts] = summary_html.parts(summary.parts, summary.part_count)
+            return updates | hidden | {self.answer: self._hint(request)}
+        updates[self.answer] = html.finished_answer(summary, f"sum-{id[:12]}")
         for button, name, render in zip(
             self.files,
             ("summary.md", "summary.json"),
             (export.as_markdown, export.as_json),
             strict=True,
         ):
-            path = export.write(self.folder, name, render([entry], "Summary"))
+            path = export.write(self.folder, name, render([summary], "Summary"))
             updates[button] = gr.update(value=path, visible=True)
         return updates
 

@@ -6,24 +6,46 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from engine.rag.citations import page_at
 
 if TYPE_CHECKING:
     from engine.rag.citations import Citation
+    from engine.rag.evidence import Evidence
     from engine.records import Piece
+    from index.documents.documents import Document
     from ui.web.progress import AnswerProgress
 
-CONTEXT_CHARS = 600  # of a document, kept on each side of a quote
+CONTEXT_CHARS = 600  # of a document, kept on each side of a copy that is in no evidence
+Marks = tuple[tuple[int, int], ...]
 
 
-class Quote(NamedTuple):
-    """The text of a document that a citation refers to, and what surrounds it."""
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A passage that an answer rests on. It starts at code point `start` of its document; `marks`
+    are code points of `text`: the answer's words, in order."""
 
-    before: str
+    document: str
+    name: str
+    page: int | None  # from 1; None if the document has no pages
+    line: int | None  # from 1; None if the document has pages; both are of the longest mark
+    start: int
     text: str
-    after: str
+    marks: Marks
+    is_code: bool = False
+
+    @property
+    def location(self) -> str:
+        """The document's name, and the page or line."""
+        name = " ".join(self.name.split())
+        return f"{name}, line {self.line}" if self.page is None else f"{name}, page {self.page}"
+
+    def quote(self, citation: Citation) -> str:
+        """What the document says where a citation of this passage points to."""
+        return self.text[citation.source_start - self.start : citation.source_stop - self.start]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +55,11 @@ class Entry:
     title: str  # the question, or the name of the document
     text: str
     citations: tuple[Citation, ...] = ()
-    quotes: tuple[Quote, ...] = ()  # one per citation
+    passages: tuple[Passage, ...] = ()  # best first
+    cited_passages: tuple[int, ...] = ()  # the index of the passage of each citation
     covered: float = 0.0  # share of the words that are cited
+    supported: bool = True  # by the passages
+    rewritten: str = ""  # the question as it was asked, if it referred to earlier ones
     pieces: tuple[Piece, ...] = ()  # the text by draft source
     found: bool = True  # False: no document matches the question, as `text` says
     stopped: bool = False  # by the user
@@ -44,25 +69,44 @@ class Entry:
     tokens_per_pass: tuple[int, ...] = ()
 
 
-def quote(citation: Citation, text: str) -> Quote:
-    """The quote of a citation from its document's text."""
-    start, stop = citation.source_start, citation.source_stop
-    first, last = max(0, start - CONTEXT_CHARS), min(len(text), stop + CONTEXT_CHARS)
-    before = ("\u2026" if first else "") + text[first:start]
-    after = text[stop:last] + ("\u2026" if last < len(text) else "")
-    return Quote(before, text[start:stop], after)
+def find_passages(
+    evidence: Sequence[Evidence], citations: Sequence[Citation], documents: Mapping[str, Document]
+) -> tuple[tuple[Passage, ...], tuple[int, ...]]:
+    """The passages of the evidence, and of citations that are in none of it; and for each citation
+    the index of its passage. `documents`: by id."""
+    spans = [(one.document, one.start, one.stop, list(one.marks)) for one in evidence]
+    indices = []
+    for one in citations:
+        first, last = one.source_start, one.source_stop
+        fitting = (
+            index
+            for index, (id, start, stop, _) in enumerate(spans)
+            if id == one.document and start <= first and last <= stop
+        )
+        index = next(fitting, len(spans))
+        if index == len(spans):
+            end = min(len(documents[one.document].text), last + CONTEXT_CHARS)
+            spans.append((one.document, max(0, first - CONTEXT_CHARS), end, []))
+        spans[index][3].append((first, last))
+        indices.append(index)
+    passages = (_passage(documents[id], start, stop, marks) for id, start, stop, marks in spans)
+    return tuple(passages), tuple(indices)
 
 
-def quotes(citations: Sequence[Citation], text_of: Callable[[str], str]) -> tuple[Quote, ...]:
-    """The quote of each citation. `text_of` maps a document's id to its text."""
-    texts = {id: text_of(id) for id in dict.fromkeys(one.document for one in citations)}
-    return tuple(quote(citation, texts[citation.document]) for citation in citations)
-
-
-def location(citation: Citation) -> str:
-    """The document's name, and the page if it has pages."""
-    name = " ".join(citation.name.split())
-    return name if citation.page is None else f"{name}, page {citation.page}"
+def _passage(document: Document, start: int, stop: int, marks: list[tuple[int, int]]) -> Passage:
+    """`marks`: code points of the document, in any order."""
+    merged: list[tuple[int, int]] = []
+    for first, last in sorted(marks):
+        if merged and first <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(last, merged[-1][1])
+        else:
+            merged.append((first, last))
+    at = max(merged, key=lambda mark: mark[1] - mark[0])[0] if merged else start
+    page = page_at(document.pages, at)
+    line = 1 + document.text.count("\n", 0, at) if page is None else None
+    shown = tuple((first - start, last - start) for first, last in merged)
+    text, is_code = document.text[start:stop], document.kind == "code"
+    return Passage(document.id, document.name, page, line, start, text, shown, is_code)
 
 
 def figures_of(progress: AnswerProgress) -> dict[str, float]:

@@ -119,7 +119,7 @@ def uploads_html(batch: UploadBatch) -> str:
         bar = f'<progress max="{len(files)}" value="{ended}" aria-label="files read"></progress>'
         listed = files
     else:
-        head = f"{added} added" + (f", {failed} not" if failed else "")
+        head = f"{added} added" + (f", {failed} not read" if failed else "")
         bar = '<button type="button" name="dismiss" aria-label="dismiss this list">\u00d7</button>'
         listed = [file for file in files if file.state == "failed"]
     items = "".join(

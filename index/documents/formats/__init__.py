@@ -20,6 +20,7 @@ MAX_FILE_BYTES = 64 << 20
 KINDS = {
     ".pdf": "pdf", ".docx": "docx", ".html": "html", ".htm": "html", ".xhtml": "html",
     ".md": "md", ".markdown": "md", ".mdx": "md", ".rst": "rst", ".rest": "rst",
+    ".csv": "csv", ".tsv": "tsv",
 }
 CODE_SUFFIXES = frozenset(
     re.findall(
@@ -37,6 +38,6 @@ class DocumentError(ValueError):
 
 
 def kind_of(name: str) -> str:
-    """The kind that a file name's suffix indicates: pdf, docx, html, md, rst, code, else txt."""
+    """The kind that a file name's suffix indicates: a value of KINDS, code, else txt."""
     suffix = PurePosixPath(name.lower()).suffix
     return "code" if suffix in CODE_SUFFIXES else KINDS.get(suffix, "txt")

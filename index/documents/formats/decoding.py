@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-SUPPORTED = "pdf, docx, html, md, rst, txt and source code are supported"
+SUPPORTED = "pdf, docx, html, md, rst, txt, csv and source code are supported"
 BYTE_ORDER_MARKS = {
     b"\xef\xbb\xbf": "utf-8",
     b"\xff\xfe": "utf-16-le",
@@ -26,7 +26,7 @@ HTML_ENCODINGS = re.compile(
 def check_signature(kind: str, data: bytes) -> None:
     """Raise ValueError where the first bytes contradict the file's suffix."""
     is_pdf = b"%PDF-" in data[:1024]
-    if kind == "pdf":
+    if kind in ("pdf", "scan"):
         if not is_pdf:
             raise ValueError("not a pdf file; give it the suffix of its real format")
     elif data.startswith(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"):

@@ -1,4 +1,4 @@
-"""Parses files in child processes with limits of time, memory and output.
+"""Parses files, and draws pages, in child processes with limits of time, memory and output.
 
 Starting a process takes longer than parsing a small file, so one that has parsed a small text file
 is kept for the next. All others end after one file: their memory is returned, and whatever a
@@ -13,14 +13,16 @@ import struct
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic
-from typing import Self
+from typing import Any, Self
 
-from index.documents.formats import MAX_FILE_BYTES, DocumentError, ParsedDocument, kind_of
+from index.documents.formats import MAX_FILE_BYTES, DocumentError, ParsedDocument, kind_of, ocr
 from index.documents.formats.headings import Heading
 
 TIMEOUT_S = 30.0  # to parse one file
+SCAN_TIMEOUT_S = 600.0  # to recognize the text of one file; a dense page takes some 5 s on 2 cores
 MIN_TIMEOUT_S = 0.001  # of a socket; 0 would mean not to wait at all
 MAX_TEXT_BYTES = 16 << 20  # text of one file, in UTF-8
 MAX_HEADINGS = 20_000  # of one file; the deepest levels of more are left out
@@ -28,12 +30,13 @@ MAX_HEADER_BYTES = 32 << 20  # pages and headings, in JSON
 MAX_MEMORY_BYTES = 2 << 30  # address space of a child process
 MAX_REUSE_BYTES = 256 << 10  # size of a file after which the child process is kept
 MAX_REASON_CHARS = 400
+FAILED = "the parser failed ({}); save it again, or split it"
 CANCELLED = "cancelled before it was read; add it again"
 
 SANDBOX = Path(__file__).with_name("sandbox.py")
 SIZES = struct.Struct(">II")  # bytes of a reply's header and text
 MALFORMED = (ValueError, TypeError, LookupError, OverflowError, RecursionError)  # a reply
-REUSE_KINDS = ("md", "rst", "code", "txt")  # parsed in Python, without libraries in C
+REUSE_KINDS = ("md", "rst", "code", "txt", "csv", "tsv")  # parsed in Python, without libraries in C
 
 
 class Parser:
@@ -69,26 +72,51 @@ class Parser:
         """The text of a file, with its pages and headings. Raises DocumentError."""
         if len(data) > MAX_FILE_BYTES:
             raise DocumentError(f"{name}: over {MAX_FILE_BYTES >> 20} MiB; split it")
-        kind = kind_of(name)
-        child = self._take(name)
+        header, text = self._ask(name, kind_of(name), data)
+        try:
+            return ParsedDocument(
+                text.decode(),
+                tuple((int(start), int(stop)) for start, stop in header["pages"]),
+                tuple(
+                    Heading(int(at), int(level), str(it)) for at, level, it in header["headings"]
+                ),
+            )
+        except MALFORMED as error:
+            raise DocumentError(f"{name}: {FAILED.format('malformed reply')}") from error
+
+    def picture(
+        self, name: str, data: bytes, page: int, marks: Sequence[tuple[str, float]]
+    ) -> bytes:
+        """A page of a pdf, from 0, as a PNG with texts marked, as index.documents.formats.pdf does
+        it. Raises DocumentError."""
+        what = json.dumps([page, marks]).encode()
+        _, png = self._ask(name, "picture", what + b"\n" + data)
+        return bytes(png)
+
+    def _ask(self, name: str, kind: str, data: bytes) -> tuple[dict[str, Any], bytearray]:
+        """Header and body of a reply. Raises DocumentError."""
+        child = self._take(name, kind)
         reusable = False
         try:
-            reply = child.request(kind, data)
+            header, body = child.request(kind, data)
             reusable = kind in REUSE_KINDS and len(data) <= MAX_REUSE_BYTES
         except _ChildError as error:
             raise DocumentError(f"{name}: {error}") from error
         finally:
             self._give_back(child, reusable)
-        if isinstance(reply, str):
-            raise DocumentError(f"{name}: {reply}")
-        return reply
+        if header.get("scanned") and ocr.is_installed():
+            return self._ask(name, "scan", data)
+        if "error" in header:
+            raise DocumentError(f"{name}: {_one_line(str(header['error']))}")
+        return header, body
 
-    def _take(self, name: str) -> _Child:
+    def _take(self, name: str, kind: str) -> _Child:
         """A child process that no other call uses."""
         with self._lock:
             if self._closed:
                 raise DocumentError(f"{name}: {CANCELLED}")
-            child = self._idle.pop() if self._idle else _Child()
+            usable = self._idle and kind != "scan"  # a scan may take more CPU time
+            child = self._idle.pop() if usable else _Child()
             self._busy.add(child)
             return child
 
@@ -113,29 +141,31 @@ class _Child:
         self._connection: socket.socket | None = None
         self._killed = ""  # why
 
-    def request(self, kind: str, data: bytes) -> ParsedDocument | str:
-        """Parse a file: its text, or why it cannot be read. Raises _ChildError."""
-        process, connection = self._start()
+    def request(self, kind: str, data: bytes) -> tuple[dict[str, Any], bytearray]:
+        """Header and body of the reply to a file. Raises _ChildError."""
+        timeout = SCAN_TIMEOUT_S if kind == "scan" else TIMEOUT_S
+        seconds = int(timeout + 1) * (ocr.threads() if kind == "scan" else 1)  # of CPU time
+        process, connection = self._start(seconds)
         try:
             if self._killed:
                 raise EOFError
-            return _exchange(connection, kind, data)
+            return _exchange(connection, kind, data, timeout)
         except TimeoutError as error:
             raise _ChildError(
-                f"not parsed within {TIMEOUT_S:.0f} seconds; print it to a new file or split it"
+                f"not parsed within {timeout:.0f} seconds; print it to a new file or split it"
             ) from error
         except (OSError, EOFError, *MALFORMED) as error:
             self.end()
             status = f"exit status {process.returncode}"
-            failed = f"the parser failed ({status}); save it again, or split it"
-            raise _ChildError(self._killed or failed) from error
+            raise _ChildError(self._killed or FAILED.format(status)) from error
 
-    def _start(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
-        """The process, started unless it is running. Raises _ChildError."""
+    def _start(self, seconds: int) -> tuple[subprocess.Popen[bytes], socket.socket]:
+        """The process, started unless it is running. `seconds`: its limit of CPU time. Raises
+        _ChildError."""
         if self._process and self._connection and self._process.poll() is None:
             return self._process, self._connection
         self.end()
-        limits = (MAX_TEXT_BYTES, MAX_HEADINGS, MAX_MEMORY_BYTES, int(TIMEOUT_S) + 1)
+        limits = (MAX_TEXT_BYTES, MAX_HEADINGS, MAX_MEMORY_BYTES, seconds)
         try:
             self._connection, child_end = socket.socketpair()
             with child_end:
@@ -166,22 +196,20 @@ class _Child:
             self._process.wait()
 
 
-def _exchange(connection: socket.socket, kind: str, data: bytes) -> ParsedDocument | str:
-    """Send a file and receive the reply, whose sizes and types are checked."""
-    deadline = monotonic() + TIMEOUT_S
-    connection.settimeout(TIMEOUT_S)
+def _exchange(
+    connection: socket.socket, kind: str, data: bytes, timeout: float
+) -> tuple[dict[str, Any], bytearray]:
+    """Send a file and receive the reply, whose sizes are checked."""
+    deadline = monotonic() + timeout
+    connection.settimeout(timeout)
     connection.sendall(f"{kind} {len(data)}\n".encode() + data)
     header_bytes, text_bytes = SIZES.unpack(_receive(connection, SIZES.size, deadline))
     if header_bytes > MAX_HEADER_BYTES or text_bytes > MAX_TEXT_BYTES:
         raise ValueError("a reply that is too large")
     header = json.loads(_receive(connection, header_bytes, deadline))
-    if "error" in header:
-        return _one_line(str(header["error"]))
-    return ParsedDocument(
-        _receive(connection, text_bytes, deadline).decode(),
-        tuple((int(start), int(stop)) for start, stop in header["pages"]),
-        tuple(Heading(int(at), int(level), str(it)) for at, level, it in header["headings"]),
-    )
+    if not isinstance(header, dict):
+        raise ValueError("a reply without a header")
+    return header, _receive(connection, text_bytes, deadline)
 
 
 def _receive(connection: socket.socket, size: int, deadline: float) -> bytearray:

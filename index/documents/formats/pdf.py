@@ -1,19 +1,27 @@
-"""A pdf's text by page, extracted by pypdfium2. Headings come from its outline or large lines.
+"""A pdf's text by page, extracted by pypdfium2, and pictures of its pages with passages marked.
 
-Pictures are ignored, and there is no text recognition (OCR).
+Headings come from its outline or large lines. Pages without text may be recognized (OCR).
 """
 
 from __future__ import annotations
 
 import re
+import struct
+import zlib
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pypdfium2
 import pypdfium2.raw as pdfium
 
 from index.documents.formats.blocks import ParsedDocument, replace_invalid
 from index.documents.formats.headings import Heading, clean_title
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 MAX_PAGES = 5000
 PASSWORD_ERROR = 4  # FPDF_ERR_PASSWORD
@@ -28,6 +36,13 @@ SPLIT_WORD = re.compile(r"(?<=[^\W\d_A-Z])[\ufffe\x02]\s*(?=[^\W\d_A-Z])")
 HYPHEN = re.compile(r"[\ufffe\x02]")
 
 
+PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+PICTURE_PIXELS = 1000  # width of a page's picture
+MAX_PICTURE_PIXELS = 2000  # height of it
+SCAN_PIXELS = 1000  # width of a page whose text is recognized; more finds less of sparse pages
+MARK = (255, 229, 154)  # red, green and blue where the page is white
+
+
 @dataclass(frozen=True, slots=True)
 class _Line:
     start: int
@@ -35,8 +50,12 @@ class _Line:
     size: float  # of the font, in points
 
 
-def read(data: bytes, max_chars: int) -> ParsedDocument:
-    """Text, pages and headings. Raises ValueError with a remedy, or PdfiumError."""
+def read(
+    data: bytes, max_chars: int, recognize: Callable[[NDArray[np.uint8]], str] | None = None
+) -> ParsedDocument:
+    """Text, pages and headings. `recognize`: the text of a picture of a page that has no text, as
+    pixels (height, width, 3) in blue, green and red. Raises ValueError with a remedy, or
+    PdfiumError."""
     try:
         document = pypdfium2.PdfDocument(data)
     except pypdfium2.PdfiumError as error:
@@ -51,6 +70,8 @@ def read(data: bytes, max_chars: int) -> ParsedDocument:
     at = 0
     for number in range(len(document)):
         text = _page_text(document, number, at, lines)
+        if recognize and not text.strip():
+            text = replace_invalid(recognize(_pixels(document[number], SCAN_PIXELS)))
         pages.append((at, at + len(text)))
         texts.append(text)
         at += len(text) + len(PAGE_BREAK)
@@ -59,6 +80,95 @@ def read(data: bytes, max_chars: int) -> ParsedDocument:
     text = PAGE_BREAK.join(texts)
     headings = _outline_headings(document, text, pages) or _large_lines(lines)
     return ParsedDocument(text, tuple(pages), tuple(headings))
+
+
+def has_scanned_pages(data: bytes, parsed: ParsedDocument) -> bool:
+    """Whether a page without text shows a picture."""
+    document, kinds = pypdfium2.PdfDocument(data), [pdfium.FPDF_PAGEOBJ_IMAGE]
+    spans = enumerate(parsed.pages)
+    empty = (number for number, (start, stop) in spans if not parsed.text[start:stop].strip())
+    return any(any(document[number].get_objects(filter=kinds)) for number in empty)
+
+
+def picture(data: bytes, number: int, marks: Sequence[tuple[str, float]]) -> bytes:
+    """A page, from 0, as a PNG. Each mark is a text that is marked there, and the share of the
+    page's letters that precede it. Raises ValueError with a remedy, or PdfiumError."""
+    import numpy as np
+
+    document = pypdfium2.PdfDocument(data)
+    if not 0 <= number < len(document):
+        raise ValueError(f"has no page {number + 1}; add it again")
+    page = document[number]
+    width, height = page.get_size()
+    scale = min(PICTURE_PIXELS / width, MAX_PICTURE_PIXELS / height)
+    pixels = page.render(scale=scale, rev_byteorder=True, draw_annots=False).to_numpy()[..., :3]
+    pixels = pixels.copy()
+    words = page.get_textpage()
+    try:
+        letters = _letters(words)
+        for mark in marks:
+            for left, bottom, right, top in _boxes(words, letters, *mark):
+                rows = slice(
+                    max(0, int((height - top) * scale)), int((height - bottom) * scale) + 1
+                )
+                columns = slice(max(0, int(left * scale)), int(right * scale) + 1)
+                pixels[rows, columns] = pixels[rows, columns] * (np.array(MARK) / 255)
+    finally:
+        words.close()
+    return _png(pixels)
+
+
+def _pixels(page: pypdfium2.PdfPage, width: int) -> NDArray[np.uint8]:
+    """A picture of a page, (height, width, 3) in blue, green and red."""
+    import numpy as np
+
+    scale = min(width / page.get_width(), 2 * width / page.get_height())
+    return np.ascontiguousarray(page.render(scale=scale).to_numpy()[..., :3])
+
+
+def _letters(words: pypdfium2.PdfTextPage) -> list[tuple[str, int]]:
+    """The letters and digits of a page, and their indices. Blanks and hyphens depend on the layout
+    and are left out."""
+    found = []
+    for index in range(words.count_chars()):
+        code = pdfium.FPDFText_GetUnicode(words.raw, index)
+        found += [(one, index) for one in chr(code).translate(LIGATURES).lower() if one.isalnum()]
+    return found
+
+
+def _boxes(
+    words: pypdfium2.PdfTextPage, letters: list[tuple[str, int]], text: str, share: float
+) -> list[tuple[float, float, float, float]]:
+    """The rectangles (left, bottom, right, top) of a text: of its occurrence that is nearest to a
+    share of the page's letters."""
+    wanted = "".join(one for one in text.lower() if one.isalnum())
+    page = "".join(one for one, _ in letters)
+    places = (
+        [one.start() for one in re.finditer(f"(?={re.escape(wanted)})", page)] if wanted else []
+    )
+    if not places:
+        return []
+    at = min(places, key=lambda place: abs(place - share * len(page)))
+    first, last = letters[at][1], letters[at + len(wanted) - 1][1]
+    count = words.count_rects(first, last - first + 1)
+    return [words.get_rect(index) for index in range(count)]
+
+
+def _png(pixels: NDArray[np.uint8]) -> bytes:
+    """Pixels, of shape (height, width, 3), as a PNG file (RFC 2083)."""
+    import numpy as np
+
+    height, width, _ = pixels.shape
+    rows = np.zeros((height, 1 + 3 * width), np.uint8)  # each row begins with its filter: none
+    rows[:, 1:] = pixels.reshape(height, 3 * width)
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        checksum = zlib.crc32(kind + data)
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", checksum)
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)  # 8 bits each of RGB
+    body = zlib.compress(rows.tobytes(), 6)
+    return PNG_SIGNATURE + chunk(b"IHDR", head) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
 
 
 def _page_text(document: pypdfium2.PdfDocument, number: int, at: int, lines: list[_Line]) -> str:

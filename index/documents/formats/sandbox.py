@@ -3,7 +3,10 @@
 Arguments, all limits: bytes of text, number of headings, bytes of memory, seconds of CPU time per
 file. A request on stdin is a line with the kind and the size of a file, then the file. A reply on
 stdout is the sizes of a header and a text, then both. The header is JSON: {"pages": [[start, stop],
-...], "headings": [[start, level, title], ...]}, or {"error": reason and remedy} without a text.
+...], "headings": [[start, level, title], ...]}, or {"error": reason and remedy} without a text,
+with "scanned": true where a pdf has pages that are pictures. The kind `scan` is a pdf of which they
+are to be recognized. A "file" of the kind `picture` is a line of JSON, [page, [[text, share],
+...]], and a pdf; the reply is {} and a PNG.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from index.documents.formats.blocks import ParsedDocument
 
-MAX_REASON_CHARS = 200  # of a library's error
+DAMAGED = "damaged; save it again"
 
 
 def main(max_text: int, max_headings: int, max_memory: int, max_seconds: int) -> None:
@@ -64,23 +67,35 @@ def _reply(
     from index.documents.formats.headings import top_levels
 
     try:
+        if kind == "picture":
+            from index.documents.formats import pdf
+
+            what, _, file = data.partition(b"\n")
+            return {}, pdf.picture(file, *json.loads(what))
         parsed = _parse(kind, data, max_text)
         text = parsed.text.encode()
         if len(text) > max_text:
             raise ValueError(f"over {max_text >> 20} MiB of text; split it")
+        scanned = kind == "pdf" and _has_scanned_pages(data, parsed)
         if not parsed.text.strip():
-            remedy = "scanned pages need text recognition (OCR) first"
-            raise ValueError(f"contains no text; {remedy if kind == 'pdf' else 'remove it'}")
+            remedy = "to read scanned pages, pip install 'draftline[ocr]'"
+            reason = f"contains no text; {remedy if scanned else 'remove it'}"
+            return {"error": reason, "scanned": scanned}, b""
     except MemoryError:
         return {"error": "parsing takes too much memory; split it"}, b""
-    except Exception as error:  # each library has its own; the parent expects one line
-        reason = (str(error).strip().splitlines() or [""])[0]
-        if type(error) is not ValueError or ";" not in reason:
-            reason = f"{type(error).__name__}: {reason}"[:MAX_REASON_CHARS]
-            reason = f"damaged ({reason}); save it again"
-        return {"error": reason}, b""
+    except ModuleNotFoundError as error:
+        return {"error": f"needs {error.name}; install draftline again"}, b""
+    except Exception as error:  # each library has its own, whose words would help nobody
+        is_ours = type(error) is ValueError and ";" in str(error)
+        return {"error": str(error) if is_ours else DAMAGED}, b""
     headings = top_levels(parsed.headings, max_headings)
-    return {"pages": parsed.pages, "headings": headings}, text
+    return {"pages": parsed.pages, "headings": headings, "scanned": scanned}, text
+
+
+def _has_scanned_pages(data: bytes, parsed: ParsedDocument) -> bool:
+    from index.documents.formats import pdf
+
+    return pdf.has_scanned_pages(data, parsed)
 
 
 def _parse(kind: str, data: bytes, max_text: int) -> ParsedDocument:
@@ -92,6 +107,10 @@ def _parse(kind: str, data: bytes, max_text: int) -> ParsedDocument:
         from index.documents.formats import pdf
 
         return pdf.read(data, max_text)
+    if kind == "scan":
+        from index.documents.formats import ocr, pdf
+
+        return pdf.read(data, max_text, ocr.load())
     if kind == "docx":
         from index.documents.formats import docx
 

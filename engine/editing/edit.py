@@ -1,0 +1,88 @@
+"""An edit of a file by an instruction, for programs: made by a rule where one is certain, else by
+the model, whose answer is checked and asked for once more if it fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.editing.by_rule import by_rule
+from engine.editing.diff import diff
+from engine.editing.edits import line_count, line_span, too_long
+from engine.editing.outcome import Outcome, better, judge, second_request
+from engine.editing.text_file import read_text, replace_text
+from engine.records import Done, Request, RequestError
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A file's text before and after an edit, which is not written yet. `print` shows the diff."""
+
+    path: Path
+    old: str
+    new: str
+    rule: str = ""  # what a rule did; "" where the model answered
+    warnings: tuple[str, ...] = ()  # what to check before the edit is accepted, one line each
+
+    @property
+    def diff(self) -> str:
+        """A unified diff, which `git apply` accepts; "" if nothing changes."""
+        return diff(self.old, self.new, self.path)
+
+    def write(self) -> None:
+        """Replace the file, at once or not at all. FileError if it has changed meanwhile."""
+        replace_text(self.path, self.new, self.old)
+
+    def __str__(self) -> str:
+        notes = [f"check this edit: {warning}\n" for warning in self.warnings]
+        return "".join([self.diff or f"{self.path}: nothing changed\n", *notes]).rstrip("\n")
+
+
+def edit_file(
+    ask: Callable[[Request], Done],
+    path: str | Path,
+    instruction: str,
+    lines: tuple[int, int] | None = None,
+    max_tokens: int | None = None,
+    model: str = "",
+) -> Edit:
+    """The edit of a file, or of these lines of it (from 1, both included). `ask` gives the answer
+    of a `model`, whose name tells whether it can edit so much at once. FileError for a file that
+    cannot be read, RequestError where the instruction is empty or the request does not fit the
+    model, EditRefused for an answer that must not be used."""
+    if not instruction.strip():
+        raise RequestError("the instruction is empty: say what to change")
+    file = Path(path)
+    text = read_text(file)
+    request = Request(
+        "edit",
+        text,
+        path=str(file),
+        selection=None if lines is None else _selection(text, lines),
+        instruction=instruction,
+        max_tokens=max_tokens,
+    )
+    outcome = by_rule(request)
+    warnings = list(outcome.notes) if outcome else []
+    if outcome is None:
+        outcome = _asked(request, ask)
+        if lines is None and (why := too_long(model, line_count(text))):
+            warnings.append(why)
+    return Edit(file, text, outcome.text, outcome.rule, (*warnings, *outcome.warnings))
+
+
+def _asked(request: Request, ask: Callable[[Request], Done]) -> Outcome:
+    outcome = judge(request, ask(request))
+    again = second_request(request, outcome)
+    return better(request, outcome, ask(again)) if again else outcome
+
+
+def _selection(text: str, lines: tuple[int, int]) -> tuple[int, int]:
+    """The code points of lines, from 1, both included. RequestError."""
+    first, last = lines
+    count = line_count(text)
+    if not 1 <= first <= last <= count:
+        raise RequestError(f"lines {first} to {last}: the file has {count} lines, from 1")
+    return line_span(text, first, last)

@@ -1,0 +1,78 @@
+"""Text recognition (OCR) of scanned pages by rapidocr, whose models are in its wheel.
+
+It needs the extra `draftline[ocr]`, and reads the Latin alphabet, Chinese and Japanese.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Pixels = NDArray[np.uint8]  # (height, width, 3): blue, green and red
+SAME_LINE = 0.5  # of a line's height by which the middles of its parts may differ
+DARK = 128  # of a pixel's darkest color, up to 255
+MARGIN_PIXELS = 40
+THREADS = 4  # at most, since each needs address space
+
+
+def is_installed() -> bool:
+    """Whether text can be recognized."""
+    return all(map(find_spec, ("rapidocr", "onnxruntime")))
+
+
+def threads() -> int:
+    """How many threads recognize text at once."""
+    return min(THREADS, os.cpu_count() or 1)
+
+
+def load() -> Callable[[Pixels], str]:
+    """A function that returns the text of a picture, line by line."""
+    from rapidocr import RapidOCR
+
+    options = {
+        "Global.use_cls": False,  # it turns upright lines of plain scans upside down
+        "Global.log_level": "critical",
+        "EngineConfig.onnxruntime.intra_op_num_threads": threads(),
+        "EngineConfig.onnxruntime.inter_op_num_threads": 1,
+    }
+    engine = RapidOCR(params=options)
+
+    def read(pixels: Pixels) -> str:
+        found = engine(_content(pixels))
+        return _join(found.boxes, found.txts) if found.txts else ""
+
+    return read
+
+
+def _content(pixels: Pixels) -> Pixels:
+    """The part of a page that is not blank: a few words on an empty page would not be found."""
+    dark = pixels.min(axis=2) < DARK
+    rows, columns = (np.flatnonzero(dark.any(axis=axis)) for axis in (1, 0))
+    if not len(rows):
+        return pixels
+    top, left = max(0, rows[0] - MARGIN_PIXELS), max(0, columns[0] - MARGIN_PIXELS)
+    part = pixels[top : rows[-1] + MARGIN_PIXELS, left : columns[-1] + MARGIN_PIXELS]
+    return np.ascontiguousarray(part)
+
+
+def _join(boxes: Any, texts: tuple[str, ...]) -> str:
+    """Texts at boxes [texts, 4 corners, (x, y)] in reading order; those side by side are a line."""
+    tops, bottoms = boxes[..., 1].min(axis=1), boxes[..., 1].max(axis=1)
+    lefts, middles = boxes[..., 0].min(axis=1), (tops + bottoms) / 2
+    lines: list[list[int]] = []
+    for number in np.argsort(middles, kind="stable"):
+        first = lines[-1][0] if lines else -1
+        height = bottoms[first] - tops[first] if lines else 0
+        if lines and middles[number] - middles[first] < SAME_LINE * height:
+            lines[-1].append(int(number))
+        else:
+            lines.append([int(number)])
+    return "\n".join(
+        " ".join(texts[number] for number in sorted(line, key=lambda one: lefts[one]))
+        for line in lines
+    )

@@ -1,0 +1,214 @@
+"""Words, stop words and stems by language, and which language a text is in.
+
+Stems are those of the Snowball stemmers. A language is known by its script or by its stop words,
+and named by its ISO 639-1 code. Scripts without spaces between words are split into characters,
+to be searched for as n-grams.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import unicodedata
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from functools import cache
+
+import Stemmer
+import stopwordsiso
+
+from index.documents.stop_words import COMMON_ENGLISH, ENGLISH, GENERIC_WORDS, QUESTION_WORDS
+
+DEFAULT_LANGUAGE = "en"
+SAMPLES, SAMPLE_CHARS = 10, 5000  # of a text whose language is wanted
+MIN_SCRIPT_SHARE = 0.3  # of a text's letters that decide its language
+MIN_COMPOUND_LETTERS = 8
+MIN_PART_LETTERS = 4  # of a compound's part
+COMPOUNDING = frozenset(("da", "de", "fi", "hu", "nl", "no", "sv"))  # write compounds as one word
+NGRAM, LONG_NGRAM = 2, 3  # characters; a Thai word has more of them than a Chinese one
+
+# Scripts without spaces: Thai, Lao, Myanmar, Khmer, kana, Chinese characters. Classes of a regex.
+SOUTHEAST_ASIAN = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u19e0-\u19ff\uaa60-\uaa7f\ua9e0-\ua9ff"
+CJK = "\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+SPACELESS = SOUTHEAST_ASIAN + CJK
+HANGUL = "\u1100-\u11ff\u3130-\u318f\uac00-\ud7a3"  # has spaces, but particles join the words
+
+MARKS = "".join(
+    chr(code) for code in range(0x300, 0xFE30) if unicodedata.category(chr(code))[0] == "M"
+)
+WORD = re.compile(rf"[^\W_]+(?:[{MARKS}]+[^\W_]*)*")
+NGRAM_RUN = re.compile(rf"(?:(?![{MARKS}])[{SPACELESS}{HANGUL}][{MARKS}]*)+")
+CHARACTER = re.compile(rf".[{MARKS}]*", re.DOTALL)  # with its marks
+SINGLE_HUMP = re.compile(r"[A-Z]?[a-z]*|[A-Z]+|\d+")
+HUMP = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
+SCRIPTS = {  # the main language of each
+    language: re.compile(f"[{letters}]")
+    for language, letters in {
+        "ja": "\u3040-\u30ff",
+        "zh": "\u4e00-\u9fff",
+        "ko": HANGUL,
+        "th": "\u0e00-\u0e7f",
+        "lo": "\u0e80-\u0eff",
+        "my": "\u1000-\u109f",
+        "km": "\u1780-\u17ff",
+        "ru": "\u0400-\u052f",
+        "ar": "\u0600-\u06ff",
+        "el": "\u0370-\u03ff",
+        "he": "\u0590-\u05ff",
+        "hi": "\u0900-\u097f",
+        "hy": "\u0530-\u058f",
+        "ta": "\u0b80-\u0bff",
+    }.items()
+}
+OWN_SCRIPT = frozenset(("ja", "zh", "ko", "th", "lo", "my", "km"))  # no other language has it
+STEMMERS = {
+    **{"ar": "arabic", "ca": "catalan", "cs": "czech", "da": "danish", "de": "german"},
+    **{"el": "greek", "en": "english", "es": "spanish", "et": "estonian", "eu": "basque"},
+    **{"fa": "persian", "fi": "finnish", "fr": "french", "ga": "irish", "hi": "hindi"},
+    **{"hu": "hungarian", "hy": "armenian", "id": "indonesian", "it": "italian"},
+    **{"lt": "lithuanian", "nl": "dutch", "no": "norwegian", "pl": "polish", "pt": "portuguese"},
+    **{"ro": "romanian", "ru": "russian", "sv": "swedish", "tr": "turkish"},
+}
+MIN_KANA_SHARE = 0.1  # of a text with Chinese characters that is Japanese
+
+_stemmers = threading.local()  # a stemmer is not thread-safe
+
+
+def words(text: str) -> list[str]:
+    """The words of a text: letters and digits with their combining marks."""
+    return WORD.findall(unicodedata.normalize("NFC", text))
+
+
+def humps(word: str) -> list[str]:
+    """camelCase -> camel, Case; nothing for a word that is not split."""
+    if not word.isascii() or SINGLE_HUMP.fullmatch(word):
+        return []
+    found = HUMP.findall(word)
+    return found if len(found) > 1 else []
+
+
+def characters(run: str) -> list[str]:
+    """The characters of a text with their combining marks."""
+    return CHARACTER.findall(run)
+
+
+def ngrams_between(run: str, left_out: Collection[str]) -> list[tuple[str, ...]]:
+    """The overlapping n-grams, each some characters, of a run of characters without spaces, but not
+    of the words `left_out`, of which the longest at each place counts."""
+    found: list[tuple[str, ...]] = []
+    for piece in _pieces(run, left_out):
+        size = LONG_NGRAM if re.match(f"[{SOUTHEAST_ASIAN}]", piece) else NGRAM
+        each = characters(piece)
+        found += [tuple(each[at : at + size]) for at in range(max(1, len(each) - size + 1))]
+    return found
+
+
+def _pieces(run: str, left_out: Collection[str]) -> list[str]:
+    """What is left of a run between the words `left_out`."""
+    each, longest = characters(run), max(map(len, left_out), default=0)
+    pieces, at = [""], 0
+    while at < len(each):
+        sizes = range(min(longest, len(each) - at), 0, -1)
+        size = next((size for size in sizes if "".join(each[at : at + size]) in left_out), 0)
+        if size:
+            pieces.append("")
+        else:
+            pieces[-1] += each[at]
+        at += size or 1
+    return [piece for piece in pieces if piece]
+
+
+def stem(word: str, language: str) -> str:
+    """A word without inflection; itself, in lower case, where the language has no stemmer."""
+    if language not in STEMMERS:
+        return word.lower()
+    stemmers: dict[str, Stemmer.Stemmer] = _stemmers.__dict__
+    if language not in stemmers:
+        stemmers[language] = Stemmer.Stemmer(STEMMERS[language])
+    return str(stemmers[language].stemWord(word.lower()))
+
+
+def compound_splits(word: str, language: str) -> list[tuple[str, str]]:
+    """The stems of both parts of a word, for each place where a compound may be joined."""
+    if language not in COMPOUNDING:
+        return []
+    places = range(MIN_PART_LETTERS, len(word) - MIN_PART_LETTERS + 1)
+    return [(stem(word[:at], language), stem(word[at:], language)) for at in places]
+
+
+@cache
+def stop_words(language: str) -> frozenset[str]:
+    """The words of a language that say nothing about what a text is about."""
+    listed = ENGLISH if language == "en" else stopwordsiso.stopwords(language)
+    return frozenset(listed) | QUESTION_WORDS.get(language, frozenset())
+
+
+@cache
+def vague_words(language: str) -> frozenset[str]:
+    """More words that do not say what a question is about, but are searched for."""
+    common = COMMON_ENGLISH if language == "en" else frozenset()
+    return GENERIC_WORDS.get(language, frozenset()) | common
+
+
+@cache
+def _languages_of_stop_words() -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for language in sorted(stopwordsiso.langs() & STEMMERS.keys()):
+        for word in filter(str.isalpha, stop_words(language) | vague_words(language)):
+            found[word] = (*found.get(word, ()), language)
+    return found
+
+
+def detect(text: str, likely: Sequence[str] = ()) -> str:
+    """The language of a text. Of those that fit equally well, one of `likely` is preferred."""
+    script = _script(text[: SAMPLES * SAMPLE_CHARS])
+    if script in OWN_SCRIPT:
+        return script
+    languages = _languages_of_stop_words()
+    counts: Counter[str] = Counter()
+    for word in _sample(text):
+        counts.update(languages.get(word.lower(), ()))
+    preferred = [script] if script else [*likely, DEFAULT_LANGUAGE]
+    best = max(counts.values(), default=0)
+    candidates = [*preferred, *counts]
+    return next(language for language in candidates if counts[language] == best)
+
+
+def _script(text: str) -> str:
+    """The main language of a text's script; "" for the Latin script and where none prevails."""
+    letters = sum(map(str.isalpha, text))
+    share = {one: len(script.findall(text)) / max(1, letters) for one, script in SCRIPTS.items()}
+    if share["ja"] + share["zh"] >= MIN_SCRIPT_SHARE:
+        return "ja" if share["ja"] >= MIN_KANA_SHARE else "zh"
+    return next((one for one in share if share[one] >= MIN_SCRIPT_SHARE), "")
+
+
+def _sample(text: str) -> Iterator[str]:
+    """Words of a text, from all parts of a long one."""
+    step = max(SAMPLE_CHARS, len(text) // SAMPLES)
+    for start in range(0, len(text), step):
+        yield from words(text[start : start + SAMPLE_CHARS])
+
+
+class WordFinder:
+    """Knows which words a text contains in any inflection."""
+
+    def __init__(self, text: str, written: Collection[str]) -> None:
+        """`written`: the languages whose stems are compared."""
+        self._languages = written
+        self._text = unicodedata.normalize("NFC", text).lower()
+        split = [part for word in words(text) for part in NGRAM_RUN.split(word)]
+        found = {each.lower() for part in split for each in (part, *humps(part))}
+        self._stems = found | {stem(word, one) for word in found for one in written}
+        self._compounds = [one for one in self._stems if len(one) >= MIN_COMPOUND_LETTERS]
+
+    def __contains__(self, word: str) -> bool:
+        word = word.lower()
+        if word in self._stems or (NGRAM_RUN.match(word) and word in self._text):
+            return True
+        return any(self._contains_stem(stem(word, one), one) for one in self._languages)
+
+    def _contains_stem(self, stem: str, language: str) -> bool:
+        if stem in self._stems or language not in COMPOUNDING or len(stem) < MIN_PART_LETTERS:
+            return stem in self._stems
+        return any(one.startswith(stem) or one.endswith(stem) for one in self._compounds)
