@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from engine.editing.edits import plain
 from engine.prompts.fim import MAX_TOKEN_CHARS, window
+from engine.rag.blocks import asks_for_block, asks_for_code, block_around
 from engine.rag.citations import Citation, Source, cite, coverage
 from engine.rag.evidence import Evidence, find_evidence, is_supported, on_topic
 from engine.rag.extraction import best_sentence
@@ -39,6 +40,7 @@ TEXT_START = "Text:"
 QUESTION_START = "Question:"
 SENTENCE_START = "The text says:"
 ANSWER_START = "Answer, in whole sentences copied from the text:"
+BLOCK_ANSWER_START = "The whole passage, list or code that answers this, copied from the text:"
 MAX_ANSWER_TOKENS = 384
 PASSAGE_TOKENS = 520  # budget of all retrieved passages: some 1.5 s of prefill with 0.5B, estimated
 SEARCH_HITS = 4
@@ -138,10 +140,14 @@ def prepare(
             "ask in fewer words, or choose a model with a longer context"
         )
     # A follow-up's own words tell its answer from that of the question that it refers to.
-    sentence = best_sentence(asked, sources, rewritten) or best_sentence(question, sources)
+    extract = best_sentence(asked, sources, rewritten) or best_sentence(question, sources)
+    if extract and asks_for_block(question):
+        wider = _with_block(extract, asks_for_code(question), sources, {d.id: d for d in chosen})
+        if prompt.fits(*wider):
+            sources, extract = wider
     request = Request(
         "chat",
-        messages=prompt.messages(sources, sentence if prompt.fits(sources, sentence) else ""),
+        messages=prompt.messages(sources, extract if prompt.fits(sources, extract) else ""),
         documents=tuple(Passage(one.document, one.start, one.text) for one in sources),
         max_tokens=max_tokens,
         stop=tuple(f"\n{mark}" for mark in _scaffolding(sources)),
@@ -149,6 +155,27 @@ def prepare(
         **sampling,
     )
     return PreparedQuestion(asked, request, tuple(sources), tuple(notes), rewritten=rewritten)
+
+
+def _with_block(
+    sentence: str, with_code: bool, sources: Sequence[Source], documents: dict[str, Document]
+) -> tuple[list[Source], str]:
+    """The block around a sentence of the sources, and the sources with all of it: a passage may end
+    in the middle of a list."""
+    number = next(number for number, one in enumerate(sources) if sentence in one.text)
+    source, document = sources[number], documents[sources[number].document]
+    at = source.start + source.text.index(sentence)
+    start, stop = block_around(document.text, at, at + len(sentence), with_code)
+    first, last = min(start, source.start), max(stop, source.start + len(source.text))
+    for other in sources:
+        if other is not source and other.document == source.document:
+            if other.start > source.start:
+                last = min(last, other.start)
+            else:
+                first = max(first, other.start + len(other.text))
+    wider = list(sources)
+    wider[number] = _source(document, first, last, source.table_head)
+    return wider, document.text[start:stop].strip()
 
 
 def cite_answer(prepared: PreparedQuestion, text: str) -> CitedAnswer:
@@ -243,7 +270,8 @@ class QuestionPrompt:
         lines = [TEXT_START, "", *passages]
         if sentence:
             lines.append(f"{SENTENCE_START} {plain(sentence)}")
-        content = "\n".join([*lines, f"{QUESTION_START} {self.question}", ANSWER_START])
+        start = BLOCK_ANSWER_START if asks_for_block(self.question) else ANSWER_START
+        content = "\n".join([*lines, f"{QUESTION_START} {self.question}", start])
         return (
             {"role": "system", "content": SYSTEM_PROMPT},
             {"role": "user", "content": content},
@@ -306,7 +334,7 @@ def _headers(sources: Sequence[Source]) -> list[str]:
 def _scaffolding(sources: Sequence[Source]) -> list[str]:
     """What lines of the prompt begin with that are no part of a document."""
     headers = dict.fromkeys(header for header in _headers(sources) if header)
-    return [TEXT_START, SENTENCE_START, QUESTION_START, ANSWER_START, *headers]
+    return [TEXT_START, SENTENCE_START, QUESTION_START, ANSWER_START, BLOCK_ANSWER_START, *headers]
 
 
 def _without_scaffolding(text: str, sources: Sequence[Source]) -> str:

@@ -90,7 +90,7 @@ EDIT = ("edit", "my file.py", "-i", "nine", "--lines", "2", "--apply")
 
 @places(
     "engine.model.torch_target:TorchTarget.__init__",
-    "engine.editing.edits:apply",
+    "engine.editing.outcome:apply",
     full=(
         "ui.cli.edit:_request",
         "ui.cli.edit:join_or_open",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -13,7 +14,15 @@ from hypothesis import strategies as st
 
 from engine.prompts.builder import prompt_of
 from engine.prompts.tokenizer import Tokenizer
-from engine.rag.answer import PreparedQuestion, Turn, cite_answer, may_answer, prepare
+from engine.rag.answer import (
+    BLOCK_ANSWER_START,
+    SENTENCE_START,
+    PreparedQuestion,
+    Turn,
+    cite_answer,
+    may_answer,
+    prepare,
+)
 from engine.records import RequestError
 from index.documents.documents import Chunk, Documents, Hit
 from tests.support.sample_documents import prose
@@ -225,6 +234,28 @@ def test_the_sentence_that_a_follow_up_names_is_repeated(tokenizer: Tokenizer) -
         earlier = [Turn("Until when is the library open on Fridays?", "8 pm")]
         found = prepare("And on Sundays?", documents, ids, tokenizer, 4096, earlier=earlier)
     assert "The text says: On Sundays it is closed.\n" in prompt(found)
+
+
+@pytest.mark.parametrize("number", [0, 5, 14])
+def test_a_list_to_be_quoted_comes_whole_beyond_its_passage(
+    tokenizer: Tokenizer, number: int
+) -> None:
+    items = "\n\n".join(f"* rule {one}: no shouting in room {one} at night" for one in range(30))
+    text = f"The rules of the house are these:\n\n{items}\n\n{prose(random.Random(3), 50)}"
+    question = f"Quote the list of rules with the shouting in room {number}."
+    with Documents() as documents:
+        rules = documents.add_data("rules.md", text.encode())
+        assert all(len(chunk.text) < len(items) for chunk in documents.chunks(rules.id))
+        prepared = prepare(question, documents, [rules.id], tokenizer, 4000)
+        assert prepared.request is not None
+        sources = prepared.sources
+    assert any(items in source.text for source in sources)
+    assert f"{SENTENCE_START} The rules of the house are these:\n\n{items}\n" in prompt(prepared)
+    assert prompt(prepared).endswith(BLOCK_ANSWER_START)
+    for source in sources:
+        assert text[source.start : source.start + len(source.text)] == source.text
+    for one, after in pairwise(sources):
+        assert one.start + len(one.text) <= after.start
 
 
 def test_a_wrong_answer_is_not_called_copied(
