@@ -43,6 +43,7 @@ class AnswerRow(NamedTuple):
     whole: list[float]  # the same with prefill included
     tokens: int
     prepare_ms: float  # retrieval and prompt
+    first_s: float  # seconds from the question to the first token
 
 
 def contains(answer: str, passage: str) -> bool:
@@ -81,14 +82,15 @@ def answers(
         prepared = prepare(one.question, library, ids, engine, engine.context)
         took = (time.perf_counter() - began) * 1000
         if prepared.request is None:
-            rows.append(AnswerRow(one.name, None, False, [], [], 0, took))
+            rows.append(AnswerRow(one.name, None, False, [], [], 0, took, 0.0))
             continue
         done, ratios, whole = timed_pairs(engine, prepared.request, repeats)
         passage = documents[one.document].text[one.start : one.stop]
         right = contains(done.text, passage)
         tokens = done.usage.completion_tokens
         said = cite_answer(prepared, done.text)
-        rows.append(AnswerRow(one.name, said, right, ratios, whole, tokens, took))
+        first = took / 1000 + done.usage.prefill_seconds
+        rows.append(AnswerRow(one.name, said, right, ratios, whole, tokens, took, first))
     return figures(rows, {one.id: one.text for one in documents.values()})
 
 
@@ -158,6 +160,7 @@ def figures(rows: Sequence[AnswerRow], texts: dict[str, str]) -> dict[str, Any]:
     """The figures over all questions."""
     answered = [row for row in rows if row.answer is not None]
     given = [row.answer for row in answered if row.answer is not None]
+    first = [row.first_s for row in answered]
     citations = sum(len(one.citations) for one in given)
     right = sum(count_precise(one.citations, one.text, texts) for one in given)
     quoting = [
@@ -171,6 +174,8 @@ def figures(rows: Sequence[AnswerRow], texts: dict[str, str]) -> dict[str, Any]:
         "covered": round(mean(one.covered for one in given), 4) if given else None,
         "not_answered": [row.name for row in rows if row.answer is None],
         "prepare_ms": round(median(row.prepare_ms for row in rows), 2),
+        "first_token_s": round(median(first), 3) if first else None,
+        "longest_first_token_s": round(max(first), 3) if first else None,
         "ratio_to_plain": ratio_of([row.ratios for row in answered]),
         "ratio_where_quoted": ratio_of([row.ratios for row in quoting]),
         "lowest_ratio": lowest([row.ratios for row in answered]),

@@ -185,7 +185,10 @@ def show_answers(record: Figures) -> None:
     lines = []
     if "answer_containment" in record:
         lines.append(["answers", *(str(record[key]) for key in keys)])
-        print(f"retrieval and prompt: {record['prepare_ms']} ms")
+        print(
+            f"retrieval and prompt: {record['prepare_ms']} ms; until the first token: "
+            f"{record['first_token_s']} s, at most {record['longest_first_token_s']} s"
+        )
     for name in ("summaries", "own_summaries"):
         if made := record.get(name):
             counted = f"{made['summaries']} {name.replace('_', ' ')}"

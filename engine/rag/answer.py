@@ -49,7 +49,7 @@ HEADER_TOKENS = 16  # before each passage: the name of its document
 # content words, or MIN_COVERAGE of them weighted by rarity. Tuned in bench/qa for few answerable
 # questions that are refused: users ask in words that the documents do not have. An answer that the
 # passages do not support is recognized after it.
-MIN_WORD_SHARE, MIN_COVERAGE = 0.5, 0.3
+MIN_WORD_SHARE, MIN_COVERAGE = 0.5, 0.2
 
 
 class PromptTokenizer(Protocol):

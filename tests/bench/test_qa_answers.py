@@ -54,9 +54,9 @@ def test_figures_of_some_answers() -> None:
     text = "one two three four five six"
     answer = CitedAnswer(text, tuple(cite(text, [Source("d", "n", text)])), 1.0)
     rows = [
-        AnswerRow("a", answer, True, [2.0, 8.0, 4.0], [3.0, 2.0, 1.0], 6, 1.0),
-        AnswerRow("b", CitedAnswer("no", (), 0.0), False, [1.0], [0.5], 1, 3.0),
-        AnswerRow("c", None, False, [], [], 0, 2.0),
+        AnswerRow("a", answer, True, [2.0, 8.0, 4.0], [3.0, 2.0, 1.0], 6, 1.0, 0.5),
+        AnswerRow("b", CitedAnswer("no", (), 0.0), False, [1.0], [0.5], 1, 3.0, 1.5),
+        AnswerRow("c", None, False, [], [], 0, 2.0, 0.0),
     ]
     got = figures(rows, {"d": text})
     assert got["answer_containment"] == pytest.approx(1 / 3, abs=1e-4)
@@ -64,6 +64,7 @@ def test_figures_of_some_answers() -> None:
     assert (got["ratio_to_plain"], got["ratio_where_quoted"], got["lowest_ratio"]) == (2, 4, 1)
     assert (got["ratio_whole"], got["lowest_whole"]) == (1.0, 0.5)
     assert (got["not_answered"], got["covered"], got["prepare_ms"]) == (["c"], 0.5, 2.0)
+    assert (got["first_token_s"], got["longest_first_token_s"]) == (1.0, 1.5)
 
 
 def test_figures_of_own_answers_count_answerable_questions() -> None:
