@@ -77,6 +77,7 @@ class PreparedQuestion:
     notes: tuple[str, ...] = ()  # for the user: what could not be done as requested
     not_found: str = ""
     rewritten: str = ""  # the question as it was searched and asked, if it refers to earlier ones
+    extract: str = ""  # what of the sources fits the question best; the model is asked after it
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,16 +146,20 @@ def prepare(
         wider = _with_block(extract, asks_for_code(question), sources, {d.id: d for d in chosen})
         if prompt.fits(*wider):
             sources, extract = wider
+    if not prompt.fits(sources, extract):
+        extract = ""
     request = Request(
         "chat",
-        messages=prompt.messages(sources, extract if prompt.fits(sources, extract) else ""),
+        messages=prompt.messages(sources, extract),
         documents=tuple(Passage(one.document, one.start, one.text) for one in sources),
         max_tokens=max_tokens,
         stop=tuple(f"\n{mark}" for mark in _scaffolding(sources)),
         thinking=False,  # it would use up the tokens
         **sampling,
     )
-    return PreparedQuestion(asked, request, tuple(sources), tuple(notes), rewritten=rewritten)
+    return PreparedQuestion(
+        asked, request, tuple(sources), tuple(notes), rewritten=rewritten, extract=extract
+    )
 
 
 def _with_block(

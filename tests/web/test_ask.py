@@ -159,6 +159,12 @@ def test_an_answer_streams_and_is_cited(engine: Engine) -> None:
     assert steps[0][browser.tab.question] == ""
     phases = [step[browser.tab.answer] for step in steps if browser.tab.answer in step]
     assert "Looking for" in phases[0] and "Waiting" in phases[1]
+    extracts = [phase.partition('class="extract"')[2] for phase in phases]
+    assert extracts[0] == "" and WORD in extracts[1], "what fits the question, before the answer"
+    assert not any(
+        one and 'class="answer"' in phase for one, phase in zip(extracts, phases, strict=True)
+    )
+    assert "extract" not in browser.answer
     assert f">{WORD}<sup>1</sup>" in browser.answer and "guide.md" in browser.answer
     assert f"<mark>{WORD}</mark>" in browser.answer and "All words" in browser.answer
     assert browser.idle()

@@ -37,7 +37,7 @@ TAGS = {
     *("div", "span", "a", "sup", "ul", "li", "article", "h2", "h3", "p", "details", "summary"),
     *("mark", "section", "header", "img"),
     *("button", "label", "input", "select", "option", "dl", "dt", "dd", "b", "small", "svg"),
-    *("title", "rect", "progress"),
+    *("title", "rect", "progress", "blockquote"),
 }
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
@@ -140,7 +140,8 @@ def test_entries_are_escaped(question: str, text: str, name: str) -> None:
     RenderedText(shown.finished_answer(answer, "ask-1"))
     RenderedText(shown.conversation([history.HistoryEntry(1, answer)], 0, "ask"))
     RenderedText(shown.finished_answer(Entry(question, text, found=False), "ask-2"))
-    RenderedText(shown.streaming_answer(question, AnswerProgress(detail=name)))
+    waiting = AnswerProgress(detail=name)
+    RenderedText(shown.streaming_answer(question, waiting, extract=text))
     RenderedText(shown.note(text, "error"))
 
 

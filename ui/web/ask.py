@@ -253,7 +253,8 @@ class AskTab:
                         steps = self._stream(prompt, question, progress, cancellation, request)
                         async with aclosing(steps):
                             async for progress in steps:
-                                answer = html.streaming_answer(question.text, progress)
+                                extract = retrieved.prepared.extract
+                                answer = html.streaming_answer(question.text, progress, extract)
                                 yield self._busy() | {self.answer: answer}
                     entry = await asyncio.to_thread(self._entry, retrieved, progress)
                     note = html.note(UNCHANGED) if question.unchanged(entry) else ""

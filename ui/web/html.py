@@ -180,9 +180,13 @@ def support(entry: Entry) -> str:
 # -- whole answers ---------------------------------------------------------------------------------
 
 
-def streaming_answer(title: str, progress: AnswerProgress) -> str:
-    """An answer while it streams."""
-    text = written(progress.pieces) if progress.pieces else ""
+def streaming_answer(title: str, progress: AnswerProgress, extract: str = "") -> str:
+    """An answer while it streams. `extract`: what the documents say, shown until it begins."""
+    text = (
+        f'<blockquote class="extract" dir="auto">{escape(extract)}</blockquote>' if extract else ""
+    )
+    if progress.pieces:
+        text = written(progress.pieces)
     return (
         f'<article class="turn" aria-busy="true">{_heading(title)}'
         f'<div class="said">{status(progress)}{text}</div></article>'
