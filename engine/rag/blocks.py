@@ -73,9 +73,10 @@ def block_around(text: str, start: int, stop: int, with_code: bool) -> tuple[int
     if near[below].text.startswith(FENCES):
         closing = text.find(f"\n{near[below].text[:3]}", near[below].start)
         end = max(end, closing + 4) if closing >= 0 else end
-    for block in ((near[above].start, end), paragraph):
-        if block[1] - block[0] <= MAX_BLOCK_CHARS:
-            return block
+    for first, last in ((near[above].start, end), paragraph):
+        first, last = min(first, start), max(last, stop)
+        if last - first <= MAX_BLOCK_CHARS:
+            return first, last
     return start, stop
 
 
