@@ -26,6 +26,8 @@ TYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}
 MOST = 64  # rows whose ancestors one integer holds
 SPLITS = 16  # parts of the cache that a row's attention is summed in, where it is exact
 TILE = 64  # keys at a time
+PRODUCT_ROWS = 64  # of a tile of a product
+FEW_COLUMNS = 16384  # of a product, for which a card's processors must share the columns finely
 WIDENED = 1 << 26  # 8-bit weights that are widened at a time
 MOST_PARTS = 128  # that a long cache is cut in, of a model with few key heads
 LONG = 256  # rows of a prompt that occupy a card without cutting the cache in parts
@@ -303,7 +305,7 @@ def attend(model: AttentionShape, n: int, q: Tensor, now: StaticPass) -> Tensor:
     out = torch.empty(rows, heads * d, dtype=q.dtype, device=q.device)
     _combine[(rows, heads)](
         mixed, highest, total, out, HEADS=heads, D=d, WIDTH=width, PARTS=parts,
-        num_warps=min(16, max(2, parts * width // 2048)),  # 64 numbers a thread
+        num_warps=combining_warps(parts, width),
     )  # fmt: skip
     return out
 
@@ -315,6 +317,11 @@ def block_of(pairs: int, exact: bool, number_bytes: int) -> int:
     return least if exact else min(least, 64 if number_bytes == 2 else 16)
 
 
+def combining_warps(parts: int, width: int) -> int:
+    """Warps that combine the parts of one head, for 64 numbers a thread."""
+    return min(16, max(2, parts * width // 2048))
+
+
 def parts_of(device: torch.device, programs: int) -> int:
     """Parts to cut the cache in, so that the card's processors all have some."""
     count = 8
@@ -322,6 +329,17 @@ def parts_of(device: torch.device, programs: int) -> int:
         count = torch.cuda.get_device_properties(device).multi_processor_count
     most: int = triton.next_power_of_2(triton.cdiv(count, programs))
     return min(MOST_PARTS, most)
+
+
+def tile_of(columns: int, number_bytes: int, weight_bytes: int) -> tuple[int, int, int]:
+    """BLOCK_N, BLOCK_K and stages of a product, by its number of columns and by the bytes of a
+    number and of a weight; not by its rows, or their bits would depend on each other. Few columns:
+    small tiles, so that no processor waits, with more of the sum in flight each."""
+    if number_bytes == 4:
+        return (32 if columns <= FEW_COLUMNS else 64), 64, 2
+    if columns > FEW_COLUMNS:
+        return 64, 64, 4
+    return (32, 128, 4) if weight_bytes == 2 else (32, 256, 3)
 
 
 class Tiled:
@@ -345,17 +363,15 @@ class Tiled:
     def __call__(self, x: Tensor) -> Tensor:
         rows, (columns, inner) = len(x), self.weight.shape
         out = torch.empty(rows, columns, dtype=x.dtype, device=x.device)
-        if self.widens and rows > MOST:
+        if self.widens and rows > PRODUCT_ROWS:
             return self._widened(x, out)
-        narrow = columns <= 16384  # few columns: more, smaller tiles, so that no processor waits
-        n = 32 if narrow else 64
+        n, k, stages = tile_of(columns, x.element_size(), self.weight.element_size())
         with current(x.device):
-            _product[(triton.cdiv(columns, n), triton.cdiv(rows, 64))](
+            _product[(triton.cdiv(columns, n), triton.cdiv(rows, PRODUCT_ROWS))](
                 x.contiguous(), self.weight, self.weight if self.scales is None else self.scales,
                 self.weight if self.bias is None else self.bias, out, rows, columns, K=inner,
-                SCALED=self.scales is not None, BIAS=self.bias is not None, BLOCK_M=64, BLOCK_N=n,
-                BLOCK_K=64, PRECISION="ieee", num_warps=4,
-                num_stages=4 if x.element_size() == 2 else 2,
+                SCALED=self.scales is not None, BIAS=self.bias is not None, BLOCK_M=PRODUCT_ROWS,
+                BLOCK_N=n, BLOCK_K=k, PRECISION="ieee", num_warps=4, num_stages=stages,
             )  # fmt: skip
         return out
 
