@@ -48,6 +48,10 @@ def choose_device(name: str) -> torch.device:
                 f"device {name}: the last card here is cuda:{last}: choose that one, or --device "
                 "auto"
             )
+    if name == "mps":
+        if not torch.backends.mps.is_available():
+            raise UnsupportedModel("device mps: there is no Apple GPU here: use --device cpu")
+        log.warning("nobody has tried Apple's GPU: if it fails, use --device cpu")
     if name != "auto":
         return torch.device(name)
     why = cuda_failure()

@@ -337,6 +337,11 @@ def test_a_mac_runs_the_model_on_its_cpu(monkeypatch: pytest.MonkeyPatch, caplog
     assert choose_device("auto") == torch.device("cpu")
     (line,) = (one.getMessage() for one in caplog.records)
     assert line == "Apple's GPU is left out, as nobody has tried it: the model runs on the CPU"
+    assert choose_device("mps") == torch.device("mps")
+    assert "nobody has tried Apple's GPU: if it fails, use --device cpu" in caplog.text
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    with pytest.raises(UnsupportedModel, match="device mps: there is no Apple GPU here"):
+        choose_device("mps")
 
 
 def test_only_out_of_memory_errors_are_translated() -> None:
