@@ -32,6 +32,13 @@ from engine.weights.gguf_tensors import OnRead
 log = logging.getLogger(__name__)
 
 MEMORY_FULL = "the card's memory is full: end what else uses it, or ask for less"
+NO_MEMORY = ("out of memory", "ALLOC_FAILED")  # as CUDA, Triton and cuBLAS say it
+
+
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Whether a card had no memory left, for torch or for a library."""
+    said = str(error)
+    return isinstance(error, torch.OutOfMemoryError) or any(mark in said for mark in NO_MEMORY)
 
 
 class TorchTarget:
@@ -188,7 +195,9 @@ class TorchTarget:
         later requests can do without: all cached sequences, which are read again where needed."""
         try:
             yield
-        except torch.OutOfMemoryError as error:
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
             self.turn += 1
             self.pending = None
             self.pool.sequences.clear()

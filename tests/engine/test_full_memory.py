@@ -19,17 +19,25 @@ TEXT = "def add(left, right):\n    return left + right\n"
 REQUEST = Request("complete", TEXT, max_tokens=24, temperature=0.8, top_p=0.9, seed=1)
 
 
+FULL = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0")
+OTHERS = (  # what libraries raise
+    torch.AcceleratorError("CUDA error: out of memory"),
+    RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    RuntimeError("Triton Error [CUDA]: out of memory"),
+)
+
+
 class Short:
     """A linear layer on a card without memory from some call on, but for so many calls of it."""
 
-    def __init__(self, inner: Any, after: int, times: int) -> None:
-        self.inner, self.after, self.times = inner, after, times
+    def __init__(self, inner: Any, after: int, times: int, error: Exception = FULL) -> None:
+        self.inner, self.after, self.times, self.error = inner, after, times, error
 
     def __call__(self, x: Any) -> Any:
         self.after -= 1
         if self.after < 0 and self.times:
             self.times -= 1
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0")
+            raise self.error
         return self.inner(x)
 
 
@@ -61,6 +69,22 @@ def test_an_answer_ends_with_one_line_and_the_next_is_complete(engine: Engine, a
     again = engine.submit(REQUEST).result()
     assert (again.reason, again.text) == (expected.reason, expected.text)
     assert engine.failure is None
+
+
+@pytest.mark.parametrize("error", OTHERS)
+def test_libraries_without_memory_end_one_answer_only(engine: Engine, error: Exception) -> None:
+    layer = engine.parts.target.model.blocks[0].mlp
+    inner, layer.down = layer.down, Short(layer.down, 2, -1, error)
+    assert engine.submit(REQUEST, speculation=False).result().error == MEMORY_FULL
+    layer.down = inner
+    assert engine.submit(REQUEST).result().reason in ("stop", "length")
+    assert engine.failure is None
+
+
+def test_other_errors_of_a_card_are_not_taken_for_full_memory(tiny: Any) -> None:
+    target: TorchTarget = load(tiny("llama"))
+    with pytest.raises(RuntimeError, match="illegal"), target.limited_memory():
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
 
 def test_earlier_prompts_are_dropped_before_a_draft_is_cut(

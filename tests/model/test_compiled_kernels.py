@@ -6,11 +6,18 @@ import json
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
 
-pytest.importorskip("triton", reason="Triton is not here: it comes with torch for CUDA")
+# Not imported here, where other tests want its interpreter.
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(
+        find_spec("triton") is None, reason="Triton is not here: it comes with torch for CUDA"
+    ),
+]
 
 SHARED_BYTES = {90: 232_448, 89: 101_376}  # that a program can have
 MAX_SPILLED_BYTES = 256  # of a thread: a few numbers, once
@@ -18,7 +25,7 @@ MAX_SPILLED_BYTES = 256  # of a thread: a few numbers, once
 
 @pytest.fixture(scope="module")
 def kernels() -> list[dict[str, Any]]:
-    """What each takes. In a process of its own: tests run the kernels in Triton's interpreter."""
+    """What each takes."""
     usual = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     said = subprocess.run(
         [sys.executable, "-m", "tests.support.compiled_kernels"],
@@ -27,7 +34,6 @@ def kernels() -> list[dict[str, Any]]:
     return [json.loads(line) for line in said.splitlines()]
 
 
-@pytest.mark.full
 def test_kernels_fit_the_cards(kernels: list[dict[str, Any]]) -> None:
     """Their shared memory, and their registers but for a few."""
     assert {one["card"] for one in kernels} == set(SHARED_BYTES)
@@ -36,7 +42,6 @@ def test_kernels_fit_the_cards(kernels: list[dict[str, Any]]) -> None:
         assert one["spilled"] <= MAX_SPILLED_BYTES, one
 
 
-@pytest.mark.full
 def test_products_of_few_columns_keep_enough_weights_in_flight(
     kernels: list[dict[str, Any]],
 ) -> None:
