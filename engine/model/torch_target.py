@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import platform
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 from engine.config import Config
+from engine.model.cuda.current_card import finish
 from engine.model.cuda.static_forward import Static
 from engine.model.cuda.static_pass import BUCKETS, MAX_ROWS
 from engine.model.kv_cache import Sequence, SequencePool, copied
@@ -30,6 +32,13 @@ from engine.weights.gguf_tensors import OnRead
 log = logging.getLogger(__name__)
 
 MEMORY_FULL = "the card's memory is full: end what else uses it, or ask for less"
+NO_MEMORY = ("out of memory", "ALLOC_FAILED")  # as CUDA, Triton and cuBLAS say it
+
+
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Whether a card had no memory left, for torch or for a library."""
+    said = str(error)
+    return isinstance(error, torch.OutOfMemoryError) or any(mark in said for mark in NO_MEMORY)
 
 
 class TorchTarget:
@@ -126,8 +135,10 @@ class TorchTarget:
             try:
                 states = self._read(chunk)
             except torch.OutOfMemoryError as error:
+                if self._drops_others():
+                    continue
                 if self.chunk <= MAX_ROWS:
-                    raise RuntimeError(MEMORY_FULL) from error
+                    raise torch.OutOfMemoryError(MEMORY_FULL) from error
                 self.chunk //= 2
                 self._short(f"prompts are read {self.chunk} tokens at a time")
                 continue
@@ -135,6 +146,7 @@ class TorchTarget:
             self._checkpoint(start, last=len(self.tokens) == len(prompt) - 1)
             if on_chunk is not None:
                 on_chunk(chunk, states)
+            finish(self.device)  # so that clocks are right, and a cancelled prompt is not read on
             yield len(self.tokens)
 
     @torch.inference_mode()
@@ -145,7 +157,10 @@ class TorchTarget:
             return self._step(self.static, last, draft, hidden)
         parents = [-1, *(parent + 1 for parent in draft.parents)]
         states = self._run([last, *draft.tokens], parents, committed=False)
-        scores = Scores(self.model.head(states), states if hidden else None)
+        logits = self.model.head(states)
+        if logits.device.type == "mps":
+            logits = logits.cpu()  # tokens are drawn in f64, which Apple's GPUs do not have
+        scores = Scores(logits, states if hidden else None)
         self.pending = (last, draft)
         return scores
 
@@ -162,8 +177,10 @@ class TorchTarget:
                 states = said.states.clone() if hidden else None
                 break
             except torch.OutOfMemoryError as error:
+                if self._drops_others():
+                    continue
                 if not len(draft):
-                    raise RuntimeError(MEMORY_FULL) from error
+                    raise torch.OutOfMemoryError(MEMORY_FULL) from error
                 self.max_rows = max(size for size in BUCKETS if size <= len(draft))
                 self._short(f"drafts are cut to {self.max_rows - 1} tokens")
         if current.states is not None:
@@ -171,6 +188,29 @@ class TorchTarget:
         self.pending = (last, draft)
         chosen, likely = partial(static.choices, said, logits), partial(static.likely, logits)
         return Scores(logits, states, chosen, likely)
+
+    @contextmanager
+    def limited_memory(self) -> Iterator[None]:
+        """Turn running out of a card's memory into a RequestError with a remedy, and free what
+        later requests can do without: all cached sequences, which are read again where needed."""
+        try:
+            yield
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            self.turn += 1
+            self.pending = None
+            self.pool.sequences.clear()
+            torch.cuda.empty_cache()
+            raise RequestError(MEMORY_FULL) from error
+
+    def _drops_others(self) -> bool:
+        """Drop the cached sequences of other prompts; whether there were any."""
+        others = self.pool.sequences[:-1]
+        if others:
+            del self.pool.sequences[:-1]
+            self._short("earlier prompts are dropped from it")
+        return bool(others)
 
     def _short(self, what: str) -> None:
         """Free unused memory of the card, and log once that it is short."""

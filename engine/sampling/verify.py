@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 # (draft, logits [1 + nodes, vocabulary], position of row 0) -> (accepted path, token after it)
 Verdict = Callable[[Draft, "Tensor", int], tuple[list[int], int]]
 NEGLIGIBLE = 30.0  # logits this far below the best (e^-30) are dropped
+MASS_UNITS = float(1 << 40)  # of the best token: four million such masses still fit an int64
 NO_NUMBERS = "the model gave logits that are not numbers: try another dtype"
 _MIX1, _MIX2, GOLDEN = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 0x9E3779B97F4A7C15
 
@@ -55,6 +56,12 @@ def gumbel(seed: int, position: int, ids: Tensor) -> Tensor:
     return -(-uniform.log()).log()
 
 
+def masses(weights: Tensor) -> Tensor:
+    """exp(weights), which are 0 at most, in units of 2^-40 (int64): their sums are the same in any
+    order, over any part of a row."""
+    return (weights.double().exp() * MASS_UNITS).round().long()
+
+
 def warp(logits: Tensor, request: Request) -> tuple[Tensor, Tensor]:
     """Apply temperature, top-k and top-p, in this order, in f32, to one row [vocabulary]: ids and
     log-weights of the surviving tokens. Ties at top-k are kept; top-p drops a token when the
@@ -68,10 +75,8 @@ def warp(logits: Tensor, request: Request) -> tuple[Tensor, Tensor]:
     weights = scaled[ids] - best
     if request.top_p < 1:
         weights, order = weights.sort(descending=True, stable=True)
-        probs = weights.softmax(0)
-        before = probs.cumsum(0) - probs
-        keep = before <= request.top_p
-        keep[0] = True
+        mass = masses(weights)
+        keep = (mass.cumsum(0) - mass).double() <= request.top_p * mass.sum().double()
         ids, weights = ids[order[keep]], weights[keep]
         ids, order = ids.sort()
         weights = weights[order]

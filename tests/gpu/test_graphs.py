@@ -24,6 +24,7 @@ from engine.model.torch_target import TorchTarget  # noqa: E402
 from engine.prompts.builder import Prompt  # noqa: E402
 from engine.prompts.tokenizer import Tokenizer  # noqa: E402
 from engine.records import Draft, Request  # noqa: E402
+from tests.model.test_static_forward import check_kept_paths  # noqa: E402
 from tests.model.test_target import begin, path_to, some_tokens, some_tree  # noqa: E402
 from tests.support.drafters import drafters  # noqa: E402
 from tests.support.law import SAMPLED, answer, plain, run  # noqa: E402
@@ -116,23 +117,7 @@ def test_graphs_equal_passes_launched_step_by_step(tiny: Any, kind: str) -> None
 
 def test_kept_rows_are_the_accepted_ones(tiny: Any) -> None:
     target, plainly = load(tiny("llama"), "f32"), load(tiny("llama"), "f32", graphs="off")
-    text = some_tokens(60, target.vocab)
-    for one in (target, plainly):
-        one.keeps_states = True
-        begin(one, text)
-    for seed, size in enumerate((0, 5, 20, 63)):
-        draft = some_tree(size, target.vocab, seed)
-        path = path_to(draft, size // 2) if size else []
-        for one in (target, plainly):
-            one.forward(text[-1], draft)
-            one.keep(path)
-        text += [draft.tokens[node] for node in path] + [5]
-        count = len(text) - 1
-        for name in ("keys", "values"):
-            ours, theirs = (getattr(one.sequence, name) for one in (target, plainly))
-            torch.testing.assert_close(
-                ours[:, :, :count], theirs[:, :, :count], rtol=1e-3, atol=1e-3
-            )
+    check_kept_paths(target, plainly, tolerance=1e-3)
 
 
 def test_installed_embeddings_are_used(tiny: Any) -> None:
@@ -264,7 +249,7 @@ def test_a_capture_without_memory_is_logged(tiny: Any, caplog: pytest.LogCapture
     assert target.static is not None
     assert target.static.graphs is not None
     assert list(target.static.graphs.captured) == [1]
-    assert len([one for one in caplog.records if "are not captured" in one.message]) == 1
+    assert len([one for one in caplog.records if "cannot be captured" in one.message]) == 1
     begin(target, [5, 6])
     assert len(target.forward(6, Draft()).logits) == 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ pytest.importorskip("triton", reason="Triton is not here: it comes with torch fo
 from engine.config import Config  # noqa: E402
 from engine.model.cuda import torch_ops, triton_ops  # noqa: E402
 from engine.model.cuda.static_forward import Static  # noqa: E402
+from engine.model.rope import rotations  # noqa: E402
 from engine.model.torch_target import TorchTarget  # noqa: E402
 from engine.records import Draft  # noqa: E402
 from tests.model.test_target import path_to, some_tree  # noqa: E402
@@ -86,11 +88,17 @@ def filled(target: TorchTarget, base: int, tree: Draft, exact: bool, cache: Any)
 
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("kind", ["llama", "qwen3", "unrotated", "scaled"])
+@pytest.mark.parametrize("kind", ["llama", "qwen3", "unrotated", "scaled", "yarn"])
 def test_rope_and_attention(tiny: Any, kind: str, size: int, exact: bool) -> None:
     target = model_of(tiny, kind if kind == "qwen3" else "llama", exact)
     model: Any = target.model
     model.rotary[1] = kind != "unrotated"
+    if kind == "yarn":  # q and k grow by its attention factor
+        rope = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+        model.turns = rotations(target.settings | {"rope_parameters": rope}, model.head_dim).to(
+            DEVICE
+        )
+        assert (model.turns.abs() > 1.1).all()
     if kind == "scaled":
         model.query_scales = torch.linspace(1, 2, model.max_positions, device=DEVICE)
     for base in BASES:
@@ -154,6 +162,44 @@ def test_int8_products(rows: int) -> None:
     expected = torch.nn.functional.linear(x, rounded, bias)
     torch.testing.assert_close(whole, expected, rtol=1e-3, atol=1e-3)
     assert torch.equal(tiled(x[:1]), whole[:1])
+
+
+@pytest.mark.parametrize("bias", [None, normal(90)])
+def test_prompts_use_widened_8_bit_weights(
+    bias: torch.Tensor | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In several parts; passes of fewer rows do not."""
+    monkeypatch.setattr(triton_ops, "WIDENED", 4000)
+    weight, x = normal(90, 130), normal(70, 130)
+    widened, tiled = (triton_ops.Tiled(weight, bias, True, widens) for widens in (True, False))
+    torch.testing.assert_close(widened(x), tiled(x), rtol=1e-3, atol=1e-3)
+    assert torch.equal(widened(x[:64]), tiled(x[:64]))
+
+
+@pytest.mark.parametrize("parts", [16, 128])
+def test_parts_of_attention_are_combined(parts: int) -> None:
+    """Some of them empty."""
+    mixed, highest, total = normal(2, 3, parts, 40), normal(2, 3, parts), normal(2, 3, parts).abs()
+    highest[:, :, parts // 2 :] = float("-inf")
+    total[:, :, parts // 2 :] = 0
+    mixed[:, :, parts // 2 :] = 0
+    share = (highest - highest.amax(-1, keepdim=True)).exp2()
+    expected = (mixed * share[..., None]).sum(2) / (share * total).sum(-1, keepdim=True)
+    out = torch.empty(2, 120, device=DEVICE)
+    triton_ops._combine[(2, 3)](
+        mixed, highest, total, out, HEADS=3, D=40, WIDTH=64, PARTS=parts,
+        num_warps=triton_ops.combining_warps(parts, 64),
+    )  # fmt: skip
+    torch.testing.assert_close(out, expected.flatten(1), **CLOSE)
+
+
+def test_a_long_cache_occupies_all_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a card with 132 of them, for a model of two key heads."""
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda card: SimpleNamespace(multi_processor_count=132)
+    )
+    for programs, parts in ((2, 128), (4, 64), (64, 4), (500, 1)):
+        assert triton_ops.parts_of(torch.device("cuda"), programs) == parts
 
 
 def said(static: Static, tokens: list[int], parents: list[int], cache: Any, base: int) -> Any:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from engine.model.cuda.current_card import current
 from engine.model.cuda.static_pass import BUCKETS, MAX_ROWS, PassOutput
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ class CudaGraphs:
         self.captured: dict[int, tuple[Any, PassOutput]] = {}
         self._uses: Counter[int] = Counter()
         self._embedding: Tensor | None = None  # that the captured passes read
-        self._pool: Any = None
+        self._pool: Any = None  # of memory, which all of them share
+        self._stream: Any = None  # to capture on; each would leave workspaces of libraries behind
         self._compiler: threading.Thread | None = None
         if not static.ready:
             # Not a daemon: a thread cut off inside CUDA would crash the process at its end.
@@ -82,8 +84,10 @@ class CudaGraphs:
             yield len(self.captured), len(BUCKETS)
 
     def _forget(self, static: Static) -> None:
-        """Drop all graphs: rows were added to the embedding, and they read the old one."""
+        """Drop all graphs: rows were added to the embedding, and they read the old one. Their pool
+        ends with them: torch captures into no pool that has lost all its graphs."""
         self.captured.clear()
+        self._pool = None
         self._embedding = static.model.embedding
 
     @torch.inference_mode()
@@ -92,7 +96,8 @@ class CudaGraphs:
         nothing more is captured."""
         start, stream = perf_counter(), torch.cuda.current_stream(static.device)
         try:
-            self._capture(static, bucket)
+            with current(static.device):
+                self._capture(static, bucket)
         except Exception as error:  # CUDA's, Triton's and cuBLAS's have no class in common
             torch.cuda.set_stream(stream)  # a broken capture leaves its own stream current
             self._stop(f"passes of {bucket} rows cannot be captured", error)
@@ -106,9 +111,10 @@ class CudaGraphs:
         device = static.device
         cache = static.scratch()
         now = static.filled([0] * bucket, list(range(-1, bucket - 1)), cache, MAX_ROWS, bucket)
-        aside = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        aside.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(aside):  # libraries choose kernels and allocate
+        if self._stream is None:
+            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._stream.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(self._stream):  # libraries choose kernels and allocate
             for _ in range(2):
                 static.run(now)
         torch.cuda.synchronize(device)
@@ -116,7 +122,9 @@ class CudaGraphs:
             self._pool = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
         # Thread-local: other threads may use the card meanwhile.
-        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+        with torch.cuda.graph(
+            graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
+        ):
             said = static.run(now)
         self.captured[bucket] = graph, said
 
@@ -127,7 +135,7 @@ class CudaGraphs:
         log.info("compiling kernels in the background")
         try:
             aside = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-            with COMPILING, torch.cuda.device(device), torch.cuda.stream(aside):
+            with COMPILING, current(device), torch.cuda.stream(aside):
                 own = static.twin()
                 cache = own.scratch()
                 for bucket in CAPTURE_ORDER:

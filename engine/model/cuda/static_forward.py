@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from engine.model.cuda import torch_ops
+from engine.model.cuda.current_card import finish, on_its_card
 from engine.model.cuda.described_model import DescribedModel
 from engine.model.cuda.static_pass import (
     BUCKETS,
@@ -29,7 +30,7 @@ from engine.model.cuda.static_pass import (
 from engine.model.hf_model import UnsupportedModel
 from engine.model.llama import Llama
 from engine.records import Request
-from engine.sampling.batched import best, drawn
+from engine.sampling.batched import UNSURE, best, drawn, drawn_early, has_candidates
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +76,7 @@ class Static:
 
     # -- passes ------------------------------------------------------------------------------------
 
+    @on_its_card
     def step(
         self, tokens: list[int], parents: list[int], cache: tuple[Tensor, ...], base: int
     ) -> PassOutput:
@@ -93,6 +95,7 @@ class Static:
         count = len(tokens)
         return PassOutput(said.states[:count], said.logits[:count], said.best[:count])
 
+    @on_its_card
     def read(
         self, tokens: list[int], cache: tuple[Tensor, ...], base: int, layers: int | None = None
     ) -> Tensor:
@@ -108,33 +111,44 @@ class Static:
         ids = torch.tensor(tokens, dtype=torch.int64).to(self.device)
         return self._states(ids, now, layers)
 
+    @on_its_card
     @torch.inference_mode()
     def choices(self, said: PassOutput, logits: Tensor, request: Request, place: int) -> list[int]:
         """The model's token after every row; row 0 precedes position `place`. A step waits for
-        the device here. -1: the logits are not finite. `logits`: the same in f32; their most
-        likely tokens are transferred too if the last pass's were requested."""
+        the device here, a second time only where `drawn_early` is unsure. -1: the logits are not
+        finite. `logits`: the same in f32; their most likely tokens are transferred too if the last
+        pass's were requested."""
         count, found = len(said.best), said.best
         if request.temperature > 0:
-            positions = self.positions[:count] - self.positions[:1] + place
-            try:
-                found = drawn(said.logits, positions, request)
-            except torch.OutOfMemoryError:
-                found = drawn(said.logits, positions, request, max_rows=1)
+            early = has_candidates(request)
+            found = self._draw(drawn_early if early else drawn, said, request, place)
         self._chosen[:count].copy_(found, non_blocking=True)
         width, self._width = self._width, 0  # requested anew after every pass
         if width:
             self._fetch(logits, width)
-        self._finish()
+        finish(self.device)
         self._ready_width = width
-        return self._chosen[:count].tolist()
+        chosen: list[int] = self._chosen[:count].tolist()
+        if UNSURE in chosen:
+            chosen = self._draw(drawn, said, request, place).tolist()
+        return chosen
 
+    def _draw(self, draw: Any, said: PassOutput, request: Request, place: int) -> Tensor:
+        """The sampled tokens of all rows by `drawn` or `drawn_early`."""
+        positions = self.positions[: len(said.best)] - self.positions[:1] + place
+        try:
+            return draw(said.logits, positions, request)  # type: ignore[no-any-return]
+        except torch.OutOfMemoryError:
+            return draw(said.logits, positions, request, max_rows=1)  # type: ignore[no-any-return]
+
+    @on_its_card
     @torch.inference_mode()
     def likely(self, logits: Tensor, width: int) -> tuple[Ids, Floats]:
         """The `width` most likely tokens of every row and their logits, valid until the next pass.
         For callers that ask after every pass they were transferred with the choices."""
         if self._ready_width != width:
             self._fetch(logits, width)
-            self._finish()
+            finish(self.device)
         self._width = self._ready_width = width
         assert self._likely is not None
         words, values = self._likely[2][:, : len(logits)].numpy()
@@ -151,10 +165,7 @@ class Static:
         there[1, : len(logits)] = found.values.view(torch.int32)
         here.copy_(there, non_blocking=True)
 
-    def _finish(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.current_stream(self.device).synchronize()
-
+    @on_its_card
     def keep(self, cache: Tensor, base: int, path: list[int]) -> None:
         """Move the rows `base + path[i]` of [..., capacity, d] to `base + i`, all at once."""
         first = next((n for n, node in enumerate(path) if node != n), len(path))

@@ -12,9 +12,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
+import torch.nn.functional as F
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from engine.model.cuda.current_card import current
 
 if TYPE_CHECKING:
     from engine.model.cuda.static_pass import AttentionShape, StaticPass
@@ -23,6 +26,10 @@ TYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}
 MOST = 64  # rows whose ancestors one integer holds
 SPLITS = 16  # parts of the cache that a row's attention is summed in, where it is exact
 TILE = 64  # keys at a time
+PRODUCT_ROWS = 64  # of a tile of a product
+FEW_COLUMNS = 16384  # of a product, for which a card's processors must share the columns finely
+WIDENED = 1 << 26  # 8-bit weights that are widened at a time
+MOST_PARTS = 128  # that a long cache is cut in, of a model with few key heads
 LONG = 256  # rows of a prompt that occupy a card without cutting the cache in parts
 
 
@@ -273,8 +280,7 @@ def attend(model: AttentionShape, n: int, q: Tensor, now: StaticPass) -> Tensor:
     rows, heads, d = q.shape
     group = heads // model.kv_heads
     exact = now.exact
-    most = triton.next_power_of_2(group) if exact else triton.next_power_of_2(rows * group)
-    block = min(max(16, most), max(64, most if exact else 0))
+    block = block_of(group if exact else rows * group, exact, q.element_size())
     blocks = rows if exact else triton.cdiv(rows * group, block)
     parts = SPLITS
     if not exact and now.tree:
@@ -298,9 +304,22 @@ def attend(model: AttentionShape, n: int, q: Tensor, now: StaticPass) -> Tensor:
     )  # fmt: skip
     out = torch.empty(rows, heads * d, dtype=q.dtype, device=q.device)
     _combine[(rows, heads)](
-        mixed, highest, total, out, HEADS=heads, D=d, WIDTH=width, PARTS=parts, num_warps=2
-    )
+        mixed, highest, total, out, HEADS=heads, D=d, WIDTH=width, PARTS=parts,
+        num_warps=combining_warps(parts, width),
+    )  # fmt: skip
     return out
+
+
+def block_of(pairs: int, exact: bool, number_bytes: int) -> int:
+    """Of `pairs` of rows and query heads, how many a program handles: all in exact passes, else as
+    many as registers hold, which is fewer in f32."""
+    least: int = max(16, triton.next_power_of_2(pairs))
+    return least if exact else min(least, 64 if number_bytes == 2 else 16)
+
+
+def combining_warps(parts: int, width: int) -> int:
+    """Warps that combine the parts of one head, for 64 numbers a thread."""
+    return min(16, max(2, parts * width // 2048))
 
 
 def parts_of(device: torch.device, programs: int) -> int:
@@ -309,15 +328,29 @@ def parts_of(device: torch.device, programs: int) -> int:
     if device.type == "cuda":
         count = torch.cuda.get_device_properties(device).multi_processor_count
     most: int = triton.next_power_of_2(triton.cdiv(count, programs))
-    return min(32, most)
+    return min(MOST_PARTS, most)
+
+
+def tile_of(columns: int, number_bytes: int, weight_bytes: int) -> tuple[int, int, int]:
+    """BLOCK_N, BLOCK_K and stages of a product, by its number of columns and by the bytes of a
+    number and of a weight; not by its rows, or their bits would depend on each other. Few columns:
+    small tiles, so that no processor waits, with more of the sum in flight each."""
+    if number_bytes == 4:
+        return (32 if columns <= FEW_COLUMNS else 64), 64, 2
+    if columns > FEW_COLUMNS:
+        return 64, 64, 4
+    return (32, 128, 4) if weight_bytes == 2 else (32, 256, 3)
 
 
 class Tiled:
-    """y = x W + b, a row's bits the same whatever rows stand beside it. `int8`: W in 8 bits, half
-    the bytes of bf16; each of its rows is scaled by its largest weight."""
+    """y = x W + b, a row's bits the same whatever rows stand beside it, unless `int8` weights may
+    be widened for the many rows of a prompt. `int8`: W in 8 bits, half the bytes of bf16; each of
+    its rows is scaled by its largest weight."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, int8: bool = False) -> None:
-        self.weight, self.bias = weight.contiguous(), bias
+    def __init__(
+        self, weight: Tensor, bias: Tensor | None, int8: bool = False, widens: bool = False
+    ) -> None:
+        self.weight, self.bias, self.widens = weight.contiguous(), bias, int8 and widens
         self.scales: Tensor | None = None
         if int8:
             self.scales = weight.abs().amax(1).float().clamp(min=1e-12) / 127
@@ -330,12 +363,25 @@ class Tiled:
     def __call__(self, x: Tensor) -> Tensor:
         rows, (columns, inner) = len(x), self.weight.shape
         out = torch.empty(rows, columns, dtype=x.dtype, device=x.device)
-        narrow = columns <= 16384  # few columns: more, smaller tiles, so that no processor waits
-        n = 32 if narrow else 64
-        _product[(triton.cdiv(columns, n), triton.cdiv(rows, 64))](
-            x.contiguous(), self.weight, self.weight if self.scales is None else self.scales,
-            self.weight if self.bias is None else self.bias, out, rows, columns, K=inner,
-            SCALED=self.scales is not None, BIAS=self.bias is not None, BLOCK_M=64, BLOCK_N=n,
-            BLOCK_K=64, PRECISION="ieee", num_warps=4, num_stages=4 if x.element_size() == 2 else 2,
-        )  # fmt: skip
+        if self.widens and rows > PRODUCT_ROWS:
+            return self._widened(x, out)
+        n, k, stages = tile_of(columns, x.element_size(), self.weight.element_size())
+        with current(x.device):
+            _product[(triton.cdiv(columns, n), triton.cdiv(rows, PRODUCT_ROWS))](
+                x.contiguous(), self.weight, self.weight if self.scales is None else self.scales,
+                self.weight if self.bias is None else self.bias, out, rows, columns, K=inner,
+                SCALED=self.scales is not None, BIAS=self.bias is not None, BLOCK_M=PRODUCT_ROWS,
+                BLOCK_N=n, BLOCK_K=k, PRECISION="ieee", num_warps=4, num_stages=stages,
+            )  # fmt: skip
+        return out
+
+    def _widened(self, x: Tensor, out: Tensor) -> Tensor:
+        """By torch's own product, with some output channels after others in x's number format,
+        which holds 8 bits exactly: for many rows faster than small tiles."""
+        assert self.scales is not None
+        count = max(1, WIDENED // x.shape[1])
+        for n in range(0, len(self.weight), count):
+            some = slice(n, n + count)
+            sums = F.linear(x, self.weight[some].to(x.dtype)) * self.scales[some]
+            out[:, some] = sums if self.bias is None else sums + self.bias[some]
         return out
