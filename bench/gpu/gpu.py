@@ -41,9 +41,9 @@ from bench.gpu import edits, tables
 from bench.gpu.models import REAL, SHAPES, random_hf, random_target
 from bench.gpu.run import GpuBench, measure
 from engine import Config
+from engine.model.cuda.static_pass import BUCKETS, MAX_ROWS, USUAL_ROWS, bucket_of
 from engine.model.torch_target import TorchTarget
 
-BUCKETS = (1, 2, 4, 8, 16, 32, 64)
 CONTEXTS = (512, 2048, 8192, 32768)
 SECTIONS = ("steps", "parts", "edits")
 BUILT_IN = ("qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b")
@@ -91,7 +91,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     add("--dtype", default="auto", help="of the weights: auto, bf16, int8, f32")
     add("--threads", type=int, default=0, help="on a CPU; 0: one per core")
     add("--shapes", type=names(SHAPES), default=list(REAL), help=", ".join(SHAPES))
-    add("--buckets", type=numbers, default=list(BUCKETS), help="rows per pass")
+    add("--buckets", type=numbers, help="rows per pass; default: all that --nodes needs")
     add("--contexts", type=numbers, default=list(CONTEXTS), help="tokens in the cache")
     add("--only", type=names(SECTIONS), default=list(SECTIONS), help=", ".join(SECTIONS))
     add("--exact", action="store_true", help="also measure the exact mode")
@@ -111,6 +111,12 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     for name, least in (("slow_edits", 0), ("nodes", 1), ("repeats", 1), ("budget_s", 1)):
         if getattr(options, name) < least:
             parser.error(f"--{name.replace('_', '-')}: must be {least} or more")
+    if options.nodes >= MAX_ROWS:
+        parser.error(f"--nodes: must be {MAX_ROWS - 1} or less, as many as a pass takes")
+    widest = max(bucket_of(1 + options.nodes), USUAL_ROWS)
+    options.buckets = options.buckets or [rows for rows in BUCKETS if rows <= widest]
+    if max(options.buckets) > widest:
+        parser.error(f"--buckets: passes of --nodes {options.nodes} have {widest} rows at most")
     if min(options.contexts) <= max(options.buckets):
         parser.error("--contexts: must be larger than every bucket")
     return options

@@ -17,7 +17,7 @@ from engine.config import Config
 from engine.model import _kernels
 from engine.model.cuda.cuda_graphs import CudaGraphs
 from engine.model.cuda.described_model import DescribedModel
-from engine.model.cuda.static_forward import Static
+from engine.model.cuda.static_forward import Static, rows_for
 from engine.model.described_tensors import check_tensors
 from engine.model.description import Description
 from engine.model.families import FAMILIES, describe
@@ -45,6 +45,7 @@ from engine.model.placement import (
     refuse_several,
     room_on,
     size_of_described,
+    with_rows,
 )
 from engine.weights.gguf_tensors import GgufTensors, OnRead, tensors_of_gguf
 from engine.weights.integrity import config_of, tensors_of
@@ -161,6 +162,7 @@ def _load(
     context = min(config.max_context or 1 << 30, model.max_positions)
     cache_bytes = config.cache_bytes
     if sizes:
+        sizes[-1] = with_rows(sizes[-1], model.vocab, 1 + config.budget)
         context, cache_bytes = room_on(devices, sizes, context, cache_bytes)
     # On several devices attention takes memory for every row and key: few rows at once.
     chunk = CPU_CHUNK_TOKENS if several or device.type == "cpu" else GPU_CHUNK_TOKENS
@@ -183,7 +185,7 @@ def _use_threads(threads: int | None, quantised: bool) -> None:
 
 def _static(model: Llama | DescribedModel, config: Config, device: torch.device) -> Static:
     """Passes of static shape, with CUDA graphs where they can be used."""
-    static = Static(model, config.exact)
+    static = Static(model, config.exact, rows_for(config.budget, model))
     if isinstance(model, DescribedModel):
         kind = model.description.family
         log.info("passes of a %s model are launched kernel by kernel, without CUDA graphs", kind)

@@ -9,7 +9,7 @@ import logging
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,8 @@ log = logging.getLogger(__name__)
 
 MIN_CONTEXT_TOKENS = 1024  # that must fit beside the weights
 OVERHEAD_BYTES = 600 << 20  # libraries, CUDA graphs, fragmentation
-CHOOSING_BYTES = 16 * 40 + 64 * 6  # per token of the vocabulary, while tokens are chosen
+LOGIT_BYTES = 6  # of a row's token: in the model's dtype and in f32
+CHOOSING_BYTES = 16 * 40 + 64 * LOGIT_BYTES  # per token of the vocabulary, for passes of 64 rows
 
 
 def choose_device(name: str) -> torch.device:
@@ -148,6 +149,11 @@ def size_of_described(d: Description, width: int) -> Size:
 def _gathered(spec: Experts, width: int) -> int:
     """Numbers of the experts' weights that a pass of few rows copies."""
     return gathered_rows(spec) * spec.chosen * 3 * spec.width * width
+
+
+def with_rows(size: Size, vocab: int, rows: int) -> Size:
+    """`size` with the memory for passes of up to `rows` rows."""
+    return replace(size, beside=size.beside + max(rows - 64, 0) * LOGIT_BYTES * vocab)
 
 
 def check_card(name: str, size: Size, wanted: int, context: int, card: torch.device) -> None:

@@ -27,6 +27,7 @@ from engine.model.placement import (
     room_on,
     shares,
     size_of,
+    with_rows,
 )
 from engine.model.random_weights import RandomWeights
 from engine.model.torch_target import TorchTarget
@@ -96,6 +97,12 @@ def test_a_model_that_does_not_fit_is_an_error() -> None:
         "Some Card has 11.0 GB of 12.0 GB free", "smaller model", "--device cpu",
     ):  # fmt: skip
         assert part in line
+
+
+def test_wider_passes_take_memory_for_their_logits() -> None:
+    size = Size(10, 1, 500)
+    assert with_rows(size, 1000, 1) == with_rows(size, 1000, 64) == size
+    assert with_rows(size, 1000, 256) == Size(10, 1, 500 + 192 * 6 * 1000)
 
 
 @given(st.integers(0, 100), st.integers(1, 9), st.integers(0, 50), st.integers(1, 40))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 from typing import Any
@@ -17,6 +18,7 @@ pytest.importorskip("triton", reason="Triton is not here: it comes with torch fo
 from engine.config import Config  # noqa: E402
 from engine.model.cuda import torch_ops, triton_ops  # noqa: E402
 from engine.model.cuda.static_forward import Static  # noqa: E402
+from engine.model.cuda.static_pass import MAX_ROWS, bucket_of  # noqa: E402
 from engine.model.torch_target import TorchTarget  # noqa: E402
 from engine.records import Draft  # noqa: E402
 from tests.model.test_target import path_to, some_tree  # noqa: E402
@@ -28,9 +30,11 @@ CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 SIZES, BASES = ([0, 2, 9, 40, 63], (0, 1, 150)) if CUDA else ([0, 2, 12], (0, 70))
 
 
-def model_of(tiny: Any, kind: str, exact: bool = False) -> TorchTarget:
+def model_of(tiny: Any, kind: str, exact: bool = False, budget: int = 48) -> TorchTarget:
     """On a CPU only the attention is ours, so only its exactness is tested."""
-    config = Config(device=DEVICE.type, dtype="f32", threads=2, graphs="static", exact=exact)
+    config = Config(
+        device=DEVICE.type, dtype="f32", threads=2, graphs="static", exact=exact, budget=budget
+    )
     target = TorchTarget(tiny(kind), config)
     assert target.static is not None
     target.static.fused, target.static.ready = triton_ops, True
@@ -77,9 +81,9 @@ def test_gates(inner: int) -> None:
 def filled(target: TorchTarget, base: int, tree: Draft, exact: bool, cache: Any) -> tuple[Any, int]:
     static = target.static
     assert static is not None
-    parents = [-1, *(parent + 1 for parent in tree.parents)]
-    bucket = next(size for size in (1, 2, 4, 8, 16, 32, 64) if size >= len(parents))
-    now = static.filled([5, *tree.tokens], parents, (cache,), base, bucket)
+    bucket = bucket_of(1 + len(tree))
+    static.send(5, tree, (cache,), base)
+    now = static.sent(tree, (cache,), base, bucket)
     assert now.exact == exact
     return now, bucket
 
@@ -109,6 +113,23 @@ def test_rope_and_attention(tiny: Any, kind: str, size: int, exact: bool) -> Non
         for ours, theirs in zip(*caches, strict=True):
             torch.testing.assert_close(ours, theirs, **CLOSE)
             assert torch.equal(ours[0], cache_of(target, 256)[0 if ours is caches[0][0] else 1][0])
+
+
+WIDE = [(0, 64, False), (50, 150, False), (64, 150, False), (101, 150, False), (101, 64, True)]
+if CUDA:
+    WIDE = [*itertools.product((0, 50, 64, 101), (64, 127, 255), (False, True))]
+
+
+@pytest.mark.parametrize(("base", "size", "exact"), WIDE)
+def test_attention_of_wide_trees(tiny: Any, base: int, size: int, exact: bool) -> None:
+    """Words of ancestors begin anywhere in a tile of keys."""
+    target = model_of(tiny, "llama", exact, MAX_ROWS - 1)
+    model: Any = target.model
+    tree, cache = some_tree(size, target.vocab, size + base), cache_of(target, 512)
+    now, bucket = filled(target, base, tree, exact, cache)
+    q = normal(bucket, model.heads, model.head_dim)
+    ours, theirs = (ops.attend(model, 1, q, now)[: size + 1] for ops in (triton_ops, torch_ops))
+    torch.testing.assert_close(ours, theirs, **CLOSE)
 
 
 @pytest.mark.parametrize("exact", [False, True])
@@ -156,8 +177,8 @@ def test_int8_products(rows: int) -> None:
     assert torch.equal(tiled(x[:1]), whole[:1])
 
 
-def said(static: Static, tokens: list[int], parents: list[int], cache: Any, base: int) -> Any:
-    return static.step(tokens, parents, (cache,), base).states.clone()
+def said(static: Static, last: int, draft: Draft, cache: Any, base: int) -> Any:
+    return static.step(last, draft, (cache,), base).states.clone()
 
 
 def test_exact_attention_gives_nodes_the_bits_of_one_token_passes(tiny: Any) -> None:
@@ -170,11 +191,10 @@ def test_exact_attention_gives_nodes_the_bits_of_one_token_passes(tiny: Any) -> 
     for base in (0, 61, 130) if CUDA else (61,):
         tree = some_tree(most, target.vocab, base)
         cache = cache_of(target, 256)
-        parents = [-1, *(parent + 1 for parent in tree.parents)]
-        whole = said(static, [5, *tree.tokens], parents, cache, base)
+        whole = said(static, 5, tree, cache, base)
         for node in chance.sample(range(most), 4 if CUDA else 2):
             path = path_to(tree, node)
             alone = cache_of(target, 256)
             for place, token in enumerate([5, *(tree.tokens[one] for one in path)]):
-                row = said(static, [token], [-1], alone, base + place)
+                row = said(static, token, Draft(), alone, base + place)
             assert torch.equal(row[0], whole[node + 1]), (base, node)

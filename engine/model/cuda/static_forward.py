@@ -17,24 +17,28 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from engine.model import _kernels
 from engine.model.cuda import torch_ops
 from engine.model.cuda.described_model import DescribedModel
 from engine.model.cuda.static_pass import (
-    BUCKETS,
+    DESCRIBED_ROWS,
     MAX_ROWS,
+    USUAL_ROWS,
+    WORD_BITS,
     CapturedPasses,
     PassOutput,
     StaticPass,
+    bucket_of,
 )
 from engine.model.hf_model import UnsupportedModel
 from engine.model.llama import Llama
-from engine.records import Request
+from engine.records import Draft, Request
 from engine.sampling.batched import best, drawn
 
 log = logging.getLogger(__name__)
 
-HEADER_INTS = 8  # of the input buffer: addresses of the cache, its capacity, base, count
-SCRATCH_ROWS = 4 * MAX_ROWS  # of the cache that passes are compiled and captured on
+HEADER_INTS = 8  # of the input buffer, which `_kernels.fill_pass` describes
+SCRATCH_ROWS = 2 * MAX_ROWS  # of the cache that passes are compiled and captured on
 
 
 Ids = np.ndarray[Any, np.dtype[np.int32]]
@@ -44,10 +48,12 @@ Floats = np.ndarray[Any, np.dtype[np.float32]]
 class Static:
     """The static passes of one model. `graphs`, once set, replays captured passes."""
 
-    def __init__(self, model: Llama | DescribedModel, exact: bool = False) -> None:
-        """`exact`: a row gets the same bits in every bucket. UnsupportedModel where this device
-        cannot do that."""
-        self.model, self.device, self.exact = model, model.device, exact
+    def __init__(
+        self, model: Llama | DescribedModel, exact: bool = False, rows: int = USUAL_ROWS
+    ) -> None:
+        """`exact`: a row gets the same bits in every bucket; UnsupportedModel where this device
+        cannot do that. `rows`: of the widest pass, a bucket."""
+        self.model, self.device, self.exact, self.rows = model, model.device, exact, rows
         cuda = self.device.type == "cuda"
         # None: plain torch between the matrix products
         self.fused = _fused(self.device) if isinstance(model, Llama) else None
@@ -57,15 +63,17 @@ class Static:
         self.ready = exact and self.fused is not None
         self._likely: tuple[int, Tensor, Tensor] | None = None  # width, on the device, on the host
         self._width = self._ready_width = 0  # most likely tokens: requested, and on the host
-        rows = HEADER_INTS + 3 * MAX_ROWS
-        self._sent = rows + MAX_ROWS * MAX_ROWS if exact else rows
-        self.box = torch.zeros(rows + MAX_ROWS * MAX_ROWS, dtype=torch.int64, device=self.device)
-        self._host = torch.zeros(rows + MAX_ROWS * MAX_ROWS, dtype=torch.int64, pin_memory=cuda)
-        self._moved = torch.zeros(MAX_ROWS, dtype=torch.int64, device=self.device)
-        self._path = torch.zeros(MAX_ROWS, dtype=torch.int64, pin_memory=cuda)
-        self._chosen = torch.zeros(MAX_ROWS, dtype=torch.int64, pin_memory=cuda)
-        self.ids, self.positions, self.seen = self.box[HEADER_INTS:rows].view(3, MAX_ROWS)
-        self.path = self.box[rows:].view(MAX_ROWS, MAX_ROWS)
+        by_row = [rows, rows, rows * (rows // WORD_BITS), rows * rows // 8 if exact else 0]
+        size = HEADER_INTS + sum(by_row)
+        self.box = torch.zeros(size, dtype=torch.int64, device=self.device)
+        self._host = torch.zeros(size, dtype=torch.int64, pin_memory=cuda)
+        self._inputs = self._host.numpy()  # the same memory
+        self._moved = torch.zeros(rows, dtype=torch.int64, device=self.device)
+        self._path = torch.zeros(rows, dtype=torch.int64, pin_memory=cuda)
+        self._chosen = torch.zeros(rows, dtype=torch.int64, pin_memory=cuda)
+        self.ids, self.positions, seen, path = torch.split(self.box[HEADER_INTS:], by_row)
+        self.seen = seen.view(rows, -1)
+        self.path = path.view(torch.uint8).view(-1, rows)  # of an exact model
         self._copied = torch.cuda.Event() if cuda else None  # type: ignore[no-untyped-call]
         self._norms = [
             None if block.qk_norm is None else torch.stack(block.qk_norm)
@@ -75,22 +83,21 @@ class Static:
 
     # -- passes ------------------------------------------------------------------------------------
 
-    def step(
-        self, tokens: list[int], parents: list[int], cache: tuple[Tensor, ...], base: int
-    ) -> PassOutput:
-        """Run up to MAX_ROWS rows and return the outputs of the real ones. IndexError for unknown
-        ids, torch.OutOfMemoryError where the card is full; committed rows stay intact."""
-        bucket = next(size for size in BUCKETS if size >= len(tokens))
+    def step(self, last: int, draft: Draft, cache: tuple[Tensor, ...], base: int) -> PassOutput:
+        """Run the token `last` and the draft behind it, up to `rows` rows, and return the outputs
+        of the real ones. IndexError for unknown ids, torch.OutOfMemoryError where the card is full;
+        committed rows stay intact."""
+        count = 1 + len(draft)
+        bucket = bucket_of(count)
         said = None
         if self.graphs is not None:
             self.graphs.use(self, bucket)
-        now = self.filled(tokens, parents, cache, base, bucket)
+        self.send(last, draft, cache, base)
         if self.graphs is not None:
             said = self.graphs.replay(bucket)
         if said is None:
-            said = self.run(now)
+            said = self.run(self.sent(draft, cache, base, bucket))
         self._ready_width = 0
-        count = len(tokens)
         return PassOutput(said.states[:count], said.logits[:count], said.best[:count])
 
     def read(
@@ -100,7 +107,9 @@ class Static:
         `layers` layers (None: all)."""
         self._check(tokens)
         count, (keys, values) = len(tokens), cache[0]
-        self._send([keys.data_ptr(), values.data_ptr(), keys.shape[2], base, count], 5)
+        self._wait()
+        self._inputs[:5] = keys.data_ptr(), values.data_ptr(), keys.shape[2], base, count
+        self._copy(HEADER_INTS)
         places = torch.arange(base, base + count, device=self.device)
         parents = np.arange(-1, count - 1, dtype=np.int32)
         now = StaticPass(base, count, parents, cache, self.box, places, self.seen, self.path,
@@ -142,7 +151,7 @@ class Static:
 
     def _fetch(self, logits: Tensor, width: int) -> None:
         if self._likely is None or self._likely[0] != width:
-            there = torch.zeros(2, MAX_ROWS, width, dtype=torch.int32, device=self.device)
+            there = torch.zeros(2, self.rows, width, dtype=torch.int32, device=self.device)
             here = torch.zeros(there.shape, dtype=torch.int32, pin_memory=there.is_cuda)
             self._likely = width, there, here
         _, there, here = self._likely
@@ -192,51 +201,34 @@ class Static:
 
     # -- inputs ------------------------------------------------------------------------------------
 
-    def filled(
-        self,
-        tokens: list[int],
-        parents: list[int],
-        cache: tuple[Tensor, ...],
-        base: int,
-        bucket: int,
-    ) -> StaticPass:
-        """Fill the input buffer for a pass. Padding rows get the position of row 0."""
-        self._check(tokens)
-        count, (keys, values) = len(tokens), cache[0]
-        depths, bits = [0] * count, [0] * count
-        for row, parent in enumerate(parents):
-            if parent < 0:
-                bits[row] = 1 << row
-            else:
-                depths[row], bits[row] = depths[parent] + 1, bits[parent] | 1 << row
-        inputs = np.zeros(self._sent, np.int64)
-        inputs[:5] = keys.data_ptr(), values.data_ptr(), keys.shape[2], base, count
-        ids, positions, seen = inputs[HEADER_INTS : HEADER_INTS + 3 * MAX_ROWS].reshape(3, MAX_ROWS)
-        ids[:count] = tokens
-        positions[:] = base
-        positions[:count] += depths
-        seen[:] = 1
-        seen[:count] = np.array(bits, np.uint64).view(np.int64)
-        if self.exact:
-            places = inputs[HEADER_INTS + 3 * MAX_ROWS :].reshape(MAX_ROWS, MAX_ROWS)
-            for row, parent in enumerate(parents):
-                places[row] = places[parent] if parent >= 0 else 0
-                places[row, depths[row]] = row
-        self._send(inputs, self._sent)
+    def send(self, last: int, draft: Draft, cache: tuple[Tensor, ...], base: int) -> None:
+        """Send the inputs of a pass over `last` and the draft behind it. IndexError for unknown
+        ids: on a card they would end the whole process."""
+        keys, values = cache[0]
+        self._wait()
+        _kernels.fill_pass(
+            self._inputs, self.rows, self.exact, last, draft.tokens, draft.parents,
+            len(self.model.embedding), keys.data_ptr(), values.data_ptr(), keys.shape[2], base,
+        )  # fmt: skip
+        self._copy(len(self._inputs))
+
+    def sent(self, draft: Draft, cache: tuple[Tensor, ...], base: int, bucket: int) -> StaticPass:
+        """The pass whose inputs were sent, padded to `bucket` rows."""
+        parents = np.array([-1, *draft.parents], np.int32)
+        parents[1:] += 1
         return StaticPass(
-            base, count, np.asarray(parents, np.int32), cache, self.box,
-            self.positions[:bucket], self.seen[:bucket], self.path, True, self.exact,
+            base, len(parents), parents, cache, self.box, self.positions[:bucket],
+            self.seen[:bucket], self.path[:bucket], True, self.exact,
         )  # fmt: skip
 
     def _check(self, tokens: list[int]) -> None:
-        """IndexError for unknown ids: on a card they would end the whole process."""
+        """IndexError for unknown ids."""
         count = len(self.model.embedding)
         if min(tokens) < 0 or max(tokens) >= count:
             raise IndexError(f"the model has tokens 0 to {count - 1} only")
 
-    def _send(self, inputs: Any, count: int) -> None:
-        self._wait()
-        self._host.numpy()[:count] = inputs
+    def _copy(self, count: int) -> None:
+        """Copy the first `count` inputs to the device."""
         self.box[:count].copy_(self._host[:count], non_blocking=True)
         self._mark()
 
@@ -258,7 +250,7 @@ class Static:
 
     def twin(self) -> Static:
         """The same passes with fused kernels, on buffers of their own."""
-        made = Static(self.model, self.exact)
+        made = Static(self.model, self.exact, self.rows)
         made.ready = True
         return made
 
@@ -283,3 +275,15 @@ def _fused(device: torch.device) -> ModuleType | None:
         )
         return None
     return triton_ops
+
+
+def rows_for(nodes: int, model: Llama | DescribedModel) -> int:
+    """Rows of the widest pass, for drafts of up to `nodes` nodes. ValueError where no pass is so
+    wide."""
+    most = DESCRIBED_ROWS if isinstance(model, DescribedModel) else MAX_ROWS
+    if nodes >= most:
+        raise ValueError(
+            f"a budget of {nodes} nodes: passes of this model on a card take {most - 1}: choose "
+            f"{most - 1} or less"
+        )
+    return max(bucket_of(1 + nodes), USUAL_ROWS)

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from engine.model.cuda.static_pass import AttentionShape, StaticPass
 
 TYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}
-MOST = 64  # rows whose ancestors one integer holds
 SPLITS = 16  # parts of the cache that a row's attention is summed in, where it is exact
-TILE = 64  # keys at a time
+TILE = 64  # keys at a time: bits of at most two words of a row's ancestors
 LONG = 256  # rows of a prompt that occupy a card without cutting the cache in parts
 
 
@@ -101,7 +100,7 @@ def _attend(
     q, meta, positions, seen, path, mixed, highest, total, layer, rows, scale,
     TREE: tl.constexpr, EXACT: tl.constexpr, HEADS: tl.constexpr,
     KV: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
-    KEYS: tl.constexpr, PARTS: tl.constexpr, LIMIT: tl.constexpr, TYPE: tl.constexpr,
+    KEYS: tl.constexpr, PARTS: tl.constexpr, WORDS: tl.constexpr, TYPE: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Part `split` of the cache for BLOCK (row, query head) pairs that share a key head. EXACT:
@@ -131,11 +130,9 @@ def _attend(
     keys = tl.multiple_of(tl.load(meta).to(tl.pointer_type(TYPE)), 16) + place
     values = tl.multiple_of(tl.load(meta + 1).to(tl.pointer_type(TYPE)), 16) + place
     own = tl.load(positions + row, mask=real, other=0)
+    stop = tl.max(own, 0) + 1
     if TREE and not EXACT:
         stop = base + tl.load(meta + 4)
-        ancestors = tl.load(seen + row, mask=real, other=0)
-    else:
-        stop = tl.max(own, 0) + 1
     best = tl.full([BLOCK], float("-inf"), tl.float32)
     weight = tl.zeros([BLOCK], tl.float32)
     sums = tl.zeros([BLOCK, WIDTH], tl.float32)
@@ -143,8 +140,9 @@ def _attend(
         key = tile * KEYS + tl.arange(0, KEYS).to(tl.int64)
         at = key
         if TREE and EXACT:  # a position of this pass is where its ancestor's row was put
-            behind = tl.minimum(tl.maximum(key - base, 0), LIMIT - 1)
-            at = tl.where(key < base, key, base + tl.load(path + block * LIMIT + behind))
+            behind = tl.minimum(tl.maximum(key - base, 0), WORDS * 64 - 1)
+            ancestor = tl.load(path + block * WORDS * 64 + behind).to(tl.int64)
+            at = tl.where(key < base, key, base + ancestor)
         there = key < stop
         k = tl.load(
             keys + at[:, None] * D + wide[None, :],
@@ -152,8 +150,13 @@ def _attend(
         )  # fmt: skip
         scores = tl.dot(asked, tl.trans(k), input_precision=PRECISION) * scale
         if TREE and not EXACT:
-            bit = tl.minimum(tl.maximum(key - base, 0), LIMIT - 1)
-            sees = (key < base)[None, :] | (((ancestors[:, None] >> bit[None, :]) & 1) != 0)
+            first = tl.maximum(tile * KEYS - base, 0) // 64
+            behind = tl.maximum(key - base, 0)
+            new = real & ((tile + 1) * KEYS > base)
+            low = tl.load(seen + row * WORDS + first, mask=new & (first < WORDS), other=0)
+            high = tl.load(seen + row * WORDS + first + 1, mask=new & (first + 1 < WORDS), other=0)
+            word = tl.where((behind // 64 == first)[None, :], low[:, None], high[:, None])
+            sees = (key < base)[None, :] | (((word >> (behind % 64)[None, :]) & 1) != 0)
             sees = sees & there[None, :]
         else:
             sees = key[None, :] <= own[:, None]
@@ -293,7 +296,7 @@ def attend(model: AttentionShape, n: int, q: Tensor, now: StaticPass) -> Tensor:
     _attend[(blocks, model.kv_heads, parts)](
         q, now.meta, now.positions, now.seen, now.path, mixed, highest, total, n, rows, scale,
         TREE=now.tree, EXACT=exact, HEADS=heads, KV=model.kv_heads, D=d, WIDTH=width,
-        BLOCK=block, KEYS=TILE, PARTS=parts, LIMIT=MOST, TYPE=TYPES[q.dtype],
+        BLOCK=block, KEYS=TILE, PARTS=parts, WORDS=now.seen.shape[1], TYPE=TYPES[q.dtype],
         PRECISION="ieee", num_warps=4, num_stages=2 if q.element_size() == 2 else 1,
     )  # fmt: skip
     out = torch.empty(rows, heads * d, dtype=q.dtype, device=q.device)
