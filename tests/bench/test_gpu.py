@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.gpu import edits as gpu_edits
-from bench.gpu import exact, gpu, models, run, steps
+from bench.gpu import exact, gpu, host, models, run, steps
 from bench.gpu.generation import ForcedDraftline, ForcedRun, ForcedTransformers
 from engine import Config
 from engine.drafting import chain
@@ -274,3 +274,16 @@ def test_bad_options_are_named(
 def test_passes_are_as_wide_as_the_budget_needs(nodes: str, widest: int) -> None:
     options = gpu.arguments(["--nodes", nodes])
     assert options.buckets == [rows for rows in BUCKETS if rows <= widest]
+
+
+def test_the_time_between_passes_is_measured_on_a_stub_card(
+    recorded: gpu_edits.RecordedEdits,
+) -> None:
+    """Nothing is run, the recorded texts are written, and the parts add up."""
+    target = models.random_target("tiny", TINY, host.config(20))
+    short = replace(recorded, answers=[recorded.answers[6].from_middle(40)])
+    found = host.host_us(target, short, 20)
+    assert found["steps"] <= 40 and found["tokens_per_step"] > 1
+    assert 0 < found["nodes_per_step"] <= 20 == found["budget"]
+    assert all(found[part] >= 0 for part in host.PARTS)
+    assert found["host_us"] == pytest.approx(sum(found[part] for part in host.PARTS), abs=0.1)
