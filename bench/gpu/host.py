@@ -25,7 +25,8 @@ from engine.drafting.methods.token_recycling import WIDTH
 from engine.drafting.next_token import NextTokenDrafter, NextTokenModel
 from engine.generate import Generation, generate
 from engine.model.cost_model import USUAL_GPU, CostModel
-from engine.model.cuda.static_pass import BUCKETS, PassOutput
+from engine.model.cuda.static_pass import BUCKETS, PassOutput, bucket_of
+from engine.model.cuda.torch_ops import top
 from engine.model.torch_target import TorchTarget
 from engine.prompts.builder import Prompt
 from engine.records import Draft, Request, Scores, Step
@@ -44,9 +45,8 @@ class StubCard:
         chance = torch.Generator().manual_seed(0)
         logits = torch.randn(BUCKETS[-1], vocab, generator=chance).to(dtype)
         states = torch.zeros(BUCKETS[-1], width, dtype=dtype)
-        self.best = torch.zeros(BUCKETS[-1], dtype=torch.int64)
         self.outputs = {
-            size: PassOutput(states[:size], logits[:size], self.best[:size]) for size in BUCKETS
+            size: PassOutput(states[:size], logits[:size], top(logits[:size])) for size in BUCKETS
         }
 
     def use(self, static: Any, bucket: int) -> None:
@@ -73,7 +73,7 @@ class StubTarget:
         start = thread_time()
         done = len(self.target.tokens) + 1 - len(self.answer.prompt)
         rows, tokens = agreeing_rows(draft, self.answer.output[done:])
-        self.card.best[rows] = torch.tensor(tokens)
+        self.card.outputs[bucket_of(1 + len(draft))].top[rows] = torch.tensor(tokens).int()
         self.stub_seconds += thread_time() - start
         return self.target.forward(last, draft, hidden)
 

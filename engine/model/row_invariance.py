@@ -58,7 +58,8 @@ def rows_are_independent(loaded: LoadedModel) -> bool:
             if stop - start > loaded.static.rows:
                 return loaded.static.read(tokens, scratch.cache, start)
             draft = Draft(tokens[1:], chain[:-1])
-            return loaded.static.step(tokens[0], draft, scratch.cache, start).states
+            said = loaded.static.step(tokens[0], draft, scratch.cache, start)
+            return said.states[: len(tokens)].clone()
         rows = Rows.of(start, chain, loaded.device)
         some, layers = ids[start:stop], model.checked_layers
         if isinstance(model, NativeModel):

@@ -10,13 +10,14 @@ import platform
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from engine.config import Config
 from engine.model.cuda.static_forward import Static
-from engine.model.cuda.static_pass import BUCKETS, USUAL_ROWS
+from engine.model.cuda.static_pass import BUCKETS, TOP, USUAL_ROWS, PassOutput
 from engine.model.kv_cache import Sequence, SequencePool, copied
 from engine.model.llama import TensorSource
 from engine.model.loading import load
@@ -159,8 +160,7 @@ class TorchTarget:
             self._check_room(1 + len(draft))
             try:
                 said = static.step(last, draft, current.cache, base)
-                logits = said.logits.to(torch.float32, copy=True)
-                states = said.states.clone() if hidden else None
+                states = said.states[: 1 + len(draft)].clone() if hidden else None
                 break
             except torch.OutOfMemoryError as error:
                 if not len(draft):
@@ -168,10 +168,9 @@ class TorchTarget:
                 self.max_rows = max(size for size in BUCKETS if size <= len(draft))
                 self._short(f"drafts are cut to {self.max_rows - 1} tokens")
         if current.states is not None:
-            current.states[base : base + 1 + len(draft)] = said.states
+            current.states[base : base + 1 + len(draft)] = said.states[: 1 + len(draft)]
         self.pending = (last, draft)
-        chosen, likely = partial(static.choices, said, logits), partial(static.likely, logits)
-        return Scores(logits, states, chosen, likely)
+        return scores_of(static, said, 1 + len(draft), states)
 
     def _short(self, what: str) -> None:
         """Free unused memory of the card, and log once that it is short."""
@@ -274,3 +273,24 @@ class TorchTarget:
         if current.states is not None:
             current.states[base : base + len(tokens)] = states
         return states
+
+
+def scores_of(static: Static, said: PassOutput, count: int, states: Tensor | None) -> Scores:
+    """The scores of the first `count` rows of a pass of static shape. Logits are copied only when
+    they are asked for."""
+
+    def logits() -> Tensor:
+        try:
+            with torch.inference_mode():
+                return said.logits[:count].to(torch.float32, copy=True)
+        except torch.OutOfMemoryError as error:
+            raise RuntimeError(MEMORY_FULL) from error
+
+    def likely(width: int) -> tuple[Any, Any]:
+        if width <= TOP and not scores.has_logits:
+            return static.likely(said, count, width)
+        found = scores.logits.topk(min(width, said.logits.shape[1]))
+        return found.indices.int().cpu().numpy(), found.values.cpu().numpy()
+
+    scores = Scores(logits, states, partial(static.choices, said, count), likely, rows=count)
+    return scores

@@ -1,4 +1,4 @@
-"""Choosing the model's token after every row of a pass at once, on the device.
+"""Sampling the model's token after every row of a pass at once, on the device.
 
 Equal to `engine.sampling.verify.choose` row by row, without synchronising with the device. Sums of
 probabilities are in f64, so that they do not depend on the number of rows.
@@ -13,12 +13,6 @@ from engine.records import Request
 from engine.sampling.verify import GOLDEN, NEGLIGIBLE, mix, mixed, signed
 
 MAX_ROWS = 16  # at a time: intermediate results take 40 bytes per row and token id
-
-
-def best(logits: Tensor) -> Tensor:
-    """The largest logit of every row, the lowest id on ties; -1 where it is not finite."""
-    ids = logits.argmax(-1, keepdim=True)
-    return ids.masked_fill(~logits.gather(-1, ids).isfinite(), -1)[:, 0]
 
 
 def drawn(logits: Tensor, positions: Tensor, request: Request, max_rows: int = MAX_ROWS) -> Tensor:

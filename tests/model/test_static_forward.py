@@ -17,13 +17,13 @@ from engine.drafting._drafting import Recycling
 from engine.drafting.methods.sdsat import install_embeddings
 from engine.generate import Generation, generate
 from engine.model.cuda.cuda_graphs import CAPTURE_AFTER_USES, CudaGraphs
-from engine.model.cuda.static_pass import BUCKETS, MAX_ROWS, USUAL_ROWS, StaticPass
+from engine.model.cuda.static_pass import BUCKETS, MAX_ROWS, TOP, USUAL_ROWS, StaticPass
 from engine.model.ops import Rows
 from engine.model.torch_target import TorchTarget
 from engine.prompts.builder import Prompt
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Draft, Request
-from engine.sampling.verify import signed
+from engine.sampling.verify import choose, signed
 from tests.model import test_target
 from tests.model.test_target import load, path_to, some_tokens, some_tree
 from tests.support.drafters import drafters, trying
@@ -186,6 +186,29 @@ def test_the_likeliest_tokens_of_every_row(tiny: Any) -> None:
         table = Recycling(target.vocab, width)
         table.put(np.arange(size + 1, dtype=np.int32), words, values)
         assert table.table[: size + 1].tolist() == words.tolist()
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_every_pass_gives_the_likeliest_tokens(tiny: Any, sampled: bool) -> None:
+    """The same as of its logits; they come with the choices, or alone."""
+    target = static(tiny("llama"), "bf16")
+    prompt = some_tokens(40, target.vocab)
+    begin(target, prompt)
+    request = Request("chat", **(SAMPLED if sampled else {}))
+    for size in (0, 6, 200):
+        for width in (TOP, 3):
+            scores = target.forward(prompt[-1], some_tree(size, target.vocab, size))
+            assert scores.chosen is not None
+            assert scores.likely is not None
+            if width == TOP:
+                chosen = scores.chosen(request, len(prompt))
+            words, values = scores.likely(width)
+            assert scores.rows == size + 1 and not scores.has_logits
+            logits = scores.logits
+            assert torch.equal(torch.tensor(values), logits.topk(width).values)
+            assert torch.equal(logits.gather(1, torch.tensor(words).long()), torch.tensor(values))
+            expected = [choose(row, len(prompt) + n, request) for n, row in enumerate(logits[:1])]
+            assert chosen[:1] == expected
 
 
 @pytest.mark.parametrize("kind", LLAMAS)

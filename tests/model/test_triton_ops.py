@@ -148,6 +148,18 @@ def test_prompts(tiny: Any, exact: bool) -> None:
     torch.testing.assert_close(*states, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("rows", "vocab"), [(3, 5), (2, 4096), (3, 9001), (1, 152064)])
+def test_the_likeliest_tokens(rows: int, vocab: int, dtype: torch.dtype) -> None:
+    """Equal to the last bit, with ties, and with what is not finite."""
+    logits = normal(rows, vocab).to(dtype)
+    logits = torch.where(logits > 1, logits.round(), logits)
+    assert torch.equal(triton_ops.top(logits), torch_ops.top(logits))
+    logits[0, 1], logits[0, 3], logits[-1] = float("nan"), float("inf"), float("-inf")
+    logits[-1, 2:4] = torch.tensor([0.0, -0.0])
+    assert torch.equal(triton_ops.top(logits), torch_ops.top(logits))
+
+
 @pytest.mark.parametrize("rows", [1, 5, 64, 70])
 def test_tiled_products(rows: int) -> None:
     weight, bias, x = normal(90, 130), normal(90), normal(rows, 130)

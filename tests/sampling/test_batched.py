@@ -7,8 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.model.cuda.torch_ops import top
 from engine.records import Draft, Request
-from engine.sampling.batched import best, drawn, noise
+from engine.sampling.batched import drawn, noise
 from engine.sampling.verify import agreed, choose, gumbel
 
 
@@ -50,6 +51,11 @@ def test_tokens_equal_those_chosen_one_row_at_a_time(
         for row, place in zip(logits, positions, strict=True)
     ]
     assert found.tolist() == expected
+
+
+def best(logits: torch.Tensor) -> torch.Tensor:
+    """The greedy choice of every row."""
+    return top(logits)[: len(logits)]
 
 
 def test_the_number_of_rows_does_not_matter() -> None:

@@ -23,6 +23,7 @@ from engine.model.cuda.described_model import DescribedModel
 from engine.model.cuda.static_pass import (
     DESCRIBED_ROWS,
     MAX_ROWS,
+    TOP,
     USUAL_ROWS,
     WORD_BITS,
     CapturedPasses,
@@ -33,7 +34,7 @@ from engine.model.cuda.static_pass import (
 from engine.model.hf_model import UnsupportedModel
 from engine.model.llama import Llama
 from engine.records import Draft, Request
-from engine.sampling.batched import best, drawn
+from engine.sampling.batched import drawn
 
 log = logging.getLogger(__name__)
 
@@ -61,8 +62,10 @@ class Static:
             raise UnsupportedModel("exact needs Triton on a GPU: install it, or leave --exact out")
         # Whether the fused kernels are compiled. An exact model has no others.
         self.ready = exact and self.fused is not None
-        self._likely: tuple[int, Tensor, Tensor] | None = None  # width, on the device, on the host
-        self._width = self._ready_width = 0  # most likely tokens: requested, and on the host
+        self._top = torch.zeros(rows * (1 + 2 * TOP), dtype=torch.int32, pin_memory=cuda)
+        self._here = self._top.numpy()  # the same memory
+        self._base = 0  # position of the last pass's first row
+        self._fetched = 0  # rows of the last pass, padding included, whose `top` is on the host
         by_row = [rows, rows, rows * (rows // WORD_BITS), rows * rows // 8 if exact else 0]
         size = HEADER_INTS + sum(by_row)
         self.box = torch.zeros(size, dtype=torch.int64, device=self.device)
@@ -84,9 +87,9 @@ class Static:
     # -- passes ------------------------------------------------------------------------------------
 
     def step(self, last: int, draft: Draft, cache: tuple[Tensor, ...], base: int) -> PassOutput:
-        """Run the token `last` and the draft behind it, up to `rows` rows, and return the outputs
-        of the real ones. IndexError for unknown ids, torch.OutOfMemoryError where the card is full;
-        committed rows stay intact."""
+        """Run the token `last` and the draft behind it, up to `rows` rows; what the outputs have
+        behind them is padding. IndexError for unknown ids, torch.OutOfMemoryError where the card is
+        full; committed rows stay intact."""
         count = 1 + len(draft)
         bucket = bucket_of(count)
         said = None
@@ -97,8 +100,8 @@ class Static:
             said = self.graphs.replay(bucket)
         if said is None:
             said = self.run(self.sent(draft, cache, base, bucket))
-        self._ready_width = 0
-        return PassOutput(said.states[:count], said.logits[:count], said.best[:count])
+        self._fetched = 0
+        return said
 
     def read(
         self, tokens: list[int], cache: tuple[Tensor, ...], base: int, layers: int | None = None
@@ -117,48 +120,43 @@ class Static:
         ids = torch.tensor(tokens, dtype=torch.int64).to(self.device)
         return self._states(ids, now, layers)
 
-    @torch.inference_mode()
-    def choices(self, said: PassOutput, logits: Tensor, request: Request, place: int) -> list[int]:
-        """The model's token after every row; row 0 precedes position `place`. A step waits for
-        the device here. -1: the logits are not finite. `logits`: the same in f32; their most
-        likely tokens are transferred too if the last pass's were requested."""
-        count, found = len(said.best), said.best
-        if request.temperature > 0:
-            positions = self.positions[:count] - self.positions[:1] + place
-            try:
-                found = drawn(said.logits, positions, request)
-            except torch.OutOfMemoryError:
-                found = drawn(said.logits, positions, request, max_rows=1)
-        self._chosen[:count].copy_(found, non_blocking=True)
-        width, self._width = self._width, 0  # requested anew after every pass
-        if width:
-            self._fetch(logits, width)
-        self._finish()
-        self._ready_width = width
-        return self._chosen[:count].tolist()
+    def choices(self, said: PassOutput, count: int, request: Request, place: int) -> list[int]:
+        """The model's token after each of the `count` rows of the last pass; row 0 precedes
+        position `place`. A step waits for the device here. -1: the logits are not finite."""
+        if request.temperature == 0:
+            found: list[int] = self._fetch(said)[0][:count].tolist()
+            return found
+        with torch.inference_mode():
+            self._chosen[:count].copy_(self._drawn(said, count, request, place), non_blocking=True)
+            self._fetch(said)
+            return self._chosen[:count].tolist()
 
-    @torch.inference_mode()
-    def likely(self, logits: Tensor, width: int) -> tuple[Ids, Floats]:
-        """The `width` most likely tokens of every row and their logits, valid until the next pass.
-        For callers that ask after every pass they were transferred with the choices."""
-        if self._ready_width != width:
-            self._fetch(logits, width)
+    def _drawn(self, said: PassOutput, count: int, request: Request, place: int) -> Tensor:
+        logits, positions = said.logits[:count], self.positions[:count] + (place - self._base)
+        try:
+            return drawn(logits, positions, request)
+        except torch.OutOfMemoryError:
+            return drawn(logits, positions, request, max_rows=1)
+
+    def likely(self, said: PassOutput, count: int, width: int) -> tuple[Ids, Floats]:
+        """The `width` (at most TOP) most likely tokens of the `count` rows of the last pass and
+        their logits, valid until the next pass."""
+        _, words, values = self._fetch(said)
+        here = slice(count), slice(width)
+        return np.ascontiguousarray(words[here]), np.ascontiguousarray(values[here])
+
+    def _fetch(self, said: PassOutput) -> tuple[Ids, Ids, Floats]:
+        """`said.top` on the host: the largest logit's token of each row, its most likely tokens and
+        their logits. Waits for the device, once a pass."""
+        size = len(said.top)
+        rows = size // (1 + 2 * TOP)
+        if self._fetched != rows:
+            self._top[:size].copy_(said.top, non_blocking=True)
             self._finish()
-        self._width = self._ready_width = width
-        assert self._likely is not None
-        words, values = self._likely[2][:, : len(logits)].numpy()
-        return words, values.view(np.float32)
-
-    def _fetch(self, logits: Tensor, width: int) -> None:
-        if self._likely is None or self._likely[0] != width:
-            there = torch.zeros(2, self.rows, width, dtype=torch.int32, device=self.device)
-            here = torch.zeros(there.shape, dtype=torch.int32, pin_memory=there.is_cuda)
-            self._likely = width, there, here
-        _, there, here = self._likely
-        found = logits.topk(width)
-        there[0, : len(logits)] = found.indices
-        there[1, : len(logits)] = found.values.view(torch.int32)
-        here.copy_(there, non_blocking=True)
+            self._fetched = rows
+        here = self._here[:size]
+        words, values = here[rows:].reshape(2, rows, TOP)
+        return here[:rows], words, values.view(np.float32)
 
     def _finish(self) -> None:
         if self.device.type == "cuda":
@@ -182,13 +180,18 @@ class Static:
         """Launch a pass, kernel by kernel."""
         states = self._states(self.ids[: len(now.positions)], now)
         logits = self.model.words(states)
-        return PassOutput(states, logits, best(logits))
+        return PassOutput(states, logits, self._ops.top(logits))
+
+    @property
+    def _ops(self) -> Any:
+        """The kernels between matrix products."""
+        return self.fused if self.fused is not None and self.ready else torch_ops
 
     def _states(self, ids: Tensor, now: StaticPass, layers: int | None = None) -> Tensor:
         model = self.model
         if isinstance(model, DescribedModel):
             return model.run(ids, now, now.cache, layers)
-        do: Any = self.fused if self.fused is not None and self.ready else torch_ops
+        do = self._ops
         x, delta = model.embedded(ids), None
         for n, layer in enumerate(model.blocks[:layers]):
             x, h = do.add_norm(x, delta, layer.norm_in, model.eps)
@@ -205,6 +208,7 @@ class Static:
         """Send the inputs of a pass over `last` and the draft behind it. IndexError for unknown
         ids: on a card they would end the whole process."""
         keys, values = cache[0]
+        self._base = base
         self._wait()
         _kernels.fill_pass(
             self._inputs, self.rows, self.exact, last, draft.tokens, draft.parents,

@@ -14,6 +14,7 @@ BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # rows of a pass
 MAX_ROWS = BUCKETS[-1]
 USUAL_ROWS = 64  # of the widest pass, where no larger draft is asked for
 DESCRIBED_ROWS = 64  # of a described model's: its experts then run without waiting for the device
+TOP = 8  # most likely tokens of a row that every pass gives
 WORD_BITS = 64  # of a word in which a row's ancestors are marked
 
 
@@ -66,7 +67,10 @@ class PassOutput:
 
     states: Tensor  # [rows, width]
     logits: Tensor  # [rows, vocabulary] in the model's dtype
-    best: Tensor  # int64 [rows]: the largest logit's token
+    # int32 [rows * (1 + 2 * TOP)]: the largest logit's token of each row, -1 where it is not
+    # finite; then [rows, TOP] tokens with the largest logits, lower ids first on ties, padded with
+    # -1; then the bits of these logits in f32
+    top: Tensor
 
 
 class AttentionShape(Protocol):

@@ -16,12 +16,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from engine.model.cuda.static_pass import TOP
+
 if TYPE_CHECKING:
     from engine.model.cuda.static_pass import AttentionShape, StaticPass
 
 TYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}
 SPLITS = 16  # parts of the cache that a row's attention is summed in, where it is exact
 TILE = 64  # keys at a time: bits of at most two words of a row's ancestors
+LOGITS = 4096  # at a time
 LONG = 256  # rows of a prompt that occupy a card without cutting the cache in parts
 
 
@@ -228,6 +231,45 @@ def _product(
     tl.store(to, sums.to(out.dtype.element_ty), mask=real[:, None] & there[None, :])
 
 
+@triton.jit
+def _top_parts(logits, parts, N, BLOCK: tl.constexpr, TOP: tl.constexpr, PARTS: tl.constexpr):
+    """The TOP largest keys of BLOCK logits of a row: a logit's order above, its id below."""
+    row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    at = part * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(logits + row * N + at, mask=at < N, other=0.0).to(tl.float32)
+    value = tl.where(value != value, float("inf"), tl.where(value == 0.0, 0.0, value))
+    bits = value.to(tl.int32, bitcast=True)
+    order = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).to(tl.int64)
+    keys = tl.where(at < N, (order << 32) | (0x7FFFFFFF - at), -0x7F80000100000000)
+    for n in range(TOP):
+        best = tl.max(keys, 0)
+        tl.store(parts + (row * PARTS + part) * TOP + n, best)
+        keys = tl.where(keys == best, -0x7F80000100000000, keys)
+
+
+@triton.jit
+def _top_merged(parts, out, rows, BLOCK: tl.constexpr, TOP: tl.constexpr, PARTS: tl.constexpr):
+    """The TOP largest keys of a row as tokens and bits of logits."""
+    row = tl.program_id(0)
+    at = tl.arange(0, BLOCK)
+    keys = tl.load(
+        parts + row.to(tl.int64) * PARTS * TOP + at, mask=at < PARTS * TOP,
+        other=-0x7F80000100000000,
+    )  # fmt: skip
+    for n in range(TOP):
+        best = tl.max(keys, 0)
+        none = best == -0x7F80000100000000
+        order = (best >> 32).to(tl.int32)
+        bits = order ^ ((order >> 31) & 0x7FFFFFFF)
+        token = tl.where(none, -1, 0x7FFFFFFF - (best & 0x7FFFFFFF)).to(tl.int32)
+        tl.store(out + rows + row * TOP + n, token)
+        tl.store(out + rows * (1 + TOP) + row * TOP + n, bits)
+        if n == 0:
+            finite = (bits & 0x7F800000) != 0x7F800000
+            tl.store(out + row, tl.where(finite, token, -1))
+        keys = tl.where(keys == best, -0x7F80000100000000, keys)
+
+
 # -- what a pass calls -----------------------------------------------------------------------------
 
 
@@ -303,6 +345,18 @@ def attend(model: AttentionShape, n: int, q: Tensor, now: StaticPass) -> Tensor:
     _combine[(rows, heads)](
         mixed, highest, total, out, HEADS=heads, D=d, WIDTH=width, PARTS=parts, num_warps=2
     )
+    return out
+
+
+def top(logits: Tensor) -> Tensor:
+    """`PassOutput.top` of logits [rows, vocabulary]."""
+    rows, count = logits.shape
+    parts = triton.cdiv(count, LOGITS)
+    keys = torch.empty(rows, parts, TOP, dtype=torch.int64, device=logits.device)
+    _top_parts[(rows, parts)](logits, keys, count, BLOCK=LOGITS, TOP=TOP, PARTS=parts, num_warps=8)
+    out = torch.empty(rows * (1 + 2 * TOP), dtype=torch.int32, device=logits.device)
+    block = triton.next_power_of_2(parts * TOP)
+    _top_merged[(rows,)](keys, out, rows, BLOCK=block, TOP=TOP, PARTS=parts, num_warps=2)
     return out
 
 
