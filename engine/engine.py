@@ -305,6 +305,7 @@ def machine_key(folder: Path, target: TorchTarget, config: Config) -> str:
     if target.device.type == "cpu":
         device = processor()
     else:
-        device = f"{target.device_name}, {'exact' if config.exact else f'graphs {config.graphs}'}"
+        passes = "exact" if config.exact else f"graphs {config.graphs}"
+        device = f"{target.device_name}, {passes}, {target.max_rows} rows"
     threads = config.threads or os.cpu_count()
     return ", ".join((folder.name, target.dtype_name, device, f"{threads} threads"))

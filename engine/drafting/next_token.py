@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from engine.drafting import DraftContext, NullDrafter
 from engine.drafting._drafting import Drafter as Native
 from engine.drafting._drafting import Recycling, Vocabulary, Weights
-from engine.drafting.methods.token_recycling import update_table
+from engine.drafting.methods.token_recycling import learn
 from engine.drafting.stdlib_ngram import StdlibNgram
 from engine.model.cost_model import CostModel
 from engine.records import Draft
@@ -136,8 +136,7 @@ class NextTokenDrafter(NullDrafter):
         if scores is None:
             return
         if self.recycling is not None:
-            tokens = [self.last, *draft.tokens]
-            update_table(self.recycling, tokens, scores.logits, scores.likely)
+            learn(self.recycling, [self.last, *draft.tokens], scores)
         self.cost.observe(1 + len(draft), self.cached, seconds)
 
     def _query_workspace(self, context: DraftContext) -> None:

@@ -18,7 +18,7 @@ from engine.model import _kernels
 from engine.model.cuda.cuda_graphs import CudaGraphs
 from engine.model.cuda.current_card import current
 from engine.model.cuda.described_model import DescribedModel
-from engine.model.cuda.static_forward import Static
+from engine.model.cuda.static_forward import Static, rows_for
 from engine.model.described_tensors import check_tensors
 from engine.model.description import Description
 from engine.model.families import FAMILIES, describe
@@ -46,6 +46,7 @@ from engine.model.placement import (
     refuse_several,
     room_on,
     size_of_described,
+    with_rows,
 )
 from engine.weights.gguf_tensors import GgufTensors, OnRead, tensors_of_gguf
 from engine.weights.integrity import config_of, tensors_of
@@ -162,6 +163,7 @@ def _load(
     context = min(config.max_context or 1 << 30, model.max_positions)
     cache_bytes = config.cache_bytes or CACHE_BYTES
     if sizes:
+        sizes[-1] = with_rows(sizes[-1], model.vocab, 1 + config.budget)
         context, cache_bytes = room_on(devices, sizes, context, config.cache_bytes)
     chunk = CPU_CHUNK_TOKENS if device.type == "cpu" else GPU_CHUNK_TOKENS
     static = None
@@ -184,7 +186,7 @@ def _use_threads(threads: int | None, quantised: bool) -> None:
 def _static(model: Llama | DescribedModel, config: Config, device: torch.device) -> Static:
     """Passes of static shape, with CUDA graphs where they can be used."""
     with current(device):  # whose memory pinned buffers belong to
-        static = Static(model, config.exact)
+        static = Static(model, config.exact, rows_for(config.budget, model))
     if isinstance(model, DescribedModel):
         kind = model.description.family
         log.info("passes of a %s model are launched kernel by kernel, without CUDA graphs", kind)

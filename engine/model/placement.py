@@ -33,7 +33,8 @@ OLD_DRIVER = "driver on your system is too old"  # as torch says it
 NOT_BUILT = "this torch is built for CPUs only"
 NO_CARD = ("no NVIDIA driver", "No CUDA GPUs", NOT_BUILT)  # where none is to be expected
 CARD_DTYPES = {"bf16": (2, 2), "int8": (2, 1)}  # bytes of a number and of a matrix weight
-CHOOSING_BYTES = 16 * 40 + 64 * 6  # per token of the vocabulary, while tokens are chosen
+LOGIT_BYTES = 6  # of a row's token: in the model's dtype and in f32
+CHOOSING_BYTES = 16 * 40 + 64 * LOGIT_BYTES  # per token of the vocabulary, for passes of 64 rows
 
 
 def choose_device(name: str) -> torch.device:
@@ -187,6 +188,11 @@ def size_of_described(d: Description, width: int) -> Size:
 def _gathered(spec: Experts, width: int) -> int:
     """Numbers of the experts' weights that a pass of few rows copies."""
     return gathered_rows(spec) * spec.chosen * 3 * spec.width * width
+
+
+def with_rows(size: Size, vocab: int, rows: int) -> Size:
+    """`size` with the memory for passes of up to `rows` rows."""
+    return replace(size, beside=size.beside + max(rows - 64, 0) * LOGIT_BYTES * vocab)
 
 
 def check_card(

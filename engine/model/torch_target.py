@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,7 +19,7 @@ from torch import Tensor
 from engine.config import Config
 from engine.model.cuda.current_card import finish
 from engine.model.cuda.static_forward import Static
-from engine.model.cuda.static_pass import BUCKETS, MAX_ROWS
+from engine.model.cuda.static_pass import BUCKETS, TOP, USUAL_ROWS, PassOutput
 from engine.model.kv_cache import Sequence, SequencePool, copied
 from engine.model.llama import TensorSource
 from engine.model.loading import load
@@ -31,6 +32,7 @@ from engine.weights.gguf_tensors import OnRead
 
 log = logging.getLogger(__name__)
 
+MIN_CHUNK_TOKENS = 64  # of a prompt, where memory is full
 MEMORY_FULL = "the card's memory is full: end what else uses it, or ask for less"
 NO_MEMORY = ("out of memory", "ALLOC_FAILED")  # as CUDA, Triton and cuBLAS say it
 
@@ -65,7 +67,8 @@ class TorchTarget:
         self.turn = 0
         self.pending: tuple[int, Draft] | None = None  # what the last forward ran
         self.keeps_states = False  # keep hidden states beside keys and values, for drafters
-        self.max_rows = MAX_ROWS  # of a pass of static shape
+        # of a pass of static shape; less once memory was full
+        self.max_rows = USUAL_ROWS if self.static is None else self.static.rows
         self._warned = False  # that memory is short
         asked = loaded.device.type == "cpu" or loaded.exact
         self.exact = checked(loaded) if asked else False
@@ -137,7 +140,7 @@ class TorchTarget:
             except torch.OutOfMemoryError as error:
                 if self._drops_others():
                     continue
-                if self.chunk <= MAX_ROWS:
+                if self.chunk <= MIN_CHUNK_TOKENS:
                     raise torch.OutOfMemoryError(MEMORY_FULL) from error
                 self.chunk //= 2
                 self._short(f"prompts are read {self.chunk} tokens at a time")
@@ -153,7 +156,7 @@ class TorchTarget:
     def forward(self, last: int, draft: Draft, hidden: bool = False) -> Scores:
         """As `Target.forward`. ValueError where the cache has no room; on any error the cache is as
         before."""
-        if self.static is not None and len(draft) < MAX_ROWS:
+        if self.static is not None and len(draft) < self.static.rows:
             return self._step(self.static, last, draft, hidden)
         parents = [-1, *(parent + 1 for parent in draft.parents)]
         states = self._run([last, *draft.tokens], parents, committed=False)
@@ -170,11 +173,9 @@ class TorchTarget:
         while True:
             draft = draft.first(self.max_rows - 1)
             self._check_room(1 + len(draft))
-            parents = [-1, *(parent + 1 for parent in draft.parents)]
             try:
-                said = static.step([last, *draft.tokens], parents, current.cache, base)
-                logits = said.logits.to(torch.float32, copy=True)
-                states = said.states.clone() if hidden else None
+                said = static.step(last, draft, current.cache, base)
+                states = said.states[: 1 + len(draft)].clone() if hidden else None
                 break
             except torch.OutOfMemoryError as error:
                 if self._drops_others():
@@ -184,10 +185,9 @@ class TorchTarget:
                 self.max_rows = max(size for size in BUCKETS if size <= len(draft))
                 self._short(f"drafts are cut to {self.max_rows - 1} tokens")
         if current.states is not None:
-            current.states[base : base + len(parents)] = said.states
+            current.states[base : base + 1 + len(draft)] = said.states[: 1 + len(draft)]
         self.pending = (last, draft)
-        chosen, likely = partial(static.choices, said, logits), partial(static.likely, logits)
-        return Scores(logits, states, chosen, likely)
+        return scores_of(static, said, 1 + len(draft), states)
 
     @contextmanager
     def limited_memory(self) -> Iterator[None]:
@@ -233,7 +233,7 @@ class TorchTarget:
         self.pending = None
         current, base = self.sequence, len(self.tokens) + 1
         kept = current.cache if current.states is None else (*current.cache, current.states)
-        if self.static is not None and len(path) <= MAX_ROWS:
+        if self.static is not None and len(path) <= self.static.rows:
             for part in kept:
                 self.static.keep(part, base, path)
         elif path != list(range(len(path))):
@@ -313,3 +313,24 @@ class TorchTarget:
         if current.states is not None:
             current.states[base : base + len(tokens)] = states
         return states
+
+
+def scores_of(static: Static, said: PassOutput, count: int, states: Tensor | None) -> Scores:
+    """The scores of the first `count` rows of a pass of static shape. Logits are copied only when
+    they are asked for."""
+
+    def logits() -> Tensor:
+        try:
+            with torch.inference_mode():
+                return said.logits[:count].to(torch.float32, copy=True)
+        except torch.OutOfMemoryError as error:
+            raise torch.OutOfMemoryError(MEMORY_FULL) from error
+
+    def likely(width: int) -> tuple[Any, Any]:
+        if width <= TOP and not scores.has_logits:
+            return static.likely(said, count, width)
+        found = scores.logits.topk(min(width, said.logits.shape[1]))
+        return found.indices.int().cpu().numpy(), found.values.cpu().numpy()
+
+    scores = Scores(logits, states, partial(static.choices, said, count), likely, rows=count)
+    return scores

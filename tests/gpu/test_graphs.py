@@ -24,8 +24,9 @@ from engine.model.torch_target import TorchTarget  # noqa: E402
 from engine.prompts.builder import Prompt  # noqa: E402
 from engine.prompts.tokenizer import Tokenizer  # noqa: E402
 from engine.records import Draft, Request  # noqa: E402
+from tests.model import test_target  # noqa: E402
 from tests.model.test_static_forward import check_kept_paths  # noqa: E402
-from tests.model.test_target import begin, path_to, some_tokens, some_tree  # noqa: E402
+from tests.model.test_target import path_to, some_tokens, some_tree  # noqa: E402
 from tests.support.drafters import drafters  # noqa: E402
 from tests.support.law import SAMPLED, answer, plain, run  # noqa: E402
 
@@ -36,10 +37,17 @@ pytestmark = [
 
 
 def load(folder: Path, dtype: str = "bf16", **options: Any) -> TorchTarget:
-    target = TorchTarget(folder, Config(device="cuda", dtype=dtype, **options))
+    """With the widest passes."""
+    config = Config(device="cuda", dtype=dtype, budget=MAX_ROWS - 1, **options)
+    target = TorchTarget(folder, config)
     for _ in target.warm():
         pass
     return target
+
+
+def begin(target: TorchTarget, prompt: list[int], room: int = MAX_ROWS) -> int:
+    """Begin and prefill a prompt; returns how many of its tokens were cached."""
+    return test_target.begin(target, prompt, room)
 
 
 def compiled(folder: Path, **options: Any) -> TorchTarget:
@@ -102,11 +110,11 @@ def test_graphs_equal_passes_launched_step_by_step(tiny: Any, kind: str) -> None
     captured = load(tiny(kind), "f32")
     launched = load(tiny(kind), "f32", graphs="static")
     plainly = load(tiny(kind), "f32", graphs="off")
-    for length, room in ((30, 90), (300, 100), (31, 90)):
+    for length, room in ((30, 260), (300, 270), (31, 260)):
         prompt = some_tokens(length, captured.vocab, length)
         for target in (captured, launched, plainly):
             begin(target, prompt, room)
-        for size in (0, 1, 2, 5, 12, 31, 63):
+        for size in (0, 1, 2, 5, 12, 31, 63, 100, 255):
             draft = some_tree(size, captured.vocab, size)
             logits = [
                 target.forward(prompt[-1], draft).logits for target in (captured, launched, plainly)

@@ -30,6 +30,7 @@ from engine.model.placement import (
     room_on,
     shares,
     size_of,
+    with_rows,
 )
 from engine.model.random_weights import RandomWeights
 from engine.model.torch_target import TorchTarget
@@ -114,6 +115,12 @@ def test_what_would_fit_is_named() -> None:
             others = {"--dtype int8": narrow}
             check_fits("coder-7b", whole, 1024, "Some Card", int(free * GB), 12 * GB, others)
         assert fitting in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_wider_passes_take_memory_for_their_logits() -> None:
+    size = Size(10, 1, 500)
+    assert with_rows(size, 1000, 1) == with_rows(size, 1000, 64) == size
+    assert with_rows(size, 1000, 256) == Size(10, 1, 500 + 192 * 6 * 1000)
 
 
 @given(st.integers(0, 100), st.integers(1, 9), st.integers(0, 50), st.integers(1, 40))

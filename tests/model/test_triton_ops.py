@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ pytest.importorskip("triton", reason="Triton is not here: it comes with torch fo
 from engine.config import Config  # noqa: E402
 from engine.model.cuda import torch_ops, triton_ops  # noqa: E402
 from engine.model.cuda.static_forward import Static  # noqa: E402
+from engine.model.cuda.static_pass import MAX_ROWS, bucket_of  # noqa: E402
 from engine.model.rope import rotations  # noqa: E402
 from engine.model.torch_target import TorchTarget  # noqa: E402
 from engine.records import Draft  # noqa: E402
@@ -30,9 +32,11 @@ CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 SIZES, BASES = ([0, 2, 9, 40, 63], (0, 1, 150)) if CUDA else ([0, 2, 12], (0, 70))
 
 
-def model_of(tiny: Any, kind: str, exact: bool = False) -> TorchTarget:
+def model_of(tiny: Any, kind: str, exact: bool = False, budget: int = 48) -> TorchTarget:
     """On a CPU only the attention is ours, so only its exactness is tested."""
-    config = Config(device=DEVICE.type, dtype="f32", threads=2, graphs="static", exact=exact)
+    config = Config(
+        device=DEVICE.type, dtype="f32", threads=2, graphs="static", exact=exact, budget=budget
+    )
     target = TorchTarget(tiny(kind), config)
     assert target.static is not None
     target.static.fused, target.static.ready = triton_ops, True
@@ -79,9 +83,9 @@ def test_gates(inner: int) -> None:
 def filled(target: TorchTarget, base: int, tree: Draft, exact: bool, cache: Any) -> tuple[Any, int]:
     static = target.static
     assert static is not None
-    parents = [-1, *(parent + 1 for parent in tree.parents)]
-    bucket = next(size for size in (1, 2, 4, 8, 16, 32, 64) if size >= len(parents))
-    now = static.filled([5, *tree.tokens], parents, (cache,), base, bucket)
+    bucket = bucket_of(1 + len(tree))
+    static.send(5, tree, (cache,), base)
+    now = static.sent(tree, (cache,), base, bucket)
     assert now.exact == exact
     return now, bucket
 
@@ -119,6 +123,23 @@ def test_rope_and_attention(tiny: Any, kind: str, size: int, exact: bool) -> Non
             assert torch.equal(ours[0], cache_of(target, 256)[0 if ours is caches[0][0] else 1][0])
 
 
+WIDE = [(0, 64, False), (50, 150, False), (64, 150, False), (101, 150, False), (101, 64, True)]
+if CUDA:
+    WIDE = [*itertools.product((0, 50, 64, 101), (64, 127, 255), (False, True))]
+
+
+@pytest.mark.parametrize(("base", "size", "exact"), WIDE)
+def test_attention_of_wide_trees(tiny: Any, base: int, size: int, exact: bool) -> None:
+    """Words of ancestors begin anywhere in a tile of keys."""
+    target = model_of(tiny, "llama", exact, MAX_ROWS - 1)
+    model: Any = target.model
+    tree, cache = some_tree(size, target.vocab, size + base), cache_of(target, 512)
+    now, bucket = filled(target, base, tree, exact, cache)
+    q = normal(bucket, model.heads, model.head_dim)
+    ours, theirs = (ops.attend(model, 1, q, now)[: size + 1] for ops in (triton_ops, torch_ops))
+    torch.testing.assert_close(ours, theirs, **CLOSE)
+
+
 @pytest.mark.parametrize("exact", [False, True])
 def test_prompts(tiny: Any, exact: bool) -> None:
     target = model_of(tiny, "qwen2", exact)
@@ -133,6 +154,18 @@ def test_prompts(tiny: Any, exact: bool) -> None:
         static.read(tokens[:before], (cache,), 0)
         states.append(static.read(tokens[before:], (cache,), before))
     torch.testing.assert_close(*states, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("rows", "vocab"), [(3, 5), (2, 4096), (3, 9001), (1, 152064)])
+def test_the_likeliest_tokens(rows: int, vocab: int, dtype: torch.dtype) -> None:
+    """Equal to the last bit, with ties, and with what is not finite."""
+    logits = normal(rows, vocab).to(dtype)
+    logits = torch.where(logits > 1, logits.round(), logits)
+    assert torch.equal(triton_ops.top(logits), torch_ops.top(logits))
+    logits[0, 1], logits[0, 3], logits[-1] = float("nan"), float("inf"), float("-inf")
+    logits[-1, 2:4] = torch.tensor([0.0, -0.0])
+    assert torch.equal(triton_ops.top(logits), torch_ops.top(logits))
 
 
 @pytest.mark.parametrize("rows", [1, 5, 64, 70])
@@ -168,12 +201,12 @@ def test_int8_products(rows: int) -> None:
 def test_prompts_use_widened_8_bit_weights(
     bias: torch.Tensor | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In several parts; passes of fewer rows do not."""
+    """In several parts; drafts do not."""
     monkeypatch.setattr(triton_ops, "WIDENED", 4000)
-    weight, x = normal(90, 130), normal(70, 130)
+    weight, x = normal(90, 130), normal(MAX_ROWS + 6, 130)
     widened, tiled = (triton_ops.Tiled(weight, bias, True, widens) for widens in (True, False))
     torch.testing.assert_close(widened(x), tiled(x), rtol=1e-3, atol=1e-3)
-    assert torch.equal(widened(x[:64]), tiled(x[:64]))
+    assert torch.equal(widened(x[:MAX_ROWS]), tiled(x[:MAX_ROWS]))
 
 
 @pytest.mark.parametrize("parts", [16, 128])
@@ -202,8 +235,8 @@ def test_a_long_cache_occupies_all_processors(monkeypatch: pytest.MonkeyPatch) -
         assert triton_ops.parts_of(torch.device("cuda"), programs) == parts
 
 
-def said(static: Static, tokens: list[int], parents: list[int], cache: Any, base: int) -> Any:
-    return static.step(tokens, parents, (cache,), base).states.clone()
+def said(static: Static, last: int, draft: Draft, cache: Any, base: int) -> Any:
+    return static.step(last, draft, (cache,), base).states.clone()
 
 
 def test_exact_attention_gives_nodes_the_bits_of_one_token_passes(tiny: Any) -> None:
@@ -216,11 +249,10 @@ def test_exact_attention_gives_nodes_the_bits_of_one_token_passes(tiny: Any) -> 
     for base in (0, 61, 130) if CUDA else (61,):
         tree = some_tree(most, target.vocab, base)
         cache = cache_of(target, 256)
-        parents = [-1, *(parent + 1 for parent in tree.parents)]
-        whole = said(static, [5, *tree.tokens], parents, cache, base)
+        whole = said(static, 5, tree, cache, base)
         for node in chance.sample(range(most), 4 if CUDA else 2):
             path = path_to(tree, node)
             alone = cache_of(target, 256)
             for place, token in enumerate([5, *(tree.tokens[one] for one in path)]):
-                row = said(static, [token], [-1], alone, base + place)
+                row = said(static, token, Draft(), alone, base + place)
             assert torch.equal(row[0], whole[node + 1]), (base, node)

@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.model.cuda.torch_ops import top
 from engine.records import Draft, Request
 from engine.sampling.batched import (
     CANDIDATES,
@@ -27,6 +28,13 @@ def rows_of(count: int, vocab: int, seed: int, spread: float) -> torch.Tensor:
     logits = torch.randn(count, vocab, generator=chance) * spread
     ties = torch.rand(count, vocab, generator=chance) < 0.2
     return torch.where(ties, logits.round(), logits)
+
+
+def greedy(logits: torch.Tensor) -> torch.Tensor:
+    """The greedy choice of every row, which every pass gives, too."""
+    found = best(logits)
+    assert torch.equal(top(logits)[: len(logits)].long(), found)
+    return found
 
 
 @settings(max_examples=60)
@@ -53,7 +61,7 @@ def test_tokens_equal_those_chosen_one_row_at_a_time(
     request = Request("chat", temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
     logits = rows_of(count, vocab, seed % 1000, spread).to(dtype)
     positions = torch.arange(count) * 7919 % 100_000
-    found = best(logits) if temperature == 0 else drawn(logits, positions, request)
+    found = greedy(logits) if temperature == 0 else drawn(logits, positions, request)
     expected = [
         choose(row.float(), int(place), request)
         for row, place in zip(logits, positions, strict=True)
@@ -150,11 +158,11 @@ def test_nan_and_infinite_logits_fail_only_on_the_accepted_path(bad: float) -> N
     logits[0, 4] = 5
     logits[2] = bad
     tree = Draft([4, 3], [-1, -1], [1.0, 1.0], ["", ""])
-    for rows in (best(logits), drawn(logits, torch.arange(3), Request("chat", temperature=0.01))):
+    for rows in (greedy(logits), drawn(logits, torch.arange(3), Request("chat", temperature=0.01))):
         assert rows.tolist()[0] == 4
         assert rows.tolist()[2] == -1
         assert agreed(tree, rows.tolist()) == ([0], rows.tolist()[1])  # row 2 is not reached
     logits[0] = bad
-    for rows in (best(logits), drawn(logits, torch.arange(3), Request("chat", temperature=1))):
+    for rows in (greedy(logits), drawn(logits, torch.arange(3), Request("chat", temperature=1))):
         with pytest.raises(ValueError, match="not numbers"):
             agreed(tree, rows.tolist())

@@ -8,6 +8,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,12 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from engine.model.cuda import triton_ops
+from engine.model.cuda.static_pass import MAX_ROWS, TOP, USUAL_ROWS, WORD_BITS
 
 CARDS = (90, 89)  # Hopper, and Ada of consumers
 COLUMNS, INNER = (3584, 37888), 3584  # of products of a 7B model
 HEADS, KV, D = 28, 4, 128
+VOCABULARY = 152064
 PTXAS = next(Path(triton.__file__).parent.rglob("ptxas"))
 POINTERS = {4: "*fp32", 2: "*bf16", 1: "*i8"}  # by the bytes of a number
 
@@ -72,22 +75,22 @@ def products(card: int) -> Iterator[dict[str, Any]]:
 
 
 def attention(card: int) -> Iterator[dict[str, Any]]:
-    for number in (2, 4):
-        block = triton_ops.block_of(64 * HEADS // KV, False, number)
-        types = dict.fromkeys(("meta", "positions", "seen", "path"), "*i64")
+    for number, rows in product((2, 4), (USUAL_ROWS, MAX_ROWS)):
+        block = triton_ops.block_of(rows * HEADS // KV, False, number)
+        types = dict.fromkeys(("meta", "positions", "seen"), "*i64") | {"path": "*u8"}
         types |= dict.fromkeys(("mixed", "highest", "total"), "*fp32")
         types |= {"q": POINTERS[number], "layer": "i32", "rows": "i32", "scale": "fp32"}
         constants = {
             "TREE": True, "EXACT": False, "HEADS": HEADS, "KV": KV, "D": D, "WIDTH": D,
             "BLOCK": block, "KEYS": triton_ops.TILE, "PARTS": triton_ops.SPLITS,
-            "LIMIT": triton_ops.MOST, "TYPE": tl.float32 if number == 4 else tl.bfloat16,
+            "WORDS": rows // WORD_BITS, "TYPE": tl.float32 if number == 4 else tl.bfloat16,
             "PRECISION": "ieee",
         }  # fmt: skip
         found = compiled(
             triton_ops._attend, types, constants, card, num_warps=4,
             num_stages=1 if number == 4 else 2,
         )  # fmt: skip
-        yield {"kernel": f"attention, {number} bytes a number"} | found
+        yield {"kernel": f"attention of {rows} rows, {number} bytes a number"} | found
     parts = triton_ops.MOST_PARTS
     types = dict.fromkeys(("mixed", "highest", "total"), "*fp32") | {"out": "*bf16"}
     constants = {"HEADS": HEADS, "D": D, "WIDTH": D, "PARTS": parts}
@@ -96,7 +99,20 @@ def attention(card: int) -> Iterator[dict[str, Any]]:
     yield {"kernel": f"{parts} parts of attention"} | found
 
 
+def likeliest(card: int) -> Iterator[dict[str, Any]]:
+    parts = triton.cdiv(VOCABULARY, triton_ops.LOGITS)
+    sizes = {"TOP": TOP, "PARTS": parts}
+    types = {"logits": "*bf16", "parts": "*i64", "out": "*i32", "N": "i32", "rows": "i32"}
+    for kernel, block, warps in (
+        (triton_ops._top_parts, triton_ops.LOGITS, 8),
+        (triton_ops._top_merged, triton.next_power_of_2(parts * TOP), 2),
+    ):
+        constants = sizes | {"BLOCK": block}
+        found = compiled(kernel, types, constants, card, num_warps=warps, num_stages=3)
+        yield {"kernel": kernel.__name__} | found
+
+
 if __name__ == "__main__":
     for one in CARDS:
-        for line in (*products(one), *attention(one)):
+        for line in (*products(one), *attention(one), *likeliest(one)):
             print(json.dumps({"card": one} | line), flush=True)

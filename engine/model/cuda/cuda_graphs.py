@@ -19,14 +19,15 @@ import torch
 from torch import Tensor
 
 from engine.model.cuda.current_card import current
-from engine.model.cuda.static_pass import BUCKETS, MAX_ROWS, PassOutput
+from engine.model.cuda.static_pass import MAX_ROWS, PassOutput
+from engine.records import Draft
 
 if TYPE_CHECKING:
     from engine.model.cuda.static_forward import Static
 
 log = logging.getLogger(__name__)
 
-CAPTURE_ORDER = (1, 16, 8, 4, 32, 2, 64)  # the most useful buckets first
+CAPTURE_ORDER = (1, 16, 8, 4, 32, 2, 64, 128, 256)  # the most useful buckets first
 CAPTURE_AFTER_USES = 8  # passes of a bucket, before a request captures it
 PREFILL_SIZES = (1, 2, 4, 8, 16, 32, 64, 256)  # prompt tokens that kernels are compiled for
 WAIT_SECONDS = 0.05  # for the compiler, per turn
@@ -73,15 +74,16 @@ class CudaGraphs:
     def warm(self, static: Static) -> Iterator[tuple[int, int]]:
         """Wait for the compiler, then capture the missing buckets, one per turn; yields (captured,
         total)."""
+        buckets = buckets_of(static)
         while self._compiler is not None and self._compiler.is_alive():
             self._compiler.join(WAIT_SECONDS)
-            yield len(self.captured), len(BUCKETS)
-        for bucket in CAPTURE_ORDER:
+            yield len(self.captured), len(buckets)
+        for bucket in buckets:
             if self._embedding is not static.model.embedding:
                 self._forget(static)
             if self.on and static.ready and bucket not in self.captured:
                 self.capture(static, bucket)
-            yield len(self.captured), len(BUCKETS)
+            yield len(self.captured), len(buckets)
 
     def _forget(self, static: Static) -> None:
         """Drop all graphs: rows were added to the embedding, and they read the old one. Their pool
@@ -104,13 +106,15 @@ class CudaGraphs:
             return
         log.info(
             "captured passes of %d rows in %.1f s (%d of %d)",
-            bucket, perf_counter() - start, len(self.captured), len(BUCKETS),
+            bucket, perf_counter() - start, len(self.captured), len(buckets_of(static)),
         )  # fmt: skip
 
     def _capture(self, static: Static, bucket: int) -> None:
         device = static.device
         cache = static.scratch()
-        now = static.filled([0] * bucket, list(range(-1, bucket - 1)), cache, MAX_ROWS, bucket)
+        draft = chain_of(bucket)
+        static.send(0, draft, cache, MAX_ROWS)
+        now = static.sent(draft, cache, MAX_ROWS, bucket)
         if self._stream is None:
             self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._stream.wait_stream(torch.cuda.current_stream(device))
@@ -138,10 +142,10 @@ class CudaGraphs:
             with COMPILING, current(device), torch.cuda.stream(aside):
                 own = static.twin()
                 cache = own.scratch()
-                for bucket in CAPTURE_ORDER:
+                for bucket in buckets_of(static):
                     if not threading.main_thread().is_alive():
                         return  # the process ends
-                    own.step([0] * bucket, list(range(-1, bucket - 1)), cache, MAX_ROWS)
+                    own.step(0, chain_of(bucket), cache, MAX_ROWS)
                 for count in PREFILL_SIZES:
                     if count <= cache[0].shape[3]:
                         own.read([0] * count, cache, 0)
@@ -158,3 +162,13 @@ class CudaGraphs:
             "%s: kernels are launched one by one, which is slower: %s", what,
             " ".join(str(error).split())[:200] or type(error).__name__,
         )  # fmt: skip
+
+
+def chain_of(rows: int) -> Draft:
+    """What fills a pass of `rows` rows behind a first token."""
+    return Draft([0] * (rows - 1), [*range(-1, rows - 2)])
+
+
+def buckets_of(static: Static) -> list[int]:
+    """The buckets of a model's passes, the most useful first."""
+    return [size for size in CAPTURE_ORDER if size <= static.rows]

@@ -18,18 +18,19 @@ import triton.language as tl
 from torch import Tensor
 
 from engine.model.cuda.current_card import current
+from engine.model.cuda.static_pass import MAX_ROWS, TOP
 
 if TYPE_CHECKING:
     from engine.model.cuda.static_pass import AttentionShape, StaticPass
 
 TYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}
-MOST = 64  # rows whose ancestors one integer holds
 SPLITS = 16  # parts of the cache that a row's attention is summed in, where it is exact
-TILE = 64  # keys at a time
+TILE = 64  # keys at a time: bits of at most two words of a row's ancestors
 PRODUCT_ROWS = 64  # of a tile of a product
 FEW_COLUMNS = 16384  # of a product, for which a card's processors must share the columns finely
 WIDENED = 1 << 26  # 8-bit weights that are widened at a time
 MOST_PARTS = 128  # that a long cache is cut in, of a model with few key heads
+LOGITS = 4096  # at a time
 LONG = 256  # rows of a prompt that occupy a card without cutting the cache in parts
 
 
@@ -108,7 +109,7 @@ def _attend(
     q, meta, positions, seen, path, mixed, highest, total, layer, rows, scale,
     TREE: tl.constexpr, EXACT: tl.constexpr, HEADS: tl.constexpr,
     KV: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
-    KEYS: tl.constexpr, PARTS: tl.constexpr, LIMIT: tl.constexpr, TYPE: tl.constexpr,
+    KEYS: tl.constexpr, PARTS: tl.constexpr, WORDS: tl.constexpr, TYPE: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Part `split` of the cache for BLOCK (row, query head) pairs that share a key head. EXACT:
@@ -138,11 +139,9 @@ def _attend(
     keys = tl.multiple_of(tl.load(meta).to(tl.pointer_type(TYPE)), 16) + place
     values = tl.multiple_of(tl.load(meta + 1).to(tl.pointer_type(TYPE)), 16) + place
     own = tl.load(positions + row, mask=real, other=0)
+    stop = tl.max(own, 0) + 1
     if TREE and not EXACT:
         stop = base + tl.load(meta + 4)
-        ancestors = tl.load(seen + row, mask=real, other=0)
-    else:
-        stop = tl.max(own, 0) + 1
     best = tl.full([BLOCK], float("-inf"), tl.float32)
     weight = tl.zeros([BLOCK], tl.float32)
     sums = tl.zeros([BLOCK, WIDTH], tl.float32)
@@ -150,8 +149,9 @@ def _attend(
         key = tile * KEYS + tl.arange(0, KEYS).to(tl.int64)
         at = key
         if TREE and EXACT:  # a position of this pass is where its ancestor's row was put
-            behind = tl.minimum(tl.maximum(key - base, 0), LIMIT - 1)
-            at = tl.where(key < base, key, base + tl.load(path + block * LIMIT + behind))
+            behind = tl.minimum(tl.maximum(key - base, 0), WORDS * 64 - 1)
+            ancestor = tl.load(path + block * WORDS * 64 + behind).to(tl.int64)
+            at = tl.where(key < base, key, base + ancestor)
         there = key < stop
         k = tl.load(
             keys + at[:, None] * D + wide[None, :],
@@ -159,8 +159,13 @@ def _attend(
         )  # fmt: skip
         scores = tl.dot(asked, tl.trans(k), input_precision=PRECISION) * scale
         if TREE and not EXACT:
-            bit = tl.minimum(tl.maximum(key - base, 0), LIMIT - 1)
-            sees = (key < base)[None, :] | (((ancestors[:, None] >> bit[None, :]) & 1) != 0)
+            first = tl.maximum(tile * KEYS - base, 0) // 64
+            behind = tl.maximum(key - base, 0)
+            new = real & ((tile + 1) * KEYS > base)
+            low = tl.load(seen + row * WORDS + first, mask=new & (first < WORDS), other=0)
+            high = tl.load(seen + row * WORDS + first + 1, mask=new & (first + 1 < WORDS), other=0)
+            word = tl.where((behind // 64 == first)[None, :], low[:, None], high[:, None])
+            sees = (key < base)[None, :] | (((word >> (behind % 64)[None, :]) & 1) != 0)
             sees = sees & there[None, :]
         else:
             sees = key[None, :] <= own[:, None]
@@ -232,6 +237,45 @@ def _product(
     tl.store(to, sums.to(out.dtype.element_ty), mask=real[:, None] & there[None, :])
 
 
+@triton.jit
+def _top_parts(logits, parts, N, BLOCK: tl.constexpr, TOP: tl.constexpr, PARTS: tl.constexpr):
+    """The TOP largest keys of BLOCK logits of a row: a logit's order above, its id below."""
+    row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    at = part * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(logits + row * N + at, mask=at < N, other=0.0).to(tl.float32)
+    value = tl.where(value != value, float("inf"), tl.where(value == 0.0, 0.0, value))
+    bits = value.to(tl.int32, bitcast=True)
+    order = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).to(tl.int64)
+    keys = tl.where(at < N, (order << 32) | (0x7FFFFFFF - at), -0x7F80000100000000)
+    for n in range(TOP):
+        best = tl.max(keys, 0)
+        tl.store(parts + (row * PARTS + part) * TOP + n, best)
+        keys = tl.where(keys == best, -0x7F80000100000000, keys)
+
+
+@triton.jit
+def _top_merged(parts, out, rows, BLOCK: tl.constexpr, TOP: tl.constexpr, PARTS: tl.constexpr):
+    """The TOP largest keys of a row as tokens and bits of logits."""
+    row = tl.program_id(0)
+    at = tl.arange(0, BLOCK)
+    keys = tl.load(
+        parts + row.to(tl.int64) * PARTS * TOP + at, mask=at < PARTS * TOP,
+        other=-0x7F80000100000000,
+    )  # fmt: skip
+    for n in range(TOP):
+        best = tl.max(keys, 0)
+        none = best == -0x7F80000100000000
+        order = (best >> 32).to(tl.int32)
+        bits = order ^ ((order >> 31) & 0x7FFFFFFF)
+        token = tl.where(none, -1, 0x7FFFFFFF - (best & 0x7FFFFFFF)).to(tl.int32)
+        tl.store(out + rows + row * TOP + n, token)
+        tl.store(out + rows * (1 + TOP) + row * TOP + n, bits)
+        if n == 0:
+            finite = (bits & 0x7F800000) != 0x7F800000
+            tl.store(out + row, tl.where(finite, token, -1))
+        keys = tl.where(keys == best, -0x7F80000100000000, keys)
+
+
 # -- what a pass calls -----------------------------------------------------------------------------
 
 
@@ -299,7 +343,7 @@ def attend(model: AttentionShape, n: int, q: Tensor, now: StaticPass) -> Tensor:
     _attend[(blocks, model.kv_heads, parts)](
         q, now.meta, now.positions, now.seen, now.path, mixed, highest, total, n, rows, scale,
         TREE=now.tree, EXACT=exact, HEADS=heads, KV=model.kv_heads, D=d, WIDTH=width,
-        BLOCK=block, KEYS=TILE, PARTS=parts, LIMIT=MOST, TYPE=TYPES[q.dtype],
+        BLOCK=block, KEYS=TILE, PARTS=parts, WORDS=now.seen.shape[1], TYPE=TYPES[q.dtype],
         PRECISION="ieee", num_warps=4, num_stages=2 if q.element_size() == 2 else 1,
     )  # fmt: skip
     out = torch.empty(rows, heads * d, dtype=q.dtype, device=q.device)
@@ -320,6 +364,18 @@ def block_of(pairs: int, exact: bool, number_bytes: int) -> int:
 def combining_warps(parts: int, width: int) -> int:
     """Warps that combine the parts of one head, for 64 numbers a thread."""
     return min(16, max(2, parts * width // 2048))
+
+
+def top(logits: Tensor) -> Tensor:
+    """`PassOutput.top` of logits [rows, vocabulary]."""
+    rows, count = logits.shape
+    parts = triton.cdiv(count, LOGITS)
+    keys = torch.empty(rows, parts, TOP, dtype=torch.int64, device=logits.device)
+    _top_parts[(rows, parts)](logits, keys, count, BLOCK=LOGITS, TOP=TOP, PARTS=parts, num_warps=8)
+    out = torch.empty(rows * (1 + 2 * TOP), dtype=torch.int32, device=logits.device)
+    block = triton.next_power_of_2(parts * TOP)
+    _top_merged[(rows,)](keys, out, rows, BLOCK=block, TOP=TOP, PARTS=parts, num_warps=2)
+    return out
 
 
 def parts_of(device: torch.device, programs: int) -> int:
@@ -363,7 +419,7 @@ class Tiled:
     def __call__(self, x: Tensor) -> Tensor:
         rows, (columns, inner) = len(x), self.weight.shape
         out = torch.empty(rows, columns, dtype=x.dtype, device=x.device)
-        if self.widens and rows > PRODUCT_ROWS:
+        if self.widens and rows > MAX_ROWS:
             return self._widened(x, out)
         n, k, stages = tile_of(columns, x.element_size(), self.weight.element_size())
         with current(x.device):
