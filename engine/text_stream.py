@@ -31,6 +31,7 @@ class TextStream:
         self.marks = marks or {}
         self.detokenizer = Detokenizer(tokenizer, continues)
         self.stop = tuple(one for one in stop if one)
+        self._begins_stop = {one[0] for one in self.stop}
         self.filter = reasoning
         self.held: list[Piece] = []
         self.released: list[str] = []
@@ -45,6 +46,9 @@ class TextStream:
     def push(self, tokens: list[int], origins: list[Origin]) -> tuple[int, list[Piece]]:
         """How many of `tokens` were used, fewer where a stop string ends the text; and the text
         that is now final."""
+        if (final := self._final(tokens)) is not None:
+            pairs = zip(final, origins, strict=True)
+            return len(tokens), joined([Piece(text, *origin) for text, origin in pairs if text])
         out: list[Piece] = []
         for used, (token, origin) in enumerate(zip(tokens, origins, strict=True), 1):
             if self.filter is not None and self.filter.mark(token):
@@ -57,6 +61,18 @@ class TextStream:
             if self.matched is not None:
                 return used, joined(out)
         return len(tokens), joined(out)
+
+    def _final(self, tokens: list[int]) -> list[str] | None:
+        """The text of each token, where it is final at once: nothing is held back, and nothing in
+        it begins a stop string. None, and nothing has changed, where that is not so."""
+        if not tokens or self.filter is not None or self.held or self.origin is not None:
+            return None
+        texts = self.detokenizer.own_texts(tokens)
+        if texts is None or not self._begins_stop.isdisjoint("".join(texts)):
+            return None
+        self.detokenizer.skip(tokens)
+        self.released += texts
+        return texts
 
     def finish(self) -> list[Piece]:
         """The text held back, at the end of the answer."""
@@ -79,8 +95,8 @@ class TextStream:
     def _add(self, text: str, last: bool = False) -> list[Piece]:
         if text:
             piece = Piece(text, *(self.origin or ("model", None)))
-            self.held += [piece] if self.filter is None else self.filter.push(piece)
             self.origin = None
+            self.held += [piece] if self.filter is None else self.filter.push(piece)
         if last and self.filter is not None:
             self.held += self.filter.finish()
         waiting = "".join(piece.text for piece in self.held)
@@ -143,9 +159,10 @@ def joined(pieces: list[Piece]) -> list[Piece]:
     out: list[Piece] = []
     for piece in pieces:
         if out and out[-1].source == piece.source:
-            span = adjoining(out[-1].span, piece.span)
-            if span is not None or out[-1].span is piece.span is None:
-                out[-1] = Piece(out[-1].text + piece.text, piece.source, span)
+            last = out[-1]
+            span = adjoining(last.span, piece.span) if last.span or piece.span else None
+            if span is not None or last.span is piece.span is None:
+                out[-1] = Piece(last.text + piece.text, piece.source, span)
                 continue
         out.append(piece)
     return out

@@ -58,6 +58,10 @@ class RecordedEdits:
     def decode(self, ids: Sequence[int]) -> str:
         return b"".join(self.token_bytes[one] or b"" for one in ids).decode("utf-8", "replace")
 
+    def own_text(self, token: int) -> str | None:
+        data = self.token_bytes[token] or b""
+        return data.decode() if data and data.isascii() else None
+
     @cached_property
     def vocabulary(self) -> Vocabulary:
         """Like engine.drafting.vocabulary's of a tokenizer."""

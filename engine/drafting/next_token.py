@@ -10,6 +10,7 @@ of that is native (engine/drafting/core); this module supplies texts and costs.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -155,7 +156,7 @@ class NextTokenDrafter(NullDrafter):
         if source == "documents" and context.documents:
             return context.documents(place)
         if source in ("prediction", "substitution") and place >= 0 and context.span:
-            text = int(np.searchsorted(self.starts, place, "right")) - 1
+            text = bisect_right(self.starts, place) - 1
             return context.span(text, place - self.starts[text])
         if source == "workspace" and self.workspace is not None:
             path = [node]

@@ -234,8 +234,7 @@ class TorchTarget:
         current, base = self.sequence, len(self.tokens) + 1
         kept = current.cache if current.states is None else (*current.cache, current.states)
         if self.static is not None and len(path) <= self.static.rows:
-            for part in kept:
-                self.static.keep(part, base, path)
+            self.static.keep(kept, base, path)
         elif path != list(range(len(path))):
             rows = torch.tensor(path) + base
             for part in kept:

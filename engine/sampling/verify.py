@@ -107,18 +107,13 @@ def accept(draft: Draft, choice: Callable[[int, int], int]) -> tuple[list[int], 
 
     `choice(row, depth)` is the model's token after a row (0: the last committed token, otherwise
     node + 1); it is called along the path only."""
-    children: dict[tuple[int, int], int] = {}
-    for node, (token, parent) in enumerate(zip(draft.tokens, draft.parents, strict=True)):
-        children.setdefault((parent, token), node)
     path: list[int] = []
-    at = -1
-    while True:
-        token = choice(at + 1, len(path))
-        child = children.get((at, token))
-        if child is None:
-            return path, token
-        path.append(child)
-        at = child
+    at, token = -1, choice(0, 0)
+    for node, parent in enumerate(draft.parents):  # children come after their parents
+        if parent == at and draft.tokens[node] == token:
+            path.append(node)
+            at, token = node, choice(node + 1, len(path))
+    return path, token
 
 
 def agreed(draft: Draft, rows: list[int]) -> tuple[list[int], int]:

@@ -56,6 +56,29 @@ def test_pieces_are_whole_characters_and_join_to_the_text(tokenizer: Tokenizer, 
     assert "\ufffd" in text or not any("\ufffd" in piece for piece in pieces)
 
 
+class Together:
+    """A tokenizer whose tokens are only decoded together."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.lead, self.decode = tokenizer.lead, tokenizer.decode
+
+    def own_text(self, token: int) -> None:
+        return None
+
+
+@given(st.data())
+def test_tokens_have_the_text_that_they_have_together(
+    tokenizer: Tokenizer, data: st.DataObject
+) -> None:
+    """Any tokens, also those of incomplete and of impossible characters."""
+    known = [*range(len(tokenizer.token_bytes)), *tokenizer.control.values()]
+    ids = data.draw(st.lists(st.sampled_from(known), max_size=30))
+    one, other = Detokenizer(tokenizer), Detokenizer(Together(tokenizer))  # type: ignore[arg-type]
+    for token in ids:
+        assert one.push(token) == other.push(token)
+    assert one.flush() == other.flush()
+
+
 def test_an_incomplete_character_is_flushed_at_the_end(tokenizer: Tokenizer) -> None:
     detokenizer = Detokenizer(tokenizer)
     ids = tokenizer.encode("\U0001f60b")

@@ -9,7 +9,7 @@ Until then, and on a CPU for the tests, the same passes are launched kernel by k
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -22,6 +22,7 @@ from engine.model.cuda import torch_ops
 from engine.model.cuda.current_card import finish, on_its_card
 from engine.model.cuda.described_model import DescribedModel
 from engine.model.cuda.static_pass import (
+    BUCKETS,
     DESCRIBED_ROWS,
     MAX_ROWS,
     TOP,
@@ -63,8 +64,9 @@ class Static:
             raise UnsupportedModel("exact needs Triton on a GPU: install it, or leave --exact out")
         # Whether the fused kernels are compiled. An exact model has no others.
         self.ready = exact and self.fused is not None
-        self._top = torch.zeros(rows * (1 + 2 * TOP), dtype=torch.int32, pin_memory=cuda)
-        self._here = self._top.numpy()  # the same memory
+        top = torch.zeros(rows * (1 + 2 * TOP), dtype=torch.int32, pin_memory=cuda)
+        # by bucket: `PassOutput.top` on the host, and its three parts
+        self._here = {bucket: top_parts(top, bucket) for bucket in BUCKETS if bucket <= rows}
         self._base = 0  # position of the last pass's first row
         self._fetched = 0  # rows of the last pass, padding included, whose `top` is on the host
         by_row = [rows, rows, rows * (rows // WORD_BITS), rows * rows // 8 if exact else 0]
@@ -115,7 +117,8 @@ class Static:
         count, (keys, values) = len(tokens), cache[0]
         self._wait()
         self._inputs[:5] = keys.data_ptr(), values.data_ptr(), keys.shape[2], base, count
-        self._copy(HEADER_INTS)
+        self.box[:HEADER_INTS].copy_(self._host[:HEADER_INTS], non_blocking=True)
+        self._mark()
         places = torch.arange(base, base + count, device=self.device)
         parents = np.arange(-1, count - 1, dtype=np.int32)
         now = StaticPass(base, count, parents, cache, self.box, places, self.seen, self.path,
@@ -163,30 +166,30 @@ class Static:
     def _fetch(self, said: PassOutput) -> tuple[Ids, Ids, Floats]:
         """`said.top` on the host: the largest logit's token of each row, its most likely tokens and
         their logits. Waits for the device, once a pass."""
-        size = len(said.top)
-        rows = size // (1 + 2 * TOP)
+        rows = len(said.logits)
+        here, best, words, values = self._here[rows]
         if self._fetched != rows:
-            self._top[:size].copy_(said.top, non_blocking=True)
+            here.copy_(said.top, non_blocking=True)
             finish(self.device)
             self._fetched = rows
-        here = self._here[:size]
-        words, values = here[rows:].reshape(2, rows, TOP)
-        return here[:rows], words, values.view(np.float32)
+        return best, words, values
 
     @on_its_card
-    def keep(self, cache: Tensor, base: int, path: list[int]) -> None:
-        """Move the rows `base + path[i]` of [..., capacity, d] to `base + i`, all at once."""
+    def keep(self, parts: Sequence[Tensor], base: int, path: list[int]) -> None:
+        """Move the rows `base + path[i]` of each [..., capacity, d] to `base + i`, all at once."""
         first = next((n for n, node in enumerate(path) if node != n), len(path))
         count = len(path) - first
         if not count:
             return
         self._wait()
-        self._path[:count] = torch.tensor(path[first:]) + base
+        self._path.numpy()[:count] = path[first:]
         rows = self._moved[:count]
         rows.copy_(self._path[:count], non_blocking=True)
         self._mark()
+        rows += base
         start = base + first
-        cache[..., start : start + count, :] = cache.index_select(-2, rows)
+        for part in parts:
+            part[..., start : start + count, :] = part.index_select(-2, rows)
 
     def run(self, now: StaticPass) -> PassOutput:
         """Launch a pass, kernel by kernel."""
@@ -219,14 +222,16 @@ class Static:
     def send(self, last: int, draft: Draft, cache: tuple[Tensor, ...], base: int) -> None:
         """Send the inputs of a pass over `last` and the draft behind it. IndexError for unknown
         ids: on a card they would end the whole process."""
-        keys, values = cache[0]
+        keys, capacity = cache[0].data_ptr(), cache[0].shape[3]
+        values = keys + cache[0].nbytes // 2
         self._base = base
         self._wait()
         _kernels.fill_pass(
             self._inputs, self.rows, self.exact, last, draft.tokens, draft.parents,
-            len(self.model.embedding), keys.data_ptr(), values.data_ptr(), keys.shape[2], base,
+            self.model.embedding.shape[0], keys, values, capacity, base,
         )  # fmt: skip
-        self._copy(len(self._inputs))
+        self.box.copy_(self._host, non_blocking=True)
+        self._mark()
 
     def sent(self, draft: Draft, cache: tuple[Tensor, ...], base: int, bucket: int) -> StaticPass:
         """The pass whose inputs were sent, padded to `bucket` rows."""
@@ -242,11 +247,6 @@ class Static:
         count = len(self.model.embedding)
         if min(tokens) < 0 or max(tokens) >= count:
             raise IndexError(f"the model has tokens 0 to {count - 1} only")
-
-    def _copy(self, count: int) -> None:
-        """Copy the first `count` inputs to the device."""
-        self.box[:count].copy_(self._host[:count], non_blocking=True)
-        self._mark()
 
     def _wait(self) -> None:
         """Wait until the pinned buffers have been read."""
@@ -291,6 +291,13 @@ def _fused(device: torch.device) -> ModuleType | None:
         )
         return None
     return triton_ops
+
+
+def top_parts(top: Tensor, rows: int) -> tuple[Tensor, Ids, Ids, Floats]:
+    """The start of `top` that `rows` rows take as in `PassOutput`, and views of its three parts."""
+    here = top[: rows * (1 + 2 * TOP)]
+    words, values = here.numpy()[rows:].reshape(2, rows, TOP)
+    return here, here.numpy()[:rows], words, values.view(np.float32)
 
 
 def rows_for(nodes: int, model: Llama | DescribedModel) -> int:
