@@ -14,6 +14,7 @@ from torch import Tensor
 
 from engine.records import Request
 from engine.sampling.verify import (
+    CANDIDATES,
     GOLDEN,
     NEGLIGIBLE,
     NO_NUMBERS,
@@ -24,7 +25,6 @@ from engine.sampling.verify import (
 )
 
 MAX_ROWS = 16  # at a time: intermediate results take 40 bytes per row and token id
-CANDIDATES = 1024  # tokens of a row that `drawn_early` looks at
 UNSURE = -2  # instead of a token: others than the candidates might be drawn
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 # (draft, logits [1 + nodes, vocabulary], position of row 0) -> (accepted path, token after it)
 Verdict = Callable[[Draft, "Tensor", int], tuple[list[int], int]]
 NEGLIGIBLE = 30.0  # logits this far below the best (e^-30) are dropped
+CANDIDATES = 1024  # tokens of a row that are looked at first
 MASS_UNITS = float(1 << 40)  # of the best token: four million such masses still fit an int64
 NO_NUMBERS = "the model gave logits that are not numbers: try another dtype"
 _MIX1, _MIX2, GOLDEN = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 0x9E3779B97F4A7C15
@@ -74,13 +75,26 @@ def warp(logits: Tensor, request: Request) -> tuple[Tensor, Tensor]:
     ids = alive.nonzero()[:, 0]
     weights = scaled[ids] - best
     if request.top_p < 1:
-        weights, order = weights.sort(descending=True, stable=True)
-        mass = masses(weights)
-        keep = (mass.cumsum(0) - mass).double() <= request.top_p * mass.sum().double()
-        ids, weights = ids[order[keep]], weights[keep]
-        ids, order = ids.sort()
-        weights = weights[order]
+        kept = nucleus(weights, request.top_p)
+        ids, weights = ids[kept], weights[kept]
     return ids, weights
+
+
+def nucleus(weights: Tensor, top_p: float) -> Tensor:
+    """The places, ascending, of those log-weights that top-p keeps. Where the likeliest ones have
+    more than `top_p` already, the others are not sorted."""
+    import torch
+
+    mass = masses(weights)
+    limit = top_p * mass.sum().double()
+    some = torch.arange(len(mass), device=mass.device)
+    if len(weights) > CANDIDATES:
+        likelier = weights > weights.topk(CANDIDATES).values[-1]
+        if bool(mass[likelier].sum().double() > limit):
+            some = some[likelier]
+    order = some[weights[some].sort(descending=True, stable=True).indices]
+    before = mass[order].cumsum(0) - mass[order]
+    return order[before.double() <= limit].sort().values
 
 
 def largest(logits: Tensor) -> int:

@@ -100,6 +100,8 @@ def test_candidates_give_the_token_of_the_whole_row_or_none(
         return
     early, whole = (one(logits, positions, request).tolist() for one in (drawn_early, drawn))
     assert all(mine in (its, UNSURE) for mine, its in zip(early, whole, strict=True))
+    for row, place, token in zip(logits[:4], positions.tolist(), whole, strict=False):
+        assert choose(row.float(), place, request) == token
     assert early[4] == whole[4] == -1
     if vocab <= CANDIDATES:
         assert early == whole
