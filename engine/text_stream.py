@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 
 from engine.prompts.detokenizer import Detokenizer
 from engine.prompts.reasoning import ReasoningFilter
@@ -155,23 +156,26 @@ def split(piece: Piece, count: int) -> tuple[Piece, Piece]:
 
 
 def joined(pieces: list[Piece]) -> list[Piece]:
-    """Merge neighbouring pieces of one source whose Spans are adjacent."""
-    out: list[Piece] = []
-    for piece in pieces:
-        if out and out[-1].source == piece.source:
-            last = out[-1]
-            span = adjoining(last.span, piece.span) if last.span or piece.span else None
-            if span is not None or last.span is piece.span is None:
-                out[-1] = Piece(last.text + piece.text, piece.source, span)
-                continue
-        out.append(piece)
-    return out
+    """Merge neighbouring pieces of one source whose Spans are adjacent, or that have none."""
+    ends = [n for n in range(1, len(pieces)) if not adjoin(pieces[n - 1], pieces[n])]
+    runs = [pieces[start:stop] for start, stop in pairwise([0, *ends, len(pieces)])]
+    return [run[0] if len(run) == 1 else merged(run) for run in runs if run]
 
 
-def adjoining(one: Span | None, other: Span | None) -> Span | None:
-    """The union of two Spans if `other` starts where `one` ends, else None."""
-    if one is None or other is None:
-        return None
-    if (one.path, one.version, one.stop) != (other.path, other.version, other.start):
-        return None
-    return Span(one.path, one.start, other.stop, one.version)
+def adjoin(one: Piece, other: Piece) -> bool:
+    """Whether two pieces have one source, and adjacent Spans or none."""
+    if one.source != other.source:
+        return False
+    before, after = one.span, other.span
+    if before is None or after is None:
+        return before is after
+    in_one_text = before.path == after.path and before.version == after.version
+    return in_one_text and before.stop == after.start
+
+
+def merged(run: list[Piece]) -> Piece:
+    """The pieces, each of which adjoins the next, as one."""
+    text, (_, source, span), last = "".join([piece.text for piece in run]), run[0], run[-1].span
+    if span is None or last is None:
+        return Piece(text, source)
+    return Piece(text, source, Span(span.path, span.start, last.stop, span.version))

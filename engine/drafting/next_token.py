@@ -126,7 +126,8 @@ class NextTokenDrafter(NullDrafter):
             named = zip(sources, places, tokens, strict=True)
             sources = [_named(context, *node) for node in named]
         draft = Draft(tokens, parents, probs, sources)
-        draft.span = lambda node: self._span(context, draft, places, node)
+        if self.workspace is not None or context.span or context.documents:
+            draft.span = lambda node: self._span(context, draft, places, node)
         return draft
 
     def observe(

@@ -125,6 +125,29 @@ def test_adjacent_pieces_of_one_span_are_joined() -> None:
     ]
 
 
+SPANS = st.none() | st.builds(
+    Span, st.sampled_from("ab"), st.integers(0, 3), st.integers(3, 5), st.integers(0, 1)
+)
+
+
+@given(st.lists(st.builds(Piece, st.text("xyz", max_size=2), st.sampled_from("wm"), SPANS)))
+def test_pieces_are_joined_as_one_after_the_other(pieces: list[Piece]) -> None:
+    expected: list[Piece] = []
+    for piece in pieces:
+        last = expected[-1] if expected else None
+        span, ours = last.span if last else None, piece.span
+        if last is None or last.source != piece.source or (span is None) != (ours is None):
+            expected.append(piece)
+        elif span is None or ours is None:
+            expected[-1] = Piece(last.text + piece.text, piece.source)
+        elif (span.path, span.stop, span.version) == (ours.path, ours.start, ours.version):
+            whole = Span(span.path, span.start, ours.stop, span.version)
+            expected[-1] = Piece(last.text + piece.text, piece.source, whole)
+        else:
+            expected.append(piece)
+    assert joined(pieces) == expected
+
+
 def test_a_character_of_several_tokens_has_one_span(tokenizer: Tokenizer) -> None:
     """If all its tokens come from that span; otherwise it is the model's own."""
     ids = tokenizer.encode("\U0001f60b")

@@ -126,7 +126,6 @@ class Static:
         ids = torch.tensor(tokens, dtype=torch.int64).to(self.device)
         return self._states(ids, now, layers)
 
-    @on_its_card
     def choices(self, said: PassOutput, count: int, request: Request, place: int) -> list[int]:
         """The model's token after each of the `count` rows of the last pass; row 0 precedes
         position `place`. A step waits for the device here, a second time only where `drawn_early`
@@ -155,7 +154,6 @@ class Static:
         except torch.OutOfMemoryError:
             return draw(logits, positions, request, max_rows=1)  # type: ignore[no-any-return]
 
-    @on_its_card
     def likely(self, said: PassOutput, count: int, width: int) -> tuple[Ids, Floats]:
         """The `width` (at most TOP) most likely tokens of the `count` rows of the last pass and
         their logits, valid until the next pass."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -20,7 +21,7 @@ WORD_BITS = 64  # of a word in which a row's ancestors are marked
 
 def bucket_of(rows: int) -> int:
     """The smallest bucket that holds `rows` rows, at most MAX_ROWS."""
-    return next(size for size in BUCKETS if size >= rows)
+    return BUCKETS[bisect_left(BUCKETS, rows)]
 
 
 @dataclass(slots=True)
