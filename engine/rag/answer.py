@@ -88,7 +88,7 @@ class CitedAnswer:
     citations: tuple[Citation, ...]
     covered: float  # share of its words that is cited
     evidence: tuple[Evidence, ...] = ()  # passages that were read, best first
-    supported: bool = False  # by a passage that has the answer's words and some of the question's
+    supported: bool = False  # by a passage with most of its words and enough of the question's
 
 
 def prepare(

@@ -47,10 +47,12 @@ class Paragraph(NamedTuple):
 
 
 def asks_for_block(question: str) -> bool:
+    """Whether a question is for a passage, a list or code as it stands."""
     return bool(WHOLE.search(question) or asks_for_code(question))
 
 
 def asks_for_code(question: str) -> bool:
+    """Whether a question is for code or a command."""
     return bool(CODE.search(question))
 
 
@@ -58,8 +60,7 @@ def block_around(text: str, start: int, stop: int, with_code: bool) -> tuple[int
     """The code points of the block around `start:stop`: the list or the definition that it is a
     part of, or its paragraph; `with_code`: and the code below it. `start:stop` itself if the block
     has more than MAX_BLOCK_CHARS."""
-    first = max(0, text.rfind("\n\n", 0, max(0, start - MAX_BLOCK_CHARS)))
-    near = list(_paragraphs(text, first, min(len(text), stop + MAX_BLOCK_CHARS)))
+    near = list(_paragraphs(text, max(0, start - MAX_BLOCK_CHARS), stop + MAX_BLOCK_CHARS))
     inside = [number for number, one in enumerate(near) if one.start < stop and start < one.stop]
     if not inside:
         return start, stop
@@ -88,7 +89,7 @@ def _belong_together(one: Paragraph, after: Paragraph, with_code: bool) -> bool:
 
 
 def _paragraphs(text: str, start: int, stop: int) -> Iterator[Paragraph]:
-    """The paragraphs of a part of a text; the last one may be cut."""
+    """The paragraphs of a part of a text; the first and the last one may be cut."""
     begin = None
     at = start
     for line in text[start:stop].splitlines(keepends=True):
