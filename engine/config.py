@@ -32,7 +32,8 @@ class Config:
     # a built-in name, a folder, a GGUF file, a hub id, or another program's: ollama:NAME,
     # lmstudio:NAME, llamacpp:NAME, hub:NAME
     model: str = DEFAULT_MODEL
-    # auto, cpu, cuda, mps; cuda:0,cuda:1: the layers are split across these cards
+    # auto (a CUDA card, else the CPU), cpu, cuda, mps; cuda:0,cuda:1: the layers are split across
+    # these cards
     device: str = "auto"
     dtype: str = "auto"  # auto, f32, bf16, q8 and q4 (on a CPU), int8 (on CUDA)
     # auto: CUDA graphs on a card; static: passes of the same static shapes without capturing, also
@@ -52,7 +53,8 @@ class Config:
     workspace: str | Path | Sequence[str | Path] | None = None
     max_context: int = 0  # tokens; 0: the model's own, as far as memory allows
     cached_sequences: int = 4  # recent sequences kept for prefix reuse
-    cache_bytes: int = 1 << 30  # of these sequences, at most
+    # of these sequences, at most; 0: half of what a card has left, 1 GiB on a CPU
+    cache_bytes: int = 0
     library: bool = True  # build the standard library's n-gram model while idle
 
 

@@ -78,7 +78,8 @@ class Engine:
         give_back_memory()  # both read in small blocks, and took twice what they keep
         self.folder = folder  # of the model
         self._machine = machine_key(folder, target, self.config)
-        cost = remembered(home() / "costs.json", self._machine) or guess(target)
+        with target.limited_memory():
+            cost = remembered(home() / "costs.json", self._machine) or guess(target)
         self.library = StdlibNgram(home(), tokenizer)
         model = NextTokenModel(vocabulary(tokenizer), self.library, load_weights_or_default())
         self.parts = EngineParts(
@@ -262,17 +263,21 @@ class Engine:
             self.config.verification,
             grammar,
         )
-        drafting = NullDrafter() if drafter is None else self._drafter(drafter, workspace, client)
-        for event in generate(answer, target, drafting, cancelled):
-            if isinstance(event, Step) and event.prefill:
-                cost.observe_prefill(answer.chunk_tokens, event.seconds)
-            if isinstance(event, Done) and answer.finished:  # before anybody sees the end
-                history.add(client, request.path, answer.output)
-            yield event
+        with target.limited_memory():
+            drafting = self._drafter(drafter, workspace, client)
+            for event in generate(answer, target, drafting, cancelled):
+                if isinstance(event, Step) and event.prefill:
+                    cost.observe_prefill(answer.chunk_tokens, event.seconds)
+                if isinstance(event, Done) and answer.finished:  # before anybody sees the end
+                    history.add(client, request.path, answer.output)
+                yield event
 
-    def _drafter(self, name: str, workspace: Workspace | None, client: str) -> Drafter:
-        """A drafter for one answer. What drafters of a name share is loaded once."""
+    def _drafter(self, name: str | None, workspace: Workspace | None, client: str) -> Drafter:
+        """A drafter for one answer; None: one that drafts nothing. What drafters of a name share is
+        loaded once."""
         target = self.parts.target
+        if name is None:
+            return NullDrafter()
         if not target.exact and (self.config.exact or target.device.type == "cpu"):
             return NullDrafter()  # the target logged the reason when it was loaded
         if name not in self.drafters:
@@ -300,6 +305,7 @@ def machine_key(folder: Path, target: TorchTarget, config: Config) -> str:
     if target.device.type == "cpu":
         device = processor()
     else:
-        device = f"{target.device_name}, {'exact' if config.exact else f'graphs {config.graphs}'}"
+        passes = "exact" if config.exact else f"graphs {config.graphs}"
+        device = f"{target.device_name}, {passes}, {target.max_rows} rows"
     threads = config.threads or os.cpu_count()
     return ", ".join((folder.name, target.dtype_name, device, f"{threads} threads"))

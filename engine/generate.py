@@ -64,7 +64,7 @@ def generate(
             draft = drafter.propose(answer.context, target).first(answer.context.room)
             draft = answer.allowed(draft)
         scores = target.forward(answer.context.last, draft)
-        draft = draft.first(len(scores.logits) - 1)  # a short memory runs fewer nodes
+        draft = draft.first(scores.rows - 1)  # a short memory runs fewer nodes
         path, token = answer.verify(draft, scores)
         target.keep(path)
         committed = answer.commit(draft, path, token)

@@ -148,18 +148,43 @@ class Draft:
         )
 
 
-@dataclass(slots=True)
 class Scores:
     """The model's output: row 0 follows the last committed token, row i + 1 follows node i."""
 
-    logits: Any  # torch.Tensor [1 + nodes run, vocabulary], f32
-    hidden: Any = None  # torch.Tensor [1 + nodes, width], if requested
-    # (request, absolute position after row 0) -> the model's token after every row, -1 where logits
-    # are not finite; valid until the next pass. None: `engine.sampling.verify` chooses
-    chosen: Callable[[Request, int], list[int]] | None = None
-    # width -> (ids, logits) of the most likely tokens of every row, arrays [rows, width], valid
-    # until the next pass; drafters that use it after every pass get it without another transfer
-    likely: Callable[[int], tuple[Any, Any]] | None = None
+    __slots__ = ("_logits", "_make", "chosen", "hidden", "likely", "rows")
+
+    def __init__(
+        self,
+        logits: Any,
+        hidden: Any = None,
+        chosen: Callable[[Request, int], list[int]] | None = None,
+        likely: Callable[[int], tuple[Any, Any]] | None = None,
+        rows: int | None = None,
+    ) -> None:
+        """`logits`: torch.Tensor [1 + nodes run, vocabulary], f32; or with `rows`, of which there
+        are so many, a function that makes it until the next pass, when it is asked for.
+        `hidden`: torch.Tensor [1 + nodes, width], if requested.
+        `chosen`: (request, absolute position after row 0) -> the model's token after every row, -1
+        where logits are not finite; valid until the next pass. None: `engine.sampling.verify`
+        chooses.
+        `likely`: width -> (ids, logits) of the most likely tokens of every row, arrays
+        [rows, width], valid until the next pass."""
+        self._make = logits if rows is not None else None
+        self._logits = None if rows is not None else logits
+        self.hidden, self.chosen, self.likely = hidden, chosen, likely
+        self.rows: int = rows if rows is not None else 0 if logits is None else len(logits)
+
+    @property
+    def logits(self) -> Any:
+        """torch.Tensor [rows, vocabulary], f32."""
+        if self._make is not None:
+            self._logits, self._make = self._make(), None
+        return self._logits
+
+    @property
+    def has_logits(self) -> bool:
+        """Whether they were made, and may have been changed."""
+        return self._make is None
 
 
 class Piece(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 
 from engine.prompts.detokenizer import Detokenizer
 from engine.prompts.reasoning import ReasoningFilter
@@ -31,6 +32,7 @@ class TextStream:
         self.marks = marks or {}
         self.detokenizer = Detokenizer(tokenizer, continues)
         self.stop = tuple(one for one in stop if one)
+        self._begins_stop = {one[0] for one in self.stop}
         self.filter = reasoning
         self.held: list[Piece] = []
         self.released: list[str] = []
@@ -45,6 +47,9 @@ class TextStream:
     def push(self, tokens: list[int], origins: list[Origin]) -> tuple[int, list[Piece]]:
         """How many of `tokens` were used, fewer where a stop string ends the text; and the text
         that is now final."""
+        if (final := self._final(tokens)) is not None:
+            pairs = zip(final, origins, strict=True)
+            return len(tokens), joined([Piece(text, *origin) for text, origin in pairs if text])
         out: list[Piece] = []
         for used, (token, origin) in enumerate(zip(tokens, origins, strict=True), 1):
             if self.filter is not None and self.filter.mark(token):
@@ -57,6 +62,18 @@ class TextStream:
             if self.matched is not None:
                 return used, joined(out)
         return len(tokens), joined(out)
+
+    def _final(self, tokens: list[int]) -> list[str] | None:
+        """The text of each token, where it is final at once: nothing is held back, and nothing in
+        it begins a stop string. None, and nothing has changed, where that is not so."""
+        if not tokens or self.filter is not None or self.held or self.origin is not None:
+            return None
+        texts = self.detokenizer.own_texts(tokens)
+        if texts is None or not self._begins_stop.isdisjoint("".join(texts)):
+            return None
+        self.detokenizer.skip(tokens)
+        self.released += texts
+        return texts
 
     def finish(self) -> list[Piece]:
         """The text held back, at the end of the answer."""
@@ -79,8 +96,8 @@ class TextStream:
     def _add(self, text: str, last: bool = False) -> list[Piece]:
         if text:
             piece = Piece(text, *(self.origin or ("model", None)))
-            self.held += [piece] if self.filter is None else self.filter.push(piece)
             self.origin = None
+            self.held += [piece] if self.filter is None else self.filter.push(piece)
         if last and self.filter is not None:
             self.held += self.filter.finish()
         waiting = "".join(piece.text for piece in self.held)
@@ -139,22 +156,26 @@ def split(piece: Piece, count: int) -> tuple[Piece, Piece]:
 
 
 def joined(pieces: list[Piece]) -> list[Piece]:
-    """Merge neighbouring pieces of one source whose Spans are adjacent."""
-    out: list[Piece] = []
-    for piece in pieces:
-        if out and out[-1].source == piece.source:
-            span = adjoining(out[-1].span, piece.span)
-            if span is not None or out[-1].span is piece.span is None:
-                out[-1] = Piece(out[-1].text + piece.text, piece.source, span)
-                continue
-        out.append(piece)
-    return out
+    """Merge neighbouring pieces of one source whose Spans are adjacent, or that have none."""
+    ends = [n for n in range(1, len(pieces)) if not adjoin(pieces[n - 1], pieces[n])]
+    runs = [pieces[start:stop] for start, stop in pairwise([0, *ends, len(pieces)])]
+    return [run[0] if len(run) == 1 else merged(run) for run in runs if run]
 
 
-def adjoining(one: Span | None, other: Span | None) -> Span | None:
-    """The union of two Spans if `other` starts where `one` ends, else None."""
-    if one is None or other is None:
-        return None
-    if (one.path, one.version, one.stop) != (other.path, other.version, other.start):
-        return None
-    return Span(one.path, one.start, other.stop, one.version)
+def adjoin(one: Piece, other: Piece) -> bool:
+    """Whether two pieces have one source, and adjacent Spans or none."""
+    if one.source != other.source:
+        return False
+    before, after = one.span, other.span
+    if before is None or after is None:
+        return before is after
+    in_one_text = before.path == after.path and before.version == after.version
+    return in_one_text and before.stop == after.start
+
+
+def merged(run: list[Piece]) -> Piece:
+    """The pieces, each of which adjoins the next, as one."""
+    text, (_, source, span), last = "".join([piece.text for piece in run]), run[0], run[-1].span
+    if span is None or last is None:
+        return Piece(text, source)
+    return Piece(text, source, Span(span.path, span.start, last.stop, span.version))

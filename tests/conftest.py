@@ -178,6 +178,8 @@ class HashTarget:
     """A `Target` (engine/model/target.py) whose logits are a hash of the preceding tokens: no
     weights and no cache, so that a wrong `keep` or `resume` changes the next logits at once."""
 
+    static, max_rows = None, 64  # of a model on a card
+
     def __init__(self, vocab: int = 11, context: int = 400, seed: int = 0, eos: int = -1) -> None:
         self.vocab, self.context, self.seed, self.eos = vocab, context, seed, eos
         self.tokens: list[int] = []

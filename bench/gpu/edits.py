@@ -58,6 +58,10 @@ class RecordedEdits:
     def decode(self, ids: Sequence[int]) -> str:
         return b"".join(self.token_bytes[one] or b"" for one in ids).decode("utf-8", "replace")
 
+    def own_text(self, token: int) -> str | None:
+        data = self.token_bytes[token] or b""
+        return data.decode() if data and data.isascii() else None
+
     @cached_property
     def vocabulary(self) -> Vocabulary:
         """Like engine.drafting.vocabulary's of a tokenizer."""
@@ -128,12 +132,14 @@ class ForcedTarget:
     def forward(self, last: int, draft: Draft, hidden: bool = False) -> Scores:
         scores: Scores = self.target.forward(last, draft, hidden)
         done = len(self.target.tokens) + 1 - len(self.answer.prompt)
-        ran = draft.first(len(scores.logits) - 1)
+        ran = draft.first(scores.rows - 1)
         rows, tokens = agreeing_rows(ran, self.answer.output[done:])
-        where = torch.tensor([rows, tokens]).to(scores.logits.device, non_blocking=True)
-        scores.logits[where[0], where[1]] = FORCED_LOGIT  # drafters also learn from the logits
-        if scores.chosen is not None:
+        if scores.chosen is None or scores.likely is None:
+            where = torch.tensor([rows, tokens])
+            scores.logits[where[0], where[1]] = FORCED_LOGIT  # drafters also learn from them
+        else:
             scores.chosen = partial(forced_choices, scores.chosen, rows, tokens)
+            scores.likely = partial(forced_likely, scores.likely, rows, tokens)
         return scores
 
 
@@ -149,6 +155,19 @@ def forced_choices(
     for row, token in zip(rows, tokens, strict=True):
         found[row] = token
     return found
+
+
+def forced_likely(
+    likely: Callable[[int], tuple[Any, Any]], rows: list[int], tokens: list[int], width: int
+) -> tuple[Any, Any]:
+    """`Scores.likely` where `tokens` are the most likely ones after `rows`."""
+    ids, logits = (found.copy() for found in likely(width))
+    for row, token in zip(rows, tokens, strict=True):
+        others = ids[row] != token
+        ids[row, 1:] = ids[row][others][: width - 1]
+        logits[row, 1:] = logits[row][others][: width - 1]
+        ids[row, 0], logits[row, 0] = token, FORCED_LOGIT
+    return ids, logits
 
 
 def agreeing_rows(draft: Draft, expected: list[int]) -> tuple[list[int], list[int]]:

@@ -19,6 +19,8 @@ LOOKUP_TOKENS, `draftline` the whole answer; `hf-compiled` uses a static cache u
 (reduce-overhead). Methods take turns in each repeat; ratios are medians of pairs and their
 geometric mean over edits. Decoding excludes the prompt. transformers gets --slow-edits of the whole
 files.
+Host: microseconds of a step between passes, on a stub card whose passes cost nothing, by part
+(bench/gpu/host.py); always on the CPU, and alone with --only host.
 
 Exit code 1: a case failed for another reason than memory or time; the rest is written all the same.
 """
@@ -39,13 +41,13 @@ from bench.common.cli import argument_parser, complain
 from bench.common.environment import results_path
 from bench.gpu import edits, tables
 from bench.gpu.models import REAL, SHAPES, random_hf, random_target
-from bench.gpu.run import GpuBench, measure
+from bench.gpu.run import GpuBench, between_passes, measure
 from engine import Config
+from engine.model.cuda.static_pass import BUCKETS, MAX_ROWS, USUAL_ROWS, bucket_of
 from engine.model.torch_target import TorchTarget
 
-BUCKETS = (1, 2, 4, 8, 16, 32, 64)
 CONTEXTS = (512, 2048, 8192, 32768)
-SECTIONS = ("steps", "parts", "edits")
+SECTIONS = ("steps", "parts", "edits", "host")
 BUILT_IN = ("qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b")
 
 
@@ -91,7 +93,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     add("--dtype", default="auto", help="of the weights: auto, bf16, int8, f32")
     add("--threads", type=int, default=0, help="on a CPU; 0: one per core")
     add("--shapes", type=names(SHAPES), default=list(REAL), help=", ".join(SHAPES))
-    add("--buckets", type=numbers, default=list(BUCKETS), help="rows per pass")
+    add("--buckets", type=numbers, help="rows per pass; default: all that --nodes needs")
     add("--contexts", type=numbers, default=list(CONTEXTS), help="tokens in the cache")
     add("--only", type=names(SECTIONS), default=list(SECTIONS), help=", ".join(SECTIONS))
     add("--exact", action="store_true", help="also measure the exact mode")
@@ -111,6 +113,12 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     for name, least in (("slow_edits", 0), ("nodes", 1), ("repeats", 1), ("budget_s", 1)):
         if getattr(options, name) < least:
             parser.error(f"--{name.replace('_', '-')}: must be {least} or more")
+    if options.nodes >= MAX_ROWS:
+        parser.error(f"--nodes: must be {MAX_ROWS - 1} or less, as many as a pass takes")
+    widest = max(bucket_of(1 + options.nodes), USUAL_ROWS)
+    options.buckets = options.buckets or [rows for rows in BUCKETS if rows <= widest]
+    if max(options.buckets) > widest:
+        parser.error(f"--buckets: passes of --nodes {options.nodes} have {widest} rows at most")
     if min(options.contexts) <= max(options.buckets):
         parser.error("--contexts: must be larger than every bucket")
     return options
@@ -147,8 +155,11 @@ def main(argv: list[str] | None = None) -> int:
         complain("gpu", error)
         return 2
     out = options.out or results_path("gpu", hardware=bench.card)
+    if bench.wants("host"):
+        between_passes(bench)
     left = len(options.shapes) + (len(BUILT_IN) if options.built_in else 0)
-    for name, settings, ours, theirs in shapes(bench):
+    only_host = options.only == ["host"]
+    for name, settings, ours, theirs in () if only_host else shapes(bench):
         bench.allow(max(left, 1))
         left -= 1
         report.say(f"{name}: {bench.until - perf_counter():.0f} s")

@@ -21,11 +21,20 @@ from bench.common import report
 from bench.common.stats import typical
 from bench.gpu import edits as gpu_edits
 from bench.gpu import exact as gpu_exact
+from bench.gpu import host as gpu_host
 from bench.gpu import steps as gpu_steps
 from bench.gpu import tables
 from bench.gpu.edits import RecordedAnswer
 from bench.gpu.generation import ForcedDraftline, ForcedRun, ForcedTransformers, Method
-from bench.gpu.models import WEIGHT_BYTES, cache_bytes, free_bytes, memory_shortage, weight_bytes
+from bench.gpu.models import (
+    SHAPES,
+    WEIGHT_BYTES,
+    cache_bytes,
+    free_bytes,
+    memory_shortage,
+    random_target,
+    weight_bytes,
+)
 from engine import Config
 from engine.model.hf_model import UnsupportedModel
 from engine.model.placement import choose_device
@@ -63,7 +72,7 @@ class GpuBench:
         self.failed = False
         self.until = self.began + options.budget_s  # deadline of the current shape
         self.found: dict[str, list[dict[str, Any]]] = {
-            name: [] for name in ("results", "edits", "runs", "parts", "memory", "exact")
+            name: [] for name in ("results", "edits", "runs", "parts", "memory", "exact", "host")
         }
 
     def wants(self, section: str) -> bool:
@@ -113,6 +122,14 @@ class GpuBench:
         gc.collect()
         if self.device == "cuda":
             torch.cuda.empty_cache()
+
+
+def between_passes(bench: GpuBench) -> None:
+    """Measure what a step costs between two passes."""
+    with bench.case("host"):
+        target = random_target("tiny", SHAPES["tiny"], gpu_host.config(bench.options.nodes))
+        recorded = gpu_edits.load(bench.recorded, target.vocab)
+        bench.found["host"].append(gpu_host.host_us(target, recorded, bench.options.nodes))
 
 
 # -- one shape -------------------------------------------------------------------------------------

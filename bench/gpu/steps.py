@@ -107,8 +107,8 @@ def place_at(target: TorchTarget, cached: int, room: int) -> None:
 def step(target: TorchTarget, draft: Draft, cached: int) -> None:
     """Run one step; the cache is unchanged afterwards."""
     scores = target.forward(3, draft)
-    if len(scores.logits) != 1 + len(draft):
-        ran = len(scores.logits)
+    if scores.rows != 1 + len(draft):
+        ran = scores.rows
         raise torch.OutOfMemoryError(f"out of memory: {ran} of {1 + len(draft)} rows were run")
     if scores.chosen is None:
         matching(GREEDY)(draft, scores.logits, cached + 1)

@@ -40,7 +40,7 @@ def record(options: argparse.Namespace, bench: GpuBench) -> Record:
         known["card_memory_gb"] = round(
             torch.cuda.get_device_properties(bench.at).total_memory / 1e9, 1
         )
-    made |= {name: bench.found[name] for name in ("parts", "memory", "exact", "runs")}
+    made |= {name: bench.found[name] for name in ("parts", "memory", "exact", "host", "runs")}
     return made | known
 
 
@@ -59,6 +59,10 @@ def show(made: Record) -> None:
         heads = " ".join(["shape", "bucket", "context", *names])
         lines = [[str(value) for value in one.values()] for one in made["parts"]]
         out.print(table("Where a step's milliseconds go", heads, lines))
+    if made["host"]:
+        lines = [[str(value) for value in one.values()] for one in made["host"]]
+        title = "Between passes: microseconds of a step on a stub card"
+        out.print(table(title, " ".join(made["host"][0]), lines))
     if made["edits"]:
         lines = [
             [

@@ -8,6 +8,7 @@ choosing one drafter does not import the others.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from engine.model.cost_model import CostModel
     from engine.prompts.tokenizer import Tokenizer
     from index.workspace.workspace import Workspace
+
+log = logging.getLogger(__name__)
 
 TYPICAL_CONTEXT_TOKENS = 1024  # at which the costs of passes of different sizes are compared
 
@@ -75,6 +78,7 @@ def prompt_lookup(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFact
 def sam(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFactory:
     from engine.drafting.methods.sam import SamDrafter
 
+    _warn_if_cut(parts, options["most"] - 1)
     datastore = _datastore(parts)
     return lambda request: SamDrafter(datastore(request), **options)
 
@@ -86,6 +90,7 @@ def recycling(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFactory:
     shape, width = template(options["template"]), options["width"]
     if not 1 <= width <= 64:
         raise ValueError(f"width {width}: choose 1 to 64 successors per token")
+    _warn_if_cut(parts, len(shape))
     vocabulary, cold, prompt = parts.target.vocab, options["cold"], options["prompt"]
 
     def make(request: RequestParts) -> Drafter:
@@ -116,6 +121,7 @@ def rest(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFactory:
             "drafter rest: nothing to copy from: give a corpus (`draftline train corpus` makes "
             "one) or a workspace"
         )
+    _warn_if_cut(parts, options["nodes"])
     datastore = _datastore(parts)
 
     def make(request: RequestParts) -> Drafter:
@@ -194,6 +200,7 @@ def eagle(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFactory:
     total = options["total"] or auto_total(lambda rows: parts.cost(rows, TYPICAL_CONTEXT_TOKENS))
     sizes = (total, options["depth"], options["width"])
     eagle(target, head, *sizes)  # validates the options
+    _warn_if_cut(parts, total - 1)
     return lambda request: eagle(target, head, *sizes)
 
 
@@ -206,6 +213,16 @@ def sdsat(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFactory:
     SdsatDrafter([0], slots, tree)  # validates the options
     ids = install_embeddings(target, embeddings)
     return lambda request: SdsatDrafter(ids, slots, tree)
+
+
+def _warn_if_cut(parts: EngineParts, nodes: int) -> None:
+    """Say where drafts of `nodes` nodes have more than a pass of the target takes."""
+    most = parts.target.max_rows - 1
+    if parts.target.static is not None and nodes > most:
+        log.warning(
+            "drafts of %d nodes are cut to %d, as many as a pass on this card takes with a budget "
+            "of %d", nodes, most, parts.config.budget,
+        )  # fmt: skip
 
 
 def _datastore(parts: EngineParts) -> Callable[[RequestParts], Datastore | None]:

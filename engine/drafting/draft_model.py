@@ -178,9 +178,13 @@ def extend(
         token = dice.pick(drawn)
         draft.drawn[node] = drawn
         prob = float(drawn[token])
-    else:
+    elif logits.device.type == "cpu":
         token = choose(logits, position, request)
         prob = float(logits[token].sub(logits.logsumexp(0)).exp())
+    else:
+        from engine.sampling.batched import choose_on_device  # torch takes a second
+
+        token, prob = choose_on_device(logits, position, request)
     draft.add(token, node - 1, prob, source)
     return token
 

@@ -10,6 +10,7 @@ of that is native (engine/drafting/core); this module supplies texts and costs.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from engine.drafting import DraftContext, NullDrafter
 from engine.drafting._drafting import Drafter as Native
 from engine.drafting._drafting import Recycling, Vocabulary, Weights
-from engine.drafting.methods.token_recycling import update_table
+from engine.drafting.methods.token_recycling import learn
 from engine.drafting.stdlib_ngram import StdlibNgram
 from engine.model.cost_model import CostModel
 from engine.records import Draft
@@ -125,7 +126,8 @@ class NextTokenDrafter(NullDrafter):
             named = zip(sources, places, tokens, strict=True)
             sources = [_named(context, *node) for node in named]
         draft = Draft(tokens, parents, probs, sources)
-        draft.span = lambda node: self._span(context, draft, places, node)
+        if self.workspace is not None or context.span or context.documents:
+            draft.span = lambda node: self._span(context, draft, places, node)
         return draft
 
     def observe(
@@ -136,8 +138,7 @@ class NextTokenDrafter(NullDrafter):
         if scores is None:
             return
         if self.recycling is not None:
-            tokens = [self.last, *draft.tokens]
-            update_table(self.recycling, tokens, scores.logits, scores.likely)
+            learn(self.recycling, [self.last, *draft.tokens], scores)
         self.cost.observe(1 + len(draft), self.cached, seconds)
 
     def _query_workspace(self, context: DraftContext) -> None:
@@ -156,7 +157,7 @@ class NextTokenDrafter(NullDrafter):
         if source == "documents" and context.documents:
             return context.documents(place)
         if source in ("prediction", "substitution") and place >= 0 and context.span:
-            text = int(np.searchsorted(self.starts, place, "right")) - 1
+            text = bisect_right(self.starts, place) - 1
             return context.span(text, place - self.starts[text])
         if source == "workspace" and self.workspace is not None:
             path = [node]

@@ -192,3 +192,27 @@ def split_heads(
     the first 2m numbers of each head of q and k are m pairs, times `turn` after the norm. q_factor:
     [k] f32, of q in the end. d: at most 512.
     """
+
+def fill_pass(
+    out: Array,
+    rows: int,
+    paths: bool,
+    first: int,
+    tokens: list[int],
+    parents: list[int],
+    vocab: int,
+    keys: int,
+    values: int,
+    capacity: int,
+    base: int,
+) -> None:
+    """Write the inputs of a pass of static shape over `first` and the tree of `tokens` behind it,
+    whose parents are earlier ones of them, or -1 for `first`.
+
+    out: int64; 8 for keys, values (addresses), capacity, base (committed rows) and the number of
+    tokens; then by row, `rows` each: token, position, and rows / 64 words in which bit i % 64 of
+    word i / 64 is set where row i is an ancestor or the row itself. With `paths`, then uint8
+    [rows, rows]: the rows of the ancestors by depth, the row itself last. Padding rows have token
+    0, the position of `first` and see row 0. rows: 64, 128, 192 or 256. IndexError for tokens
+    outside [0, vocab), ValueError for what does not fit.
+    """

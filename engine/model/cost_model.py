@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 GRID = (1, 2, 4, 8, 16, 32, 64)  # rows of the measured passes
-POINTS = (*GRID, 128, 192)  # rows with a correction of their own; linear in between
+WIDE_GRID = (128, 192, 256)  # also measured where passes of static shape are so wide
+POINTS = (*GRID, *WIDE_GRID)  # rows with a correction of their own; linear in between
 NEAR_TOKENS, FAR_TOKENS = 256, 2048  # cached while measuring
 FAR_GRID = (1, 32)  # rows of the passes measured with FAR_TOKENS
 SETTLED = 0.05  # measuring ends when no point gets faster by this share in a round
@@ -47,9 +48,9 @@ PACE_PASSES = 15  # whose median is the pace
 WEIGHT = 0.1  # of one observed pass
 # Largest correction by one pass and by all of them, as logarithms of factors.
 MAX_STEP, MAX_BEND = 0.01, 0.5
-# Used until this machine has been measured: pass times by GRID in units of a one-row pass.
+# Used until this machine has been measured: pass times by POINTS in units of a one-row pass.
 USUAL = (1.0, 1.02, 1.08, 1.25, 1.6, 2.6, 4.8)
-USUAL_GPU = (1.0, 1.0, 1.0, 1.02, 1.05, 1.1, 1.2)
+USUAL_GPU = (1.0, 1.0, 1.0, 1.02, 1.05, 1.1, 1.2, 1.5, 2.2, 2.2)  # 192 rows are padded to 256
 USUAL_GROWTH = (1.5e-4, 4e-5)  # per cached token: of the pass, and of each row
 USUAL_GROWTH_GPU = (1e-5, 1e-7)
 Table = NDArray[np.float64]
@@ -65,7 +66,8 @@ class CostModel:
         reading: float | None = None,
         growth: tuple[float, float] = (0.0, 0.0),
     ) -> None:
-        """`seconds` by GRID with an empty cache. `growth`: seconds that a cached token adds to a
+        """`seconds` by POINTS with an empty cache, as many as are known, but all of GRID; beyond
+        them time grows with the rows. `growth`: seconds that a cached token adds to a
         pass, and to each of its rows."""
         self.measured = self.has_read = False
         self.learn(seconds, growth)
@@ -74,7 +76,8 @@ class CostModel:
 
     def learn(self, seconds: Sequence[float], growth: tuple[float, float]) -> None:
         """Take new measurements and drop all corrections."""
-        known = list(seconds) + [seconds[-1] * point / GRID[-1] for point in POINTS[len(GRID) :]]
+        last, beyond = POINTS[len(seconds) - 1], POINTS[len(seconds) :]
+        known = list(seconds) + [seconds[-1] * point / last for point in beyond]
         # Disturbances only make passes slower, so a time above that of a longer pass is wrong.
         self.seconds: Table = np.minimum.accumulate(np.array(known[::-1], np.float64))[::-1]
         self.growth = growth
@@ -162,12 +165,13 @@ def measure(target: TorchTarget, cost: CostModel) -> Iterator[float]:
     if near < GRID[-1]:
         logger.warning("a context of %d tokens is too short to measure pass times", target.context)
         return
-    passes = [(near, rows) for rows in GRID] + [(far, rows) for rows in FAR_GRID if far > near]
+    grid = grid_of(target, near)
+    passes = [(near, rows) for rows in grid] + [(far, rows) for rows in FAR_GRID if far > near]
     best: dict[tuple[int, int], float] = {}
     settled = False
     for pause in PAUSES_SECONDS:
         yield pause
-        probe, spent = scratch(target, far), 0.0
+        probe, spent = scratch(target, far, grid[-1]), 0.0
         yield 0.0
         while not settled and spent < MAX_ROUND_SECONDS:
             settled = bool(best)
@@ -181,7 +185,7 @@ def measure(target: TorchTarget, cost: CostModel) -> Iterator[float]:
         del probe  # its cache
         if settled:
             break
-    near_by = {rows: best[near, rows] for rows in GRID}
+    near_by = {rows: best[near, rows] for rows in grid}
     growth = growth_per_token(
         near_by, {rows: best.get((far, rows), 0.0) for rows in FAR_GRID}, far - near
     )
@@ -191,6 +195,13 @@ def measure(target: TorchTarget, cost: CostModel) -> Iterator[float]:
     if not cost.has_read:
         cost.reading = near_by[GRID[-1]] / GRID[-1]
     cost.measured = settled
+
+
+def grid_of(target: TorchTarget, cached: int) -> list[int]:
+    """Rows of the passes to measure behind `cached` tokens: GRID, and as much of WIDE_GRID as the
+    target's passes of static shape take."""
+    most = min(target.max_rows, target.context - cached) if target.static is not None else 0
+    return [*GRID, *(rows for rows in WIDE_GRID if rows <= most)]
 
 
 def growth_per_token(
@@ -205,11 +216,12 @@ def growth_per_token(
     return max(added[first] - row * first, 0.0), row
 
 
-def scratch(target: TorchTarget, context: int) -> TorchTarget:
-    """The same model with a pool of its own that has one sequence of `context` tokens."""
+def scratch(target: TorchTarget, context: int, rows: int = GRID[-1]) -> TorchTarget:
+    """The same model with a pool of its own that has one sequence of `context` tokens, and room
+    for passes of `rows` rows."""
     probe = copy(target)
     probe.pool = probe.pool.empty()
-    probe.begin([1] * (context + 1), GRID[-1])
+    probe.begin([1] * (context + 1), rows)
     for part in probe.sequence.cache:
         part.fill_(0.1)  # untouched memory pages would be read too fast
     return probe
@@ -245,7 +257,7 @@ def remembered(file: Path, key: str) -> CostModel | None:
         seconds, growth, bend = (
             [float(x) for x in known[name]] for name in ("seconds", "growth", "bend")
         )
-        cost = CostModel(seconds[: len(GRID)], float(known["reading"]), (growth[0], growth[1]))
+        cost = CostModel(seconds, float(known["reading"]), (growth[0], growth[1]))
         values = [*seconds, cost.reading]
         usable = len(seconds) == len(bend) == len(POINTS) and all(0 < x < 1e6 for x in values)
         usable = usable and all(0 <= x < 1e6 for x in growth)

@@ -16,8 +16,9 @@ import torch
 from engine.config import Config
 from engine.model import _kernels
 from engine.model.cuda.cuda_graphs import CudaGraphs
+from engine.model.cuda.current_card import current
 from engine.model.cuda.described_model import DescribedModel
-from engine.model.cuda.static_forward import Static
+from engine.model.cuda.static_forward import Static, rows_for
 from engine.model.described_tensors import check_tensors
 from engine.model.description import Description
 from engine.model.families import FAMILIES, describe
@@ -31,7 +32,7 @@ from engine.model.hf_model import (
     with_defaults,
 )
 from engine.model.llama import Llama, TensorSource, Weights, supports
-from engine.model.llama_shapes import check_llama
+from engine.model.llama_shapes import NEEDED, check_llama
 from engine.model.native.model import NativeModel
 from engine.model.native.weights import NativeWeights
 from engine.model.placement import (
@@ -45,6 +46,7 @@ from engine.model.placement import (
     refuse_several,
     room_on,
     size_of_described,
+    with_rows,
 )
 from engine.weights.gguf_tensors import GgufTensors, OnRead, tensors_of_gguf
 from engine.weights.integrity import config_of, tensors_of
@@ -59,6 +61,7 @@ CPU_CHUNK_TOKENS, GPU_CHUNK_TOKENS = 128, 1024
 KV_BYTES = 4  # of a number in the CPU's cache
 MAX_HEAD_SIZE = 512  # of the CPU's attention kernel
 MASKED_CHUNK_TOKENS = 256  # where attention takes memory for every row and key
+CACHE_BYTES = 1 << 30  # of cached sequences, at most, where the configuration leaves it open
 
 
 @dataclass(slots=True)
@@ -136,8 +139,7 @@ def _load(
     places: list[tuple[torch.device, int]] | None = None
     sizes: list[Size] | None = None
     if described is not None and device.type == "cuda":
-        sizes = [size_of_described(described, dtype.itemsize)]
-        check_card(folder.name, sizes[0], config.max_context, described.positions, device)
+        sizes = [_check_described(folder.name, described, dtype.itemsize, config, device)]
     elif ours and described is None:
         widths = (dtype.itemsize, 1 if int8 else dtype.itemsize)
         places, sizes = placed(folder.name, settings, widths, config.max_context, devices)
@@ -159,16 +161,16 @@ def _load(
     if device.type == "cpu":
         _check_heads(folder, model)
     context = min(config.max_context or 1 << 30, model.max_positions)
-    cache_bytes = config.cache_bytes
+    cache_bytes = config.cache_bytes or CACHE_BYTES
     if sizes:
-        context, cache_bytes = room_on(devices, sizes, context, cache_bytes)
-    # On several devices attention takes memory for every row and key: few rows at once.
-    chunk = CPU_CHUNK_TOKENS if several or device.type == "cpu" else GPU_CHUNK_TOKENS
+        sizes[-1] = with_rows(sizes[-1], model.vocab, 1 + config.budget)
+        context, cache_bytes = room_on(devices, sizes, context, config.cache_bytes)
+    chunk = CPU_CHUNK_TOKENS if device.type == "cpu" else GPU_CHUNK_TOKENS
     static = None
     if isinstance(model, Llama | DescribedModel) and _wants_static(config, devices):
         static = _static(model, config, device)
-    if exact or isinstance(model, DescribedModel):
-        chunk = MASKED_CHUNK_TOKENS
+    if exact or static is None or isinstance(model, DescribedModel):
+        chunk = min(chunk, MASKED_CHUNK_TOKENS)
     return LoadedModel(
         folder, model, settings, devices, dtype_name, exact, context, cache_bytes, chunk, static
     )
@@ -183,7 +185,8 @@ def _use_threads(threads: int | None, quantised: bool) -> None:
 
 def _static(model: Llama | DescribedModel, config: Config, device: torch.device) -> Static:
     """Passes of static shape, with CUDA graphs where they can be used."""
-    static = Static(model, config.exact)
+    with current(device):  # whose memory pinned buffers belong to
+        static = Static(model, config.exact, rows_for(config.budget, model))
     if isinstance(model, DescribedModel):
         kind = model.description.family
         log.info("passes of a %s model are launched kernel by kernel, without CUDA graphs", kind)
@@ -196,40 +199,65 @@ def _placed(
     folder: Path, settings: dict[str, Any], config: Config, complete: bool
 ) -> tuple[list[torch.device], Description | None]:
     """Where the model runs, and the description of one that is not of Llama's family: `auto` takes
-    the CPU for what the card cannot run. UnsupportedModel where no card runs it and one was named.
+    the CPU for what the card cannot run or hold. UnsupportedModel where no card runs it and one was
+    named.
     """
     devices, auto = choose_devices(config.device), config.device == "auto"
-    if supports(settings) or (devices[0].type == "mps" and not auto):
-        return devices, None
-    described = _described(folder, settings, complete)
-    if described is None or devices[0].type == "cpu":
+    ours = supports(settings)
+    described = None if ours or devices[0].type == "mps" else _described(folder, settings, complete)
+    if devices[0].type != "cuda" or (described is None and not ours):
         return devices, described
-    if described.recurrent and not auto:
+    if described is not None and described.recurrent and not auto:
         raise UnsupportedModel(
             f"{folder.name}: linear attention ({described.family}) runs on a CPU only: choose "
             "--device cpu"
         )
-    why = _off_card(described, config, devices[0]) if auto else ""
-    if not why:
+    if not auto:
         return devices, described
-    log.info("%s: %s, so it runs on the CPU", folder.name, why)
-    return [torch.device("cpu")], described
+    if why := _off_card(described, config):
+        log.info("%s: %s, so it runs on the CPU", folder.name, why)
+    elif why := _too_large(folder.name, settings, described, config, devices[0]):
+        log.warning("%s: it does not fit the card, so it runs on the CPU: %s", folder.name, why)
+    return [torch.device("cpu")] if why else devices, described
 
 
-def _off_card(d: Description, config: Config, device: torch.device) -> str:
-    """Why a described model cannot run on a card; "" if it can."""
-    if d.recurrent or device.type != "cuda":
-        return f"a {d.family} model has no path on {device.type}"
-    if config.exact:
-        return f"exact passes of a {d.family} model have no path on a card"
+def _off_card(d: Description | None, config: Config) -> str:
+    """Why a model that has a `Description`, or one of Llama's family (None), has no path on a card;
+    "" if it has."""
     if config.dtype in ("q8", "q4"):
         return f"{config.dtype} has no path on a card"
-    size = size_of_described(d, 4 if config.dtype == "f32" else 2)
-    try:
-        check_card("", size, config.max_context, d.positions, device)
-    except UnsupportedModel:
-        return "it does not fit the card"
+    if d is not None and d.recurrent:
+        return f"a {d.family} model has no path on cuda"
+    if d is not None and config.exact:
+        return f"exact passes of a {d.family} model have no path on a card"
     return ""
+
+
+def _too_large(
+    name: str, settings: dict[str, Any], d: Description | None, config: Config, card: torch.device
+) -> str:
+    """The sizes of a model that does not fit a card, and what would; "" if it fits, or if it is
+    refused anyway: int8 on a CPU, and a config.json that lacks a size."""
+    width = 4 if config.dtype == "f32" else 2
+    try:
+        if d is not None:
+            _check_described(name, d, width, config, card)
+        elif config.dtype != "int8" and all(settings.get(one) is not None for one in NEEDED):
+            placed(name, settings, (width, width), config.max_context, [card])
+    except UnsupportedModel as error:
+        return str(error)
+    return ""
+
+
+def _check_described(
+    name: str, d: Description, width: int, config: Config, card: torch.device
+) -> Size:
+    """The size of a described model with numbers of `width` bytes. UnsupportedModel where it does
+    not fit a card."""
+    size = size_of_described(d, width)
+    others = {"--dtype bf16": size_of_described(d, 2)} if width > 2 else {}
+    check_card(name, size, config.max_context, d.positions, card, others)
+    return size
 
 
 def _described(folder: Path, settings: dict[str, Any], complete: bool) -> Description | None:

@@ -56,6 +56,10 @@ class Rows:
         if self._mask is not None and self._mask.device == device:
             return self._mask
         rows = len(self.parents)
+        if np.array_equal(self.parents, np.arange(-1, rows - 1)):  # a chain, such as a prompt
+            keys = torch.arange(self.base + rows, device=device)
+            self._mask = keys <= self.positions.to(device)[:, None]
+            return self._mask
         sees = torch.zeros(rows, self.base + rows, dtype=torch.bool)
         sees[:, : self.base] = True
         for row, parent in enumerate(self.parents.tolist()):
@@ -152,12 +156,12 @@ def product(
     int8: bool = False,
 ) -> Product:
     """The fastest product with `weight` [out, in] on its device; row-invariant on a CPU, and with
-    `exact` or `int8` on a CUDA card."""
+    `exact` on a CUDA card."""
     if weight.device.type != "cpu":
         if exact or int8:
             from engine.model.cuda.triton_ops import Tiled
 
-            return Tiled(weight, bias, int8)
+            return Tiled(weight, bias, int8, widens=not exact)
         return Stock(weight, bias)
     if weight.dtype not in _unpacked:
         try:
@@ -185,9 +189,10 @@ def attend(q: Tensor, keys: Tensor, values: Tensor, rows: Rows, scale: float) ->
         _kernels.attend(asked, k, v, rows.base, rows.parents, scale, out.numpy())
         return out
     stop = rows.base + len(rows.parents)
-    return masked_attention(
-        q, keys[:, :stop].float(), values[:, :stop].float(), rows.mask(q.device), scale
-    )
+    keys, values, mask = keys[:, :stop], values[:, :stop], rows.mask(q.device)
+    if q.is_cuda:
+        return fused_attention(q.to(keys.dtype), keys, values, mask, scale).float()
+    return masked_attention(q, keys.float(), values.float(), mask, scale)
 
 
 def masked_attention(
@@ -215,7 +220,8 @@ def masked_attention(
         sink = sinks.view(kv, heads // kv, 1, 1)
         highest = torch.maximum(highest, sink)
     weights = (scores - highest).exp()
-    total = weights.sum(-1, keepdim=True, dtype=torch.float64)
+    wide = torch.float32 if q.device.type == "mps" else torch.float64  # Apple's GPUs have no f64
+    total = weights.sum(-1, keepdim=True, dtype=wide)
     if sinks is not None:
         total = total + (sink - highest).exp()
     mixed = torch.bmm(weights.view(kv, -1, weights.shape[-1]), values)

@@ -1,15 +1,17 @@
 """Devices, number formats, and whether a model fits into the memory of CUDA cards.
 
-Sizes are checked before anything is loaded; a model that does not fit is refused, not offloaded.
+Sizes are checked before anything is loaded; a model that does not fit is refused, not split between
+a card and the CPU.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,28 +22,66 @@ from engine.model.cuda.feed_forward import gathered_rows
 from engine.model.described_tensors import shapes_of
 from engine.model.description import Description, Experts
 from engine.model.hf_model import UnsupportedModel
+from engine.weights.builtins import BUILTINS
 from engine.weights.resolve import gguf_of
 
 log = logging.getLogger(__name__)
 
 MIN_CONTEXT_TOKENS = 1024  # that must fit beside the weights
 OVERHEAD_BYTES = 600 << 20  # libraries, CUDA graphs, fragmentation
-CHOOSING_BYTES = 16 * 40 + 64 * 6  # per token of the vocabulary, while tokens are chosen
+OLD_DRIVER = "driver on your system is too old"  # as torch says it
+NOT_BUILT = "this torch is built for CPUs only"
+NO_CARD = ("no NVIDIA driver", "No CUDA GPUs", NOT_BUILT)  # where none is to be expected
+CARD_DTYPES = {"bf16": (2, 2), "int8": (2, 1)}  # bytes of a number and of a matrix weight
+LOGIT_BYTES = 6  # of a row's token: in the model's dtype and in f32
+CHOOSING_BYTES = 16 * 40 + 64 * LOGIT_BYTES  # per token of the vocabulary, for passes of 64 rows
 
 
 def choose_device(name: str) -> torch.device:
-    """The torch device of a name; `auto` prefers cuda, then mps, then cpu. UnsupportedModel."""
+    """The torch device of a name; `auto` takes a CUDA card, else the CPU, and logs why it leaves a
+    card or Apple's GPU out. UnsupportedModel."""
     if name.startswith("cuda"):
-        if not torch.cuda.is_available():
-            raise UnsupportedModel("device cuda: none is available here; use --device cpu")
+        if why := cuda_failure():
+            raise UnsupportedModel(f"device {name}: {why}, or use --device cpu")
         last = torch.cuda.device_count() - 1
         if (torch.device(name).index or 0) > last:
-            raise UnsupportedModel(f"device {name}: the last card here is cuda:{last}")
+            raise UnsupportedModel(
+                f"device {name}: the last card here is cuda:{last}: choose that one, or --device "
+                "auto"
+            )
+    if name == "mps":
+        if not torch.backends.mps.is_available():
+            raise UnsupportedModel("device mps: there is no Apple GPU here: use --device cpu")
+        log.warning("nobody has tried Apple's GPU: if it fails, use --device cpu")
     if name != "auto":
         return torch.device(name)
-    if torch.cuda.is_available():
+    why = cuda_failure()
+    if not why:
         return torch.device("cuda")
-    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    if torch.backends.mps.is_available():
+        log.info("Apple's GPU is left out, as nobody has tried it: the model runs on the CPU")
+    elif not any(known in why for known in NO_CARD):
+        log.warning("no card is used: %s; the model runs on the CPU", why)
+    return torch.device("cpu")
+
+
+def cuda_failure() -> str:
+    """Why torch can use no card here, and what would help; "" where it can use one."""
+    with warnings.catch_warnings():  # torch's own warning has many lines
+        warnings.simplefilter("ignore")
+        if torch.cuda.is_available():
+            return ""
+    try:
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+    except AssertionError:
+        return f"{NOT_BUILT}: install one that is built for CUDA"
+    except RuntimeError as error:
+        why = " ".join(str(error).split()).split(". ")[0].rstrip(".")
+        if OLD_DRIVER in why:
+            made_for = f"torch is made for CUDA {torch.version.cuda}"
+            return f"{why} and {made_for}: update the driver, install a torch for its CUDA"
+        return f"{why}: see whether nvidia-smi lists a card"
+    return "torch lists no card: see whether nvidia-smi does"
 
 
 def choose_devices(text: str) -> list[torch.device]:
@@ -150,25 +190,68 @@ def _gathered(spec: Experts, width: int) -> int:
     return gathered_rows(spec) * spec.chosen * 3 * spec.width * width
 
 
-def check_card(name: str, size: Size, wanted: int, context: int, card: torch.device) -> None:
+def with_rows(size: Size, vocab: int, rows: int) -> Size:
+    """`size` with the memory for passes of up to `rows` rows."""
+    return replace(size, beside=size.beside + max(rows - 64, 0) * LOGIT_BYTES * vocab)
+
+
+def check_card(
+    name: str,
+    size: Size,
+    wanted: int,
+    context: int,
+    card: torch.device,
+    others: Mapping[str, Size] | None = None,
+) -> None:
     """UnsupportedModel where a card lacks the memory for a model and for those of `context` tokens
-    that are `wanted` (0: a few)."""
+    that are `wanted` (0: a few). `others`: the sizes that it would have with other options."""
     tokens = min(wanted or MIN_CONTEXT_TOKENS, context)
-    check_fits(name, size, tokens, _named(card), *torch.cuda.mem_get_info(card))
+    check_fits(name, size, tokens, _named(card), *torch.cuda.mem_get_info(card), others)
 
 
-def check_fits(name: str, size: Size, tokens: int, card: str, free: int, total: int) -> None:
-    """UnsupportedModel, with the numbers, where a card lacks the memory for the weights and
-    `tokens` tokens of context."""
-    need = size.weights + tokens * size.token + size.beside
+def check_fits(
+    name: str,
+    size: Size,
+    tokens: int,
+    card: str,
+    free: int,
+    total: int,
+    others: Mapping[str, Size] | None = None,
+) -> None:
+    """UnsupportedModel, with the numbers and what would fit, where a card lacks the memory for the
+    weights and `tokens` tokens of context."""
+    need = _needed(size, tokens)
     if need <= free:
         return
+    fitting = [
+        f"{option} ({_gb(_needed(other, tokens))})"
+        for option, other in (others or {}).items()
+        if _needed(other, tokens) <= free
+    ]
     raise UnsupportedModel(
         f"{name} needs {_gb(need)} ({_gb(size.weights)} for weights, {_gb(tokens * size.token)} "
         f"for {tokens} tokens, {_gb(size.beside)} to compute); {card} has {_gb(free)} of "
-        f"{_gb(total)} free: choose a smaller model, end what else uses the card, or take "
-        "--device cpu"
+        f"{_gb(total)} free: choose {', '.join([*fitting, _smaller(size, tokens, free)])}, end "
+        "what else uses the card, or take --device cpu"
     )
+
+
+def _needed(size: Size, tokens: int) -> int:
+    return size.weights + tokens * size.token + size.beside
+
+
+def _smaller(size: Size, tokens: int, free: int) -> str:
+    """A smaller model; the largest built-in one that fits, if any."""
+    sizes = {one.name: replace(size, weights=one.bf16_bytes) for one in BUILTINS.values()}
+    fitting = {
+        name: _needed(one, tokens)
+        for name, one in sizes.items()
+        if one.weights < size.weights and _needed(one, tokens) <= free
+    }
+    if not fitting:
+        return "a smaller model"
+    name = max(fitting, key=lambda one: fitting[one])
+    return f"a smaller model such as {name} ({_gb(fitting[name])})"
 
 
 def placed(
@@ -194,25 +277,34 @@ def placed(
         places.append((card, count))
         sizes.append(size_of(settings, *widths, range(start, start + count)))
         part = name if count == layers else f"{name}, layers {start} to {start + count - 1},"
-        check_fits(
-            part, sizes[-1], min(wanted or MIN_CONTEXT_TOKENS, context), _named(card), free, total
-        )
+        tokens = min(wanted or MIN_CONTEXT_TOKENS, context)
+        others = _in_other_dtypes(settings, widths) if len(devices) == 1 else None
+        check_fits(part, sizes[-1], tokens, _named(card), free, total, others)
         start += count
     return places, sizes
+
+
+def _in_other_dtypes(settings: dict[str, Any], widths: tuple[int, int]) -> dict[str, Size]:
+    """The sizes of a model of Llama's family with matrices of fewer bytes, by the option."""
+    return {
+        f"--dtype {name}": size_of(settings, *other)
+        for name, other in CARD_DTYPES.items()
+        if other[1] < widths[1]
+    }
 
 
 def room_on(
     cards: list[torch.device], sizes: list[Size], context: int, memory: int
 ) -> tuple[int, int]:
-    """How many of `context` tokens, and of `memory` bytes of cached sequences, the cards can hold
-    once the weights are loaded."""
+    """How many of `context` tokens, and of `memory` bytes of cached sequences (0: half of what is
+    left), the cards can hold once the weights are loaded."""
     torch.cuda.empty_cache()
-    token = sum(size.token for size in sizes)
+    token, left = sum(size.token for size in sizes), 1 << 62
     for card, size in zip(cards, sizes, strict=True):
         free = torch.cuda.mem_get_info(card)[0]
         context = room_left(size, context, free, _named(card) if len(cards) > 1 else "this card")
-        memory = max(0, min(memory, (free - size.beside) * token // size.token))
-    return context, memory
+        left = min(left, max(0, free - size.beside) * token // size.token)
+    return context, min(memory, left) if memory else left // 2
 
 
 def room_left(size: Size, context: int, free: int, card: str = "this card") -> int:

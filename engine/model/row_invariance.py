@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from engine.model.cuda.static_pass import MAX_ROWS
 from engine.model.hf_model import UnsupportedModel
 from engine.model.kv_cache import Sequence, copied
 from engine.model.native.model import NativeModel
 from engine.model.ops import Rows
 from engine.model.placement import out_of_memory_is_unsupported
+from engine.records import Draft
 
 if TYPE_CHECKING:
     from engine.model.loading import LoadedModel
@@ -39,10 +39,11 @@ def checked(loaded: LoadedModel) -> bool:
 
 @torch.inference_mode()
 def rows_are_independent(loaded: LoadedModel) -> bool:
-    """Whether rows get the same bits alone and in passes of 2, 16, 64 and 128 rows, or as many as
-    the model has positions: first layer and head, and all layers of a `Generic` model or on a card.
-    Logged once if not."""
-    most = min(PREFILL_ROWS, loaded.model.max_positions)
+    """Whether rows get the same bits alone and in passes of 2, 16, 64, 128 and the most rows of a
+    draft, or as many as the model has positions: first layer and head, and all layers of a
+    `Generic` model or on a card. Logged once if not."""
+    widest = PREFILL_ROWS if loaded.static is None else max(PREFILL_ROWS, loaded.static.rows)
+    most = min(widest, loaded.model.max_positions)
     ids = torch.arange(1, most + 1) * 7919 % loaded.model.vocab
     model, head = loaded.model, loaded.model.head
     scratch = Sequence()
@@ -50,13 +51,15 @@ def rows_are_independent(loaded: LoadedModel) -> bool:
     def states(start: int, stop: int) -> Tensor:
         nonlocal scratch
         if start == 0:
-            scratch = copied(model, Sequence(), 0, 2 * PREFILL_ROWS, False)
+            scratch = copied(model, Sequence(), 0, 2 * widest, False)
         chain = [-1, *range(stop - start - 1)]
         if loaded.static is not None and loaded.device.type != "cpu":
             tokens = ids[start:stop].tolist()
-            if stop - start > MAX_ROWS:
+            if stop - start > loaded.static.rows:
                 return loaded.static.read(tokens, scratch.cache, start)
-            return loaded.static.step(tokens, chain, scratch.cache, start).states
+            draft = Draft(tokens[1:], chain[:-1])
+            said = loaded.static.step(tokens[0], draft, scratch.cache, start)
+            return said.states[: len(tokens)].clone()
         rows = Rows.of(start, chain, loaded.device)
         some, layers = ids[start:stop], model.checked_layers
         if isinstance(model, NativeModel):
@@ -67,7 +70,7 @@ def rows_are_independent(loaded: LoadedModel) -> bool:
     alone = torch.cat([states(n, n + 1) for n in range(min(3, most))])
     logits = torch.cat([head(alone[n : n + 1]) for n in range(min(3, most))])
     same = True
-    for count in sorted({min(rows, most) for rows in (2, 16, 64, PREFILL_ROWS)}):
+    for count in sorted({min(rows, most) for rows in (2, 16, 64, PREFILL_ROWS, widest)}):
         together, few = states(0, count), min(count, 3)
         same &= torch.equal(together[:few], alone[:few])
         if count <= 16:

@@ -8,15 +8,18 @@ from __future__ import annotations
 import logging
 import platform
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from engine.config import Config
+from engine.model.cuda.current_card import finish
 from engine.model.cuda.static_forward import Static
-from engine.model.cuda.static_pass import BUCKETS, MAX_ROWS
+from engine.model.cuda.static_pass import BUCKETS, TOP, USUAL_ROWS, PassOutput
 from engine.model.kv_cache import Sequence, SequencePool, copied
 from engine.model.llama import TensorSource
 from engine.model.loading import load
@@ -29,7 +32,15 @@ from engine.weights.gguf_tensors import OnRead
 
 log = logging.getLogger(__name__)
 
+MIN_CHUNK_TOKENS = 64  # of a prompt, where memory is full
 MEMORY_FULL = "the card's memory is full: end what else uses it, or ask for less"
+NO_MEMORY = ("out of memory", "ALLOC_FAILED")  # as CUDA, Triton and cuBLAS say it
+
+
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Whether a card had no memory left, for torch or for a library."""
+    said = str(error)
+    return isinstance(error, torch.OutOfMemoryError) or any(mark in said for mark in NO_MEMORY)
 
 
 class TorchTarget:
@@ -56,7 +67,8 @@ class TorchTarget:
         self.turn = 0
         self.pending: tuple[int, Draft] | None = None  # what the last forward ran
         self.keeps_states = False  # keep hidden states beside keys and values, for drafters
-        self.max_rows = MAX_ROWS  # of a pass of static shape
+        # of a pass of static shape; less once memory was full
+        self.max_rows = USUAL_ROWS if self.static is None else self.static.rows
         self._warned = False  # that memory is short
         asked = loaded.device.type == "cpu" or loaded.exact
         self.exact = checked(loaded) if asked else False
@@ -126,8 +138,10 @@ class TorchTarget:
             try:
                 states = self._read(chunk)
             except torch.OutOfMemoryError as error:
-                if self.chunk <= MAX_ROWS:
-                    raise RuntimeError(MEMORY_FULL) from error
+                if self._drops_others():
+                    continue
+                if self.chunk <= MIN_CHUNK_TOKENS:
+                    raise torch.OutOfMemoryError(MEMORY_FULL) from error
                 self.chunk //= 2
                 self._short(f"prompts are read {self.chunk} tokens at a time")
                 continue
@@ -135,17 +149,21 @@ class TorchTarget:
             self._checkpoint(start, last=len(self.tokens) == len(prompt) - 1)
             if on_chunk is not None:
                 on_chunk(chunk, states)
+            finish(self.device)  # so that clocks are right, and a cancelled prompt is not read on
             yield len(self.tokens)
 
     @torch.inference_mode()
     def forward(self, last: int, draft: Draft, hidden: bool = False) -> Scores:
         """As `Target.forward`. ValueError where the cache has no room; on any error the cache is as
         before."""
-        if self.static is not None and len(draft) < MAX_ROWS:
+        if self.static is not None and len(draft) < self.static.rows:
             return self._step(self.static, last, draft, hidden)
         parents = [-1, *(parent + 1 for parent in draft.parents)]
         states = self._run([last, *draft.tokens], parents, committed=False)
-        scores = Scores(self.model.head(states), states if hidden else None)
+        logits = self.model.head(states)
+        if logits.device.type == "mps":
+            logits = logits.cpu()  # tokens are drawn in f64, which Apple's GPUs do not have
+        scores = Scores(logits, states if hidden else None)
         self.pending = (last, draft)
         return scores
 
@@ -155,22 +173,44 @@ class TorchTarget:
         while True:
             draft = draft.first(self.max_rows - 1)
             self._check_room(1 + len(draft))
-            parents = [-1, *(parent + 1 for parent in draft.parents)]
             try:
-                said = static.step([last, *draft.tokens], parents, current.cache, base)
-                logits = said.logits.to(torch.float32, copy=True)
-                states = said.states.clone() if hidden else None
+                said = static.step(last, draft, current.cache, base)
+                states = said.states[: 1 + len(draft)].clone() if hidden else None
                 break
             except torch.OutOfMemoryError as error:
+                if self._drops_others():
+                    continue
                 if not len(draft):
-                    raise RuntimeError(MEMORY_FULL) from error
+                    raise torch.OutOfMemoryError(MEMORY_FULL) from error
                 self.max_rows = max(size for size in BUCKETS if size <= len(draft))
                 self._short(f"drafts are cut to {self.max_rows - 1} tokens")
         if current.states is not None:
-            current.states[base : base + len(parents)] = said.states
+            current.states[base : base + 1 + len(draft)] = said.states[: 1 + len(draft)]
         self.pending = (last, draft)
-        chosen, likely = partial(static.choices, said, logits), partial(static.likely, logits)
-        return Scores(logits, states, chosen, likely)
+        return scores_of(static, said, 1 + len(draft), states)
+
+    @contextmanager
+    def limited_memory(self) -> Iterator[None]:
+        """Turn running out of a card's memory into a RequestError with a remedy, and free what
+        later requests can do without: all cached sequences, which are read again where needed."""
+        try:
+            yield
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            self.turn += 1
+            self.pending = None
+            self.pool.sequences.clear()
+            torch.cuda.empty_cache()
+            raise RequestError(MEMORY_FULL) from error
+
+    def _drops_others(self) -> bool:
+        """Drop the cached sequences of other prompts; whether there were any."""
+        others = self.pool.sequences[:-1]
+        if others:
+            del self.pool.sequences[:-1]
+            self._short("earlier prompts are dropped from it")
+        return bool(others)
 
     def _short(self, what: str) -> None:
         """Free unused memory of the card, and log once that it is short."""
@@ -193,9 +233,8 @@ class TorchTarget:
         self.pending = None
         current, base = self.sequence, len(self.tokens) + 1
         kept = current.cache if current.states is None else (*current.cache, current.states)
-        if self.static is not None and len(path) <= MAX_ROWS:
-            for part in kept:
-                self.static.keep(part, base, path)
+        if self.static is not None and len(path) <= self.static.rows:
+            self.static.keep(kept, base, path)
         elif path != list(range(len(path))):
             rows = torch.tensor(path) + base
             for part in kept:
@@ -273,3 +312,24 @@ class TorchTarget:
         if current.states is not None:
             current.states[base : base + len(tokens)] = states
         return states
+
+
+def scores_of(static: Static, said: PassOutput, count: int, states: Tensor | None) -> Scores:
+    """The scores of the first `count` rows of a pass of static shape. Logits are copied only when
+    they are asked for."""
+
+    def logits() -> Tensor:
+        try:
+            with torch.inference_mode():
+                return said.logits[:count].to(torch.float32, copy=True)
+        except torch.OutOfMemoryError as error:
+            raise torch.OutOfMemoryError(MEMORY_FULL) from error
+
+    def likely(width: int) -> tuple[Any, Any]:
+        if width <= TOP and not scores.has_logits:
+            return static.likely(said, count, width)
+        found = scores.logits.topk(min(width, said.logits.shape[1]))
+        return found.indices.int().cpu().numpy(), found.values.cpu().numpy()
+
+    scores = Scores(logits, states, partial(static.choices, said, count), likely, rows=count)
+    return scores

@@ -14,8 +14,23 @@ class Detokenizer:
         self.ids: list[int] = [*tokenizer.lead] if continues else []
         self.start, self.read = 0, len(self.ids)  # ids[start:read] is decoded again as context
 
+    def own_texts(self, tokens: list[int]) -> list[str] | None:
+        """The texts that `push` would give for each of `tokens`, where they can be looked up."""
+        if self.read < len(self.ids):  # a character is incomplete
+            return None
+        own = [self.tokenizer.own_text(token) for token in tokens]
+        return None if None in own else own  # type: ignore[return-value]
+
+    def skip(self, tokens: list[int]) -> None:
+        """Go on behind `tokens`, at least one, whose `own_texts` were taken."""
+        self.ids += tokens
+        self.start, self.read = len(self.ids) - 1, len(self.ids)
+
     def push(self, token: int) -> str:
         """The text that `token` completes; "" while a character is incomplete."""
+        if own := self.own_texts([token]):
+            self.skip([token])
+            return own[0]
         self.ids.append(token)
         before = self.tokenizer.decode(self.ids[self.start : self.read])
         text = self.tokenizer.decode(self.ids[self.start :])

@@ -136,6 +136,20 @@ class Tokenizer:
             text: str = self.backend.decode(ids, skip_special_tokens=True)
         return text
 
+    def own_text(self, token: int) -> str | None:
+        """The text of a token that is the same wherever it is; None where that depends on its
+        neighbours, and for control tokens."""
+        if token not in self._own_texts:
+            known = self.token_bytes if self._byte_level else []
+            data = known[token] if token < len(known) else None
+            text = "\ufffd" if data is None else data.decode("utf-8", "replace")
+            self._own_texts[token] = None if "\ufffd" in text else text or None
+        return self._own_texts[token]
+
+    @cached_property
+    def _own_texts(self) -> dict[int, str | None]:
+        return {}
+
     @cached_property
     def words(self) -> dict[str, int]:
         """Every token as tokenizer.json writes it, control tokens included, and its id."""

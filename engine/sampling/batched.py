@@ -1,18 +1,31 @@
 """Choosing the model's token after every row of a pass at once, on the device.
 
 Equal to `engine.sampling.verify.choose` row by row, without synchronising with the device. Sums of
-probabilities are in f64, so that they do not depend on the number of rows.
+probabilities are of integers, so that they depend neither on the number of rows nor on how much of
+a row is looked at.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from engine.records import Request
-from engine.sampling.verify import GOLDEN, NEGLIGIBLE, mix, mixed, signed
+from engine.sampling.verify import (
+    CANDIDATES,
+    GOLDEN,
+    NEGLIGIBLE,
+    NO_NUMBERS,
+    masses,
+    mix,
+    mixed,
+    signed,
+)
 
 MAX_ROWS = 16  # at a time: intermediate results take 40 bytes per row and token id
+UNSURE = -2  # instead of a token: others than the candidates might be drawn
 
 
 def best(logits: Tensor) -> Tensor:
@@ -22,11 +35,58 @@ def best(logits: Tensor) -> Tensor:
 
 
 def drawn(logits: Tensor, positions: Tensor, request: Request, max_rows: int = MAX_ROWS) -> Tensor:
-    """The sampled token of each row [rows, vocabulary] at its absolute position. `max_rows`: rows
-    computed at a time."""
+    """The sampled token of each row [rows, vocabulary] at its absolute position; -1 where logits
+    are not finite. `max_rows`: rows computed at a time."""
+    return _in_parts(_drawn, logits, positions, request, max_rows)
+
+
+def has_candidates(request: Request) -> bool:
+    """Whether `drawn_early` may know the token: top-p or a small top-k leave few tokens."""
+    return request.top_k < CANDIDATES and (request.top_k > 0 or request.top_p < 1)
+
+
+def drawn_early(
+    logits: Tensor, positions: Tensor, request: Request, max_rows: int = MAX_ROWS
+) -> Tensor:
+    """As `drawn`, for a request that `has_candidates`, without sorting the vocabulary: UNSURE where
+    tokens beyond the CANDIDATES likeliest might be drawn."""
+    return _in_parts(_drawn_early, logits, positions, request, max_rows)
+
+
+def choose_on_device(logits: Tensor, position: int, request: Request) -> tuple[int, float]:
+    """`engine.sampling.verify.choose` for one row [vocabulary], and the token's probability. Both
+    come from the device in one transfer. ValueError where the logits are not finite."""
+    token, chance = _with_chance(logits[None], position, request, has_candidates(request))
+    if token == UNSURE:
+        token, chance = _with_chance(logits[None], position, request, early=False)
+    if token < 0:
+        raise ValueError(NO_NUMBERS)
+    return int(token), chance
+
+
+def _with_chance(row: Tensor, position: int, request: Request, early: bool) -> list[float]:
+    """The token after a row [1, vocabulary], and its probability."""
+    if request.temperature == 0:
+        token = best(row)
+    else:
+        at = torch.full((1,), position, dtype=torch.int64, device=row.device)
+        token = (drawn_early if early else drawn)(row, at, request)
+    logit = row.gather(-1, token.clamp(min=0)[:, None])[:, 0]
+    chance = (logit - row.logsumexp(-1)).exp()
+    found: list[float] = torch.cat([token.double(), chance.double()]).tolist()
+    return found
+
+
+def _in_parts(
+    draw: Callable[[Tensor, Tensor, Request], Tensor],
+    logits: Tensor,
+    positions: Tensor,
+    request: Request,
+    max_rows: int,
+) -> Tensor:
     starts = range(0, len(logits), max_rows)
     parts = [(logits[n : n + max_rows], positions[n : n + max_rows]) for n in starts]
-    return torch.cat([_drawn(some.float(), at, request) for some, at in parts])
+    return torch.cat([draw(some.float(), at, request) for some, at in parts])
 
 
 def _drawn(logits: Tensor, positions: Tensor, request: Request) -> Tensor:
@@ -38,9 +98,8 @@ def _drawn(logits: Tensor, positions: Tensor, request: Request) -> Tensor:
     weights = (scaled - top).masked_fill(~alive, float("-inf"))
     if request.top_p < 1:
         ordered, order = weights.sort(dim=-1, descending=True, stable=True)
-        chances = ordered.double().softmax(-1)
-        keep = chances.cumsum(-1) - chances <= request.top_p
-        keep[:, 0] = True
+        mass = masses(ordered)
+        keep = _before(mass) <= request.top_p * mass.sum(-1, keepdim=True).double()
         kept = torch.zeros_like(keep).scatter_(-1, order, keep)
         weights = weights.masked_fill(~kept, float("-inf"))
     ids = torch.arange(weights.shape[-1], device=weights.device)
@@ -48,8 +107,46 @@ def _drawn(logits: Tensor, positions: Tensor, request: Request) -> Tensor:
     return token.masked_fill(~top[:, 0].isfinite(), -1)
 
 
+def _drawn_early(logits: Tensor, positions: Tensor, request: Request) -> Tensor:
+    """The candidates are all tokens that are likelier than the last candidate, and some of those as
+    likely: whoever survives must be among the former."""
+    scaled = logits / request.temperature
+    top = scaled.amax(-1, keepdim=True)
+    count = min(CANDIDATES, scaled.shape[-1])
+    ids = scaled.topk(count, sorted=False).indices.sort(-1).values
+    ordered, order = scaled.gather(-1, ids).sort(dim=-1, descending=True, stable=True)
+    ids = ids.gather(-1, order)
+    least = top - NEGLIGIBLE
+    if 0 < request.top_k <= count:
+        least = torch.maximum(least, ordered[:, request.top_k - 1 : request.top_k])
+    last = ordered[:, -1:]
+    sure = last < least
+    kept = ordered >= least
+    if request.top_p < 1:
+        mass = masses((ordered - top).masked_fill(~kept, float("-inf")))
+        every = masses((scaled - top).masked_fill(scaled < least, float("-inf")))
+        limit = request.top_p * every.sum(-1, keepdim=True).double()
+        likelier = mass.masked_fill(ordered <= last, 0).sum(-1, keepdim=True)
+        sure |= likelier.double() > limit
+        kept &= _before(mass) <= limit
+    if count == scaled.shape[-1]:
+        sure = torch.ones_like(sure)
+    weights = (ordered - top).masked_fill(~kept, float("-inf"))
+    scores = weights.double() + noise(request.seed, positions, ids)
+    equal = scores == scores.amax(-1, keepdim=True)
+    token = ids.masked_fill(~equal, scaled.shape[-1]).amin(-1)
+    token = token.masked_fill(~sure[:, 0], UNSURE)
+    return token.masked_fill(~top[:, 0].isfinite(), -1)
+
+
+def _before(mass: Tensor) -> Tensor:
+    """The mass before each token of an ordered row, f64."""
+    return (mass.cumsum(-1) - mass).double()
+
+
 def noise(seed: int, positions: Tensor, ids: Tensor) -> Tensor:
-    """`engine.sampling.verify.gumbel` of every token id at every position: f64 [positions, ids]."""
+    """`engine.sampling.verify.gumbel` of token ids at every position: f64 [positions, ids]. `ids`:
+    the same for all positions [ids], or of each [positions, ids]."""
     key = mixed(positions * signed(GOLDEN) + signed(mix(seed + GOLDEN)))
     hashed = mixed(ids * signed(GOLDEN) + key[:, None])
     uniform = (((hashed >> 11) & ((1 << 53) - 1)).to(torch.float64) + 0.5) * 2.0**-53

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 # (draft, logits [1 + nodes, vocabulary], position of row 0) -> (accepted path, token after it)
 Verdict = Callable[[Draft, "Tensor", int], tuple[list[int], int]]
 NEGLIGIBLE = 30.0  # logits this far below the best (e^-30) are dropped
+CANDIDATES = 1024  # tokens of a row that are looked at first
+MASS_UNITS = float(1 << 40)  # of the best token: four million such masses still fit an int64
 NO_NUMBERS = "the model gave logits that are not numbers: try another dtype"
 _MIX1, _MIX2, GOLDEN = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 0x9E3779B97F4A7C15
 
@@ -55,6 +57,12 @@ def gumbel(seed: int, position: int, ids: Tensor) -> Tensor:
     return -(-uniform.log()).log()
 
 
+def masses(weights: Tensor) -> Tensor:
+    """exp(weights), which are 0 at most, in units of 2^-40 (int64): their sums are the same in any
+    order, over any part of a row."""
+    return (weights.double().exp() * MASS_UNITS).round().long()
+
+
 def warp(logits: Tensor, request: Request) -> tuple[Tensor, Tensor]:
     """Apply temperature, top-k and top-p, in this order, in f32, to one row [vocabulary]: ids and
     log-weights of the surviving tokens. Ties at top-k are kept; top-p drops a token when the
@@ -67,15 +75,26 @@ def warp(logits: Tensor, request: Request) -> tuple[Tensor, Tensor]:
     ids = alive.nonzero()[:, 0]
     weights = scaled[ids] - best
     if request.top_p < 1:
-        weights, order = weights.sort(descending=True, stable=True)
-        probs = weights.softmax(0)
-        before = probs.cumsum(0) - probs
-        keep = before <= request.top_p
-        keep[0] = True
-        ids, weights = ids[order[keep]], weights[keep]
-        ids, order = ids.sort()
-        weights = weights[order]
+        kept = nucleus(weights, request.top_p)
+        ids, weights = ids[kept], weights[kept]
     return ids, weights
+
+
+def nucleus(weights: Tensor, top_p: float) -> Tensor:
+    """The places, ascending, of those log-weights that top-p keeps. Where the likeliest ones have
+    more than `top_p` already, the others are not sorted."""
+    import torch
+
+    mass = masses(weights)
+    limit = top_p * mass.sum().double()
+    some = torch.arange(len(mass), device=mass.device)
+    if len(weights) > CANDIDATES:
+        likelier = weights > weights.topk(CANDIDATES).values[-1]
+        if bool(mass[likelier].sum().double() > limit):
+            some = some[likelier]
+    order = some[weights[some].sort(descending=True, stable=True).indices]
+    before = mass[order].cumsum(0) - mass[order]
+    return order[before.double() <= limit].sort().values
 
 
 def largest(logits: Tensor) -> int:
@@ -102,18 +121,13 @@ def accept(draft: Draft, choice: Callable[[int, int], int]) -> tuple[list[int], 
 
     `choice(row, depth)` is the model's token after a row (0: the last committed token, otherwise
     node + 1); it is called along the path only."""
-    children: dict[tuple[int, int], int] = {}
-    for node, (token, parent) in enumerate(zip(draft.tokens, draft.parents, strict=True)):
-        children.setdefault((parent, token), node)
     path: list[int] = []
-    at = -1
-    while True:
-        token = choice(at + 1, len(path))
-        child = children.get((at, token))
-        if child is None:
-            return path, token
-        path.append(child)
-        at = child
+    at, token = -1, choice(0, 0)
+    for node, parent in enumerate(draft.parents):  # children come after their parents
+        if parent == at and draft.tokens[node] == token:
+            path.append(node)
+            at, token = node, choice(node + 1, len(path))
+    return path, token
 
 
 def agreed(draft: Draft, rows: list[int]) -> tuple[list[int], int]:

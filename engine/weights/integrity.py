@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from engine.weights.errors import WeightsError, shown
-from engine.weights.model_config import check_config, text_part
+from engine.weights.model_config import check_config, stretched, text_part
 
 MAX_HEADER_BYTES = 8 << 20  # of a safetensors file: 70,000 tensors
 MAX_JSON_BYTES = 64 << 20  # the largest tokenizer.json of a known model has 34 MB
@@ -38,12 +38,12 @@ class TensorInfo(NamedTuple):
 
 
 def config_of(folder: Path) -> dict[str, Any]:
-    """The checked config.json of a folder, of a composite model its text part. WeightsError
-    otherwise."""
+    """The checked config.json of a folder, of a composite model its text part, with the context
+    that it has. WeightsError otherwise."""
     file = folder / "config.json"
     settings = read_object(file)
     check_config(file, settings)
-    return text_part(settings)
+    return stretched(text_part(settings))
 
 
 def tensors_of(folder: Path) -> dict[str, TensorInfo]:

@@ -90,6 +90,19 @@ def text_part(settings: dict[str, Any]) -> dict[str, Any]:
     return merged | {"composite": settings.get("model_type")}
 
 
+def stretched(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings with the context that YaRN gives a model: `factor` times the one it was trained
+    with. Published files leave `max_position_embeddings` as it was (Qwen2.5, Qwen3)."""
+    rope = settings.get("rope_scaling") or settings.get("rope_parameters") or {}
+    trained = rope.get("original_max_position_embeddings")
+    if (rope.get("rope_type") or rope.get("type")) != "yarn" or not trained:
+        return settings
+    positions = min(int(trained * (rope.get("factor") or 1)), LIMITS["max_position_embeddings"])
+    if positions <= (settings.get("max_position_embeddings") or positions):
+        return settings
+    return settings | {"max_position_embeddings": positions}
+
+
 def field_error(file: Path, name: str, value: object, wanted: str) -> WeightsError:
     """The error for a field of a config.json."""
     return WeightsError(

@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.gpu import edits as gpu_edits
-from bench.gpu import exact, gpu, models, run, steps
+from bench.gpu import exact, gpu, host, models, run, steps
 from bench.gpu.generation import ForcedDraftline, ForcedRun, ForcedTransformers
 from engine import Config
 from engine.drafting import chain
+from engine.model.cuda.static_pass import BUCKETS
 from engine.records import Draft
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -256,6 +257,8 @@ def test_a_case_that_fails_is_left_out() -> None:
         (["--buckets", "0"], "write numbers above 0"),
         (["--contexts", "64"], "larger than every bucket"),
         (["--repeats", "0"], "--repeats: must be 1 or more"),
+        (["--nodes", "256"], "--nodes: must be 255 or less"),
+        (["--buckets", "128"], "--nodes 48 have 64 rows at most"),
         (["--only", "words"], "words: choose from steps, parts, edits"),
     ],
 )
@@ -265,3 +268,22 @@ def test_bad_options_are_named(
     with pytest.raises(SystemExit):
         gpu.arguments(options)
     assert names in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("nodes", "widest"), [("9", 64), ("63", 64), ("64", 128), ("255", 256)])
+def test_passes_are_as_wide_as_the_budget_needs(nodes: str, widest: int) -> None:
+    options = gpu.arguments(["--nodes", nodes])
+    assert options.buckets == [rows for rows in BUCKETS if rows <= widest]
+
+
+def test_the_time_between_passes_is_measured_on_a_stub_card(
+    recorded: gpu_edits.RecordedEdits,
+) -> None:
+    """Nothing is run, the recorded texts are written, and the parts add up."""
+    target = models.random_target("tiny", TINY, host.config(20))
+    short = replace(recorded, answers=[recorded.answers[6].from_middle(40)])
+    found = host.host_us(target, short, 20)
+    assert found["steps"] <= 40 and found["tokens_per_step"] > 1
+    assert 0 < found["nodes_per_step"] <= 20 == found["budget"]
+    assert all(found[part] >= 0 for part in host.PARTS)
+    assert found["host_us"] == pytest.approx(sum(found[part] for part in host.PARTS), abs=0.1)

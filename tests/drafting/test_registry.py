@@ -4,6 +4,7 @@ real layers."""
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,23 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     texts = [np.array(tokenizer.encode(text), np.int32) for text in (TEXT, TEXT * 2)]
     datastore.save(datastore.build(texts), file, tokenizer.fingerprint, {"model": "tiny"})
     return file
+
+
+@pytest.mark.parametrize(("budget", "said"), [(48, 1), (100, 0)])
+@pytest.mark.parametrize("drafter", ["recycling", "rest", "sam:most=90"])
+def test_drafts_that_no_pass_takes_are_announced(
+    tiny: Any, store: Path, home: Path, caplog: pytest.LogCaptureFixture,
+    drafter: str, budget: int, said: int,
+) -> None:  # fmt: skip
+    """Of a target with passes of static shape, which take 63 nodes, or as many as the budget."""
+    corpus = None if drafter == "recycling" else store
+    config = Config(
+        model=str(tiny()), device="cpu", dtype="f32", threads=1, library=False, graphs="static",
+        drafter=drafter, corpus=corpus, budget=budget,
+    )  # fmt: skip
+    with caplog.at_level(logging.WARNING), Engine(config):
+        lines = [record.getMessage() for record in caplog.records]
+    assert len([one for one in lines if "are cut to 63" in one]) == said, lines
 
 
 # -- unchanged answers -----------------------------------------------------------------------------

@@ -56,6 +56,29 @@ def test_pieces_are_whole_characters_and_join_to_the_text(tokenizer: Tokenizer, 
     assert "\ufffd" in text or not any("\ufffd" in piece for piece in pieces)
 
 
+class Together:
+    """A tokenizer whose tokens are only decoded together."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.lead, self.decode = tokenizer.lead, tokenizer.decode
+
+    def own_text(self, token: int) -> None:
+        return None
+
+
+@given(st.data())
+def test_tokens_have_the_text_that_they_have_together(
+    tokenizer: Tokenizer, data: st.DataObject
+) -> None:
+    """Any tokens, also those of incomplete and of impossible characters."""
+    known = [*range(len(tokenizer.token_bytes)), *tokenizer.control.values()]
+    ids = data.draw(st.lists(st.sampled_from(known), max_size=30))
+    one, other = Detokenizer(tokenizer), Detokenizer(Together(tokenizer))  # type: ignore[arg-type]
+    for token in ids:
+        assert one.push(token) == other.push(token)
+    assert one.flush() == other.flush()
+
+
 def test_an_incomplete_character_is_flushed_at_the_end(tokenizer: Tokenizer) -> None:
     detokenizer = Detokenizer(tokenizer)
     ids = tokenizer.encode("\U0001f60b")
@@ -100,6 +123,29 @@ def test_adjacent_pieces_of_one_span_are_joined() -> None:
         Piece("f", "w", far),
         Piece("g", "m"),
     ]
+
+
+SPANS = st.none() | st.builds(
+    Span, st.sampled_from("ab"), st.integers(0, 3), st.integers(3, 5), st.integers(0, 1)
+)
+
+
+@given(st.lists(st.builds(Piece, st.text("xyz", max_size=2), st.sampled_from("wm"), SPANS)))
+def test_pieces_are_joined_as_one_after_the_other(pieces: list[Piece]) -> None:
+    expected: list[Piece] = []
+    for piece in pieces:
+        last = expected[-1] if expected else None
+        span, ours = last.span if last else None, piece.span
+        if last is None or last.source != piece.source or (span is None) != (ours is None):
+            expected.append(piece)
+        elif span is None or ours is None:
+            expected[-1] = Piece(last.text + piece.text, piece.source)
+        elif (span.path, span.stop, span.version) == (ours.path, ours.start, ours.version):
+            whole = Span(span.path, span.start, ours.stop, span.version)
+            expected[-1] = Piece(last.text + piece.text, piece.source, whole)
+        else:
+            expected.append(piece)
+    assert joined(pieces) == expected
 
 
 def test_a_character_of_several_tokens_has_one_span(tokenizer: Tokenizer) -> None:

@@ -154,6 +154,9 @@ def answer(
         def decode(self, ids: list[int]) -> str:
             return "".join(piece for one in ids for n, piece in pieces if n == one)
 
+        def own_text(self, token: int) -> None:
+            return None
+
     filtered = ReasoningFilter(found, opened, as_text)
     stream = TextStream(Texts(), stop, filtered)  # type: ignore[arg-type]
     out: list[str] = []

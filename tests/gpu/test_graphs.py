@@ -24,7 +24,9 @@ from engine.model.torch_target import TorchTarget  # noqa: E402
 from engine.prompts.builder import Prompt  # noqa: E402
 from engine.prompts.tokenizer import Tokenizer  # noqa: E402
 from engine.records import Draft, Request  # noqa: E402
-from tests.model.test_target import begin, path_to, some_tokens, some_tree  # noqa: E402
+from tests.model import test_target  # noqa: E402
+from tests.model.test_static_forward import check_kept_paths  # noqa: E402
+from tests.model.test_target import path_to, some_tokens, some_tree  # noqa: E402
 from tests.support.drafters import drafters  # noqa: E402
 from tests.support.law import SAMPLED, answer, plain, run  # noqa: E402
 
@@ -35,10 +37,17 @@ pytestmark = [
 
 
 def load(folder: Path, dtype: str = "bf16", **options: Any) -> TorchTarget:
-    target = TorchTarget(folder, Config(device="cuda", dtype=dtype, **options))
+    """With the widest passes."""
+    config = Config(device="cuda", dtype=dtype, budget=MAX_ROWS - 1, **options)
+    target = TorchTarget(folder, config)
     for _ in target.warm():
         pass
     return target
+
+
+def begin(target: TorchTarget, prompt: list[int], room: int = MAX_ROWS) -> int:
+    """Begin and prefill a prompt; returns how many of its tokens were cached."""
+    return test_target.begin(target, prompt, room)
 
 
 def compiled(folder: Path, **options: Any) -> TorchTarget:
@@ -101,11 +110,11 @@ def test_graphs_equal_passes_launched_step_by_step(tiny: Any, kind: str) -> None
     captured = load(tiny(kind), "f32")
     launched = load(tiny(kind), "f32", graphs="static")
     plainly = load(tiny(kind), "f32", graphs="off")
-    for length, room in ((30, 90), (300, 100), (31, 90)):
+    for length, room in ((30, 260), (300, 270), (31, 260)):
         prompt = some_tokens(length, captured.vocab, length)
         for target in (captured, launched, plainly):
             begin(target, prompt, room)
-        for size in (0, 1, 2, 5, 12, 31, 63):
+        for size in (0, 1, 2, 5, 12, 31, 63, 100, 255):
             draft = some_tree(size, captured.vocab, size)
             logits = [
                 target.forward(prompt[-1], draft).logits for target in (captured, launched, plainly)
@@ -116,23 +125,7 @@ def test_graphs_equal_passes_launched_step_by_step(tiny: Any, kind: str) -> None
 
 def test_kept_rows_are_the_accepted_ones(tiny: Any) -> None:
     target, plainly = load(tiny("llama"), "f32"), load(tiny("llama"), "f32", graphs="off")
-    text = some_tokens(60, target.vocab)
-    for one in (target, plainly):
-        one.keeps_states = True
-        begin(one, text)
-    for seed, size in enumerate((0, 5, 20, 63)):
-        draft = some_tree(size, target.vocab, seed)
-        path = path_to(draft, size // 2) if size else []
-        for one in (target, plainly):
-            one.forward(text[-1], draft)
-            one.keep(path)
-        text += [draft.tokens[node] for node in path] + [5]
-        count = len(text) - 1
-        for name in ("keys", "values"):
-            ours, theirs = (getattr(one.sequence, name) for one in (target, plainly))
-            torch.testing.assert_close(
-                ours[:, :, :count], theirs[:, :, :count], rtol=1e-3, atol=1e-3
-            )
+    check_kept_paths(target, plainly, tolerance=1e-3)
 
 
 def test_installed_embeddings_are_used(tiny: Any) -> None:
@@ -264,7 +257,7 @@ def test_a_capture_without_memory_is_logged(tiny: Any, caplog: pytest.LogCapture
     assert target.static is not None
     assert target.static.graphs is not None
     assert list(target.static.graphs.captured) == [1]
-    assert len([one for one in caplog.records if "are not captured" in one.message]) == 1
+    assert len([one for one in caplog.records if "cannot be captured" in one.message]) == 1
     begin(target, [5, 6])
     assert len(target.forward(6, Draft()).logits) == 1
 

@@ -21,8 +21,10 @@ from engine.model.cost_model import (
     GRID,
     MAX_BEND,
     MAX_STEP,
+    NEAR_TOKENS,
     POINTS,
     CostModel,
+    grid_of,
     growth_per_token,
     guess,
     measure,
@@ -74,6 +76,14 @@ def test_costs_are_linear_between_and_beyond_the_points() -> None:
     assert table[192 - 1] == pytest.approx(3 * 45) and table[300 - 1] == pytest.approx(
         45 * 300 / 64
     )
+
+
+def test_the_times_of_wide_passes_may_be_known() -> None:
+    """A pass of 256 rows that costs twice one of 64 is worth a larger draft."""
+    cost = CostModel([*RISING, 60.0, 80.0, 90.0])
+    table = cost.table(0, 512)
+    assert [table[rows - 1] for rows in POINTS] == pytest.approx([*RISING, 60, 80, 90])
+    assert table[160 - 1] == pytest.approx(70) and table[512 - 1] == pytest.approx(180)
 
 
 def test_costs_grow_with_the_cache_per_pass_and_per_row() -> None:
@@ -227,6 +237,21 @@ def test_measuring_does_not_change_the_target(target: TorchTarget) -> None:
     assert (np.diff(cost.table(400, 192)) >= 0).all()
 
 
+@pytest.mark.parametrize(
+    ("budget", "context", "most"), [(48, 0, 64), (100, 0, 128), (255, 0, 256), (255, 256, 192)]
+)
+def test_wide_passes_are_measured_where_the_target_runs_them(
+    tiny: Any, budget: int, context: int, most: int
+) -> None:
+    config = Config(device="cpu", threads=1, graphs="static", budget=budget, max_context=context)
+    wide = TorchTarget(tiny("llama"), config)
+    cost = guess(wide)
+    assert grid_of(wide, min(NEAR_TOKENS, wide.context // 4)) == [n for n in POINTS if n <= most]
+    for _ in measure(wide, cost):
+        pass
+    assert (np.diff(cost.table(400, 256)) >= 0).all() and (cost.seconds > 0).all()
+
+
 def test_a_model_with_a_very_short_context_is_not_measured(
     tiny: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -262,7 +287,7 @@ def test_a_stored_cost_model_is_loaded_again(tmp_path: Path) -> None:
 
 
 GOOD = {
-    "seconds": [*RISING, 90.0, 135.0],
+    "seconds": [*RISING, 90.0, 135.0, 180.0],
     "growth": [0.0, 0.0],
     "bend": [0.0] * len(POINTS),
     "reading": 0.1,
@@ -277,7 +302,8 @@ GOOD = {
         None,
         {},
         GOOD | {"seconds": [1.0] * 3},
-        GOOD | {"seconds": [*RISING, 90.0, float("nan")]},
+        GOOD | {"seconds": [*RISING, 90.0, 135.0, float("nan")]},
+        GOOD | {"seconds": [*RISING, 90.0, 135.0], "bend": [0.0] * 9},  # an older format
         GOOD | {"seconds": [-1.0, *GOOD["seconds"][1:]]},  # type: ignore[index]
         GOOD | {"growth": [-1.0, 0.0]},
         GOOD | {"growth": "no"},

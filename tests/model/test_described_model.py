@@ -16,8 +16,8 @@ from engine.config import Config
 from engine.model.cuda.attention import Pass
 from engine.model.cuda.described_model import DescribedModel
 from engine.model.cuda.feed_forward import ExpertsBlock
-from engine.model.cuda.static_forward import Static
-from engine.model.cuda.static_pass import MAX_ROWS, StaticPass
+from engine.model.cuda.static_forward import Static, rows_for
+from engine.model.cuda.static_pass import DESCRIBED_ROWS, StaticPass
 from engine.model.families import describe
 from engine.model.gguf_weights import weights_of
 from engine.model.hf_model import UnsupportedModel, with_defaults
@@ -144,8 +144,9 @@ def test_passes_stay_on_their_device(family: Any, name: str) -> None:
             torch.empty((2, count, heads, 200, d), dtype=torch.bfloat16, device=device)
             for device, count, heads, d in model.cache_shapes
         )
-        for rows, real in ((1, 1), (MAX_ROWS, 50)):
-            ids, positions, seen = torch.empty(3, rows, dtype=torch.int64, device=meta)
+        for rows, real in ((1, 1), (DESCRIBED_ROWS, 50)):
+            ids, positions = torch.empty(2, rows, dtype=torch.int64, device=meta)
+            seen = torch.empty(rows, 1, dtype=torch.int64, device=meta)
             parents = np.arange(-1, real - 1, dtype=np.int32)
             now = StaticPass(70, real, parents, cache, ids, positions, seen, ids, True, False)
             states = model.run(ids, now, cache)
@@ -153,6 +154,13 @@ def test_passes_stay_on_their_device(family: Any, name: str) -> None:
             assert states.device == logits.device == meta
             assert states.dtype == logits.dtype == torch.bfloat16
             assert states.shape == (rows, model.width) and logits.shape == (rows, model.vocab)
+
+
+def test_a_budget_that_no_pass_takes_is_refused(family: Any) -> None:
+    model = model_of(family("gemma3"))
+    assert rows_for(DESCRIBED_ROWS - 1, model) == DESCRIBED_ROWS
+    with pytest.raises(ValueError, match=r"a budget of 64 nodes: .* take 63: choose 63 or less"):
+        rows_for(DESCRIBED_ROWS, model)
 
 
 @pytest.mark.parametrize(("name", "sampled"), [("gemma4", False), ("gpt-oss", True)])

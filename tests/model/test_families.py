@@ -54,7 +54,10 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "mistral3": ("mistral3", MINISTRAL),
 }
 # Their law in the fast tests; the others' in all.
-FAST = [("granite", "q8"), ("granite", "bf16"), ("smollm3", "q8"), ("mistral3", "q8")]
+FAST = [
+    ("granite", "q8"), ("granite", "bf16"), ("smollm3", "q8"), ("mistral3", "q8"),
+    ("llama-3", "bf16"), ("llama-linear", "f32"), ("qwen2-yarn", "bf16"),
+]  # fmt: skip
 LAW = [
     case if case in FAST else pytest.param(*case, marks=pytest.mark.full)
     for case in ((name, dtype) for name in FAMILIES for dtype in ("f32", "bf16", "q8"))
@@ -180,7 +183,27 @@ def test_nodes_of_a_tree_have_the_bits_of_one_token_passes(
     assert torch.equal(target.sequence.cache[0][..., : len(text) - 1, :], kept)
 
 
-@pytest.mark.parametrize("name", ["granite", "smollm3", "ministral3"])
+def test_yarn_s_context_goes_beyond_the_trained_length(tmp_path: Path) -> None:
+    """As far as its factor says, with the logits of transformers there."""
+    rope = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+    folder = tiny_model(tmp_path, "qwen2", context=64, rope_parameters=rope | {"rope_theta": 1e4})
+    tokens = some_tokens(250, 200)
+    with torch.inference_mode():
+        expected = oracle(folder)(input_ids=torch.tensor([tokens])).logits[0][230:]
+    for options in ({}, {"graphs": "static"}):
+        target = load(folder, threads=1, **options)
+        assert target.context == 256
+        begin(target, tokens[:231])
+        logits = target.forward(tokens[230], chain(tokens[231:])).logits
+        torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
+    native = load(folder, "q8", threads=1)
+    assert native.context == 256
+
+
+STATIC = ["granite", "smollm3", "ministral3", "llama-3", "llama-linear", "qwen2-yarn"]
+
+
+@pytest.mark.parametrize("name", STATIC)
 def test_passes_of_static_shape_have_the_same_bits(family: Any, name: str) -> None:
     targets: list[TorchTarget] = [make(family(name), threads=1) for make in (static, load)]
     prompt = some_tokens(60, targets[0].vocab)

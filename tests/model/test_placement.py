@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,11 @@ from safetensors.torch import load_file
 
 from engine.config import Config
 from engine.model.hf_model import UnsupportedModel
+from engine.model.loading import load as load_model
 from engine.model.placement import (
     Size,
     check_fits,
+    choose_device,
     choose_dtype,
     out_of_memory_is_unsupported,
     placed,
@@ -27,6 +30,7 @@ from engine.model.placement import (
     room_on,
     shares,
     size_of,
+    with_rows,
 )
 from engine.model.random_weights import RandomWeights
 from engine.model.torch_target import TorchTarget
@@ -96,6 +100,27 @@ def test_a_model_that_does_not_fit_is_an_error() -> None:
         "Some Card has 11.0 GB of 12.0 GB free", "smaller model", "--device cpu",
     ):  # fmt: skip
         assert part in line
+
+
+def test_what_would_fit_is_named() -> None:
+    """Of the dtypes and of the built-in models, and only what does."""
+    whole, narrow = size_of(CODER_7B, 2), size_of(CODER_7B, 2, 1)
+    for free, fitting in (
+        (11, "choose --dtype int8 (9.0 GB), a smaller model such as qwen2.5-coder-1.5b (4.4 GB)"),
+        (8, "choose a smaller model such as qwen2.5-coder-1.5b (4.4 GB)"),
+        (2.3, "choose a smaller model such as qwen2.5-coder-0.5b (2.1 GB)"),
+        (0.5, "choose a smaller model, end what else uses the card"),
+    ):
+        with pytest.raises(UnsupportedModel) as caught:
+            others = {"--dtype int8": narrow}
+            check_fits("coder-7b", whole, 1024, "Some Card", int(free * GB), 12 * GB, others)
+        assert fitting in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_wider_passes_take_memory_for_their_logits() -> None:
+    size = Size(10, 1, 500)
+    assert with_rows(size, 1000, 1) == with_rows(size, 1000, 64) == size
+    assert with_rows(size, 1000, 256) == Size(10, 1, 500 + 192 * 6 * 1000)
 
 
 @given(st.integers(0, 100), st.integers(1, 9), st.integers(0, 50), st.integers(1, 40))
@@ -207,11 +232,123 @@ def test_the_context_fits_every_gpu(free: dict[int, int], caplog: pytest.LogCapt
     assert any((memory + token) * size.token // token > left[n] for n, size in enumerate(sizes))
     assert room_on(CARDS, sizes, 100, 1 << 10) == (100, 1 << 10)
     assert "is left on Some Card (cuda:" in caplog.text
+    whole = min(room * token // size.token for room, size in zip(left, sizes, strict=True))
+    assert room_on(CARDS, sizes, 100, 0) == (100, whole // 2)  # where no number is given
     free |= {0: 12 * GB, 1: 4 * GB}
     with pytest.raises(UnsupportedModel) as caught:
         placed("coder", CODER_7B, (2, 2), 0, CARDS)
     line = str(caught.value)
     assert line.startswith("coder, layers ") and "Some Card (cuda:" in line and "\n" not in line
+
+
+def test_the_sizes_in_other_dtypes_are_those_of_one_card(free: dict[int, int]) -> None:
+    free |= {0: 11 * GB, 1: 1 * GB}
+    with pytest.raises(UnsupportedModel, match=r"choose --dtype int8 \(9\.\d GB\), a smaller"):
+        placed("coder", CODER_7B, (2, 2), 0, CARDS[:1])
+    with pytest.raises(UnsupportedModel, match="choose a smaller model"):  # int8 is not split
+        placed("coder", CODER_7B, (2, 2), 0, CARDS)
+    free |= {0: 16 * GB}
+    with pytest.raises(UnsupportedModel, match=r"choose --dtype int8 \(9.*GB\), a smaller"):
+        placed("coder", CODER_7B, (4, 4), 0, CARDS[:1])
+
+
+def test_auto_takes_the_cpu_for_a_model_that_a_card_cannot_hold(
+    tiny: Any, free: dict[int, int], monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    """And says why, with the sizes; a card that was named refuses."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda card: (10**8, 24 * GB))
+    folder = tiny("llama")
+    loaded = load_model(folder, Config(device="auto", dtype="f32", threads=1))
+    assert loaded.device.type == "cpu"
+    (line,) = (one.getMessage() for one in caplog.records)
+    assert "it does not fit the card, so it runs on the CPU" in line
+    assert "Some Card has 0.1 GB of 24.0 GB free" in line
+    with pytest.raises(UnsupportedModel, match=r"needs 0\.6 GB .* or take --device cpu"):
+        load_model(folder, Config(device="cuda", dtype="f32", threads=1))
+
+
+# -- machines without a card that can be used ------------------------------------------------------
+
+OLD = (
+    "The NVIDIA driver on your system is too old (found version 11040). Please update your GPU "
+    "driver by downloading and installing a new version from the URL: "
+    "http://www.nvidia.com/Download/index.aspx Alternatively, go to: https://pytorch.org to "
+    "install a PyTorch version that has been compiled with your version of the CUDA driver."
+)
+NONE = (
+    "Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU and installed "
+    "a driver from http://www.nvidia.com/Download/index.aspx"
+)
+ODD = "CUDA unknown error - this may be due to an incorrectly set up environment."
+
+
+def broken_cuda(monkeypatch: pytest.MonkeyPatch, message: str) -> None:
+    """torch for CUDA where it finds no card, warns, and says why when it is asked to begin."""
+
+    def is_available() -> bool:
+        warnings.warn(f"CUDA initialization: {message}", stacklevel=2)
+        return False
+
+    def init() -> None:
+        raise RuntimeError(message)
+
+    monkeypatch.setattr(torch.cuda, "is_available", is_available)
+    monkeypatch.setattr(torch.cuda, "init", init)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        (
+            OLD,
+            "The NVIDIA driver on your system is too old (found version 11040) and torch is made "
+            "for CUDA 13.0: update the driver, install a torch for its CUDA",
+        ),
+        (NONE, "Found no NVIDIA driver on your system: see whether nvidia-smi lists a card"),
+        (ODD, "CUDA unknown error - this may be due to an incorrectly set up environment"),
+    ],
+)
+def test_why_no_card_can_be_used(
+    monkeypatch: pytest.MonkeyPatch, caplog: Any, message: str, said: str
+) -> None:
+    """A named card is refused in one line; `auto` takes the CPU, with a warning unless there is no
+    driver at all. torch's own warning of many lines is not shown."""
+    broken_cuda(monkeypatch, message)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UnsupportedModel) as caught:
+            choose_device("cuda:1")
+        assert choose_device("auto") == torch.device("cpu")
+    assert str(caught.value).startswith(f"device cuda:1: {said}")
+    assert str(caught.value).endswith(", or use --device cpu") and "\n" not in str(caught.value)
+    lines = [one.getMessage() for one in caplog.records]
+    assert len(lines) == (message is not NONE)
+    assert all(said in line and line.endswith("the model runs on the CPU") for line in lines)
+
+
+@pytest.mark.skipif(torch.version.cuda is not None, reason="this torch is built for CUDA")
+def test_a_torch_for_cpus_is_named(caplog: Any) -> None:
+    with pytest.raises(UnsupportedModel, match="device cuda: this torch is built for CPUs only"):
+        choose_device("cuda")
+    assert choose_device("auto") == torch.device("cpu")
+    assert not caplog.records
+
+
+def test_a_mac_runs_the_model_on_its_cpu(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert choose_device("auto") == torch.device("cpu")
+    (line,) = (one.getMessage() for one in caplog.records)
+    assert line == "Apple's GPU is left out, as nobody has tried it: the model runs on the CPU"
+    assert choose_device("mps") == torch.device("mps")
+    assert "nobody has tried Apple's GPU: if it fails, use --device cpu" in caplog.text
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    with pytest.raises(UnsupportedModel, match="device mps: there is no Apple GPU here"):
+        choose_device("mps")
 
 
 def test_only_out_of_memory_errors_are_translated() -> None:

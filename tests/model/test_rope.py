@@ -10,8 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.model.llama import supports
+from engine.model.llama_shapes import heads_of
 from engine.model.rope import check_rope, frequencies, query_scales, rotary_layers, rotations
 from engine.weights.errors import WeightsError
+from engine.weights.model_config import stretched
 
 SCALES = st.floats(1, 64) | st.sampled_from([1, 2.0, 8, 40])
 LENGTHS = st.sampled_from([16, 64, 4096, 8192])
@@ -67,6 +70,86 @@ def test_frequencies_have_the_bits_of_transformers(
     found = torch.view_as_real(rotations(model, head_dim))
     expected = torch.stack([cos[0, :, : head_dim // 2], sin[0, :, : head_dim // 2]], -1)
     torch.testing.assert_close(found, expected, rtol=3e-7, atol=3e-7)
+
+
+PUBLISHED: dict[str, dict[str, Any]] = {  # sizes, and how each says what stretches it
+    "Llama-3.1-8B": {
+        "model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "max_position_embeddings": 131072, "rope_theta": 500000.0,
+        "rope_scaling": {
+            "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 8192, "rope_type": "llama3",
+        },
+    },
+    "Llama-3.2-1B": {
+        "model_type": "llama", "hidden_size": 2048, "num_attention_heads": 32, "head_dim": 64,
+        "num_key_value_heads": 8, "max_position_embeddings": 131072, "rope_theta": 500000.0,
+        "rope_scaling": {
+            "factor": 32.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
+            "original_max_position_embeddings": 8192, "rope_type": "llama3",
+        },
+    },
+    "Qwen2.5-Coder-7B, stretched": {
+        "model_type": "qwen2", "hidden_size": 3584, "num_attention_heads": 28,
+        "num_key_value_heads": 4, "max_position_embeddings": 32768, "rope_theta": 1000000.0,
+        "sliding_window": 131072, "use_sliding_window": False, "max_window_layers": 28,
+        "rope_scaling": {
+            "factor": 4.0, "original_max_position_embeddings": 32768, "type": "yarn",
+        },
+    },
+    "Qwen3-8B, stretched": {
+        "model_type": "qwen3", "hidden_size": 4096, "num_attention_heads": 32, "head_dim": 128,
+        "num_key_value_heads": 8, "max_position_embeddings": 40960, "rope_theta": 1000000,
+        "rope_scaling": {
+            "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768,
+        },
+    },
+    "deepseek-coder-6.7b": {
+        "model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32,
+        "num_key_value_heads": 32, "max_position_embeddings": 16384, "rope_theta": 100000,
+        "rope_scaling": {"factor": 4.0, "type": "linear"},
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_models_run_in_the_fast_path(name: str) -> None:
+    """With the rotations of transformers' own module, to their last position."""
+    from transformers import CONFIG_MAPPING
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+    published = PUBLISHED[name] | {"hidden_act": "silu"}
+    model = stretched(published)
+    assert supports(model)
+    positions = 131072 if name.endswith("stretched") else published["max_position_embeddings"]
+    assert model["max_position_embeddings"] == positions
+    head_dim = heads_of(model)[2]
+    config = CONFIG_MAPPING[model["model_type"]].from_dict(published)
+    inverse, factor = frequencies(model, head_dim)
+    oracle = LlamaRotaryEmbedding(config)
+    assert torch.equal(inverse, oracle.inv_freq)
+    assert factor == oracle.attention_scaling
+    some = torch.arange(positions - 1, -1, -997)
+    cos, sin = oracle(torch.zeros(1), some[None])
+    found = torch.view_as_real(rotations(model, head_dim)[some])
+    expected = torch.stack([cos[0, :, : head_dim // 2], sin[0, :, : head_dim // 2]], -1)
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=3e-7)
+
+
+def test_yarn_alone_lengthens_the_context() -> None:
+    """By what it was trained with; never shortens it."""
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 100}
+    model = {"model_type": "llama", "max_position_embeddings": 120}
+    for rope, expected in (
+        (yarn, 400),
+        (yarn | {"factor": 1.0}, 120),
+        (yarn | {"factor": 1e6, "original_max_position_embeddings": 1 << 24}, 1 << 24),
+        (yarn | {"original_max_position_embeddings": None}, 120),
+        (yarn | {"rope_type": "llama3"}, 120),
+        (None, 120),
+    ):
+        for place in ("rope_scaling", "rope_parameters"):
+            assert stretched(model | {place: rope})["max_position_embeddings"] == expected
 
 
 def test_the_places_where_a_config_has_its_parameters() -> None:

@@ -12,18 +12,28 @@ import numpy as np
 import pytest
 import torch
 
-from engine.drafting import NullDrafter, chain
+from engine.drafting import DraftContext, NullDrafter, chain
 from engine.drafting._drafting import Recycling
 from engine.drafting.methods.sdsat import install_embeddings
 from engine.generate import Generation, generate
 from engine.model.cuda.cuda_graphs import CAPTURE_AFTER_USES, CudaGraphs
-from engine.model.cuda.static_pass import BUCKETS, MAX_ROWS, StaticPass
+from engine.model.cuda.static_pass import (
+    BUCKETS,
+    MAX_ROWS,
+    TOP,
+    USUAL_ROWS,
+    PassOutput,
+    StaticPass,
+)
+from engine.model.cuda.torch_ops import top
 from engine.model.ops import Rows
 from engine.model.torch_target import TorchTarget
 from engine.prompts.builder import Prompt
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Draft, Request
-from tests.model.test_target import begin, load, path_to, some_tokens, some_tree
+from engine.sampling.verify import choose, signed
+from tests.model import test_target
+from tests.model.test_target import load, path_to, some_tokens, some_tree
 from tests.support.drafters import drafters, trying
 from tests.support.law import SAMPLED, answer, plain, run
 
@@ -33,9 +43,16 @@ SIZES = sorted({size for most in BUCKETS for size in (most // 2, most - 1)})  # 
 
 
 def static(folder: Path, dtype: str = "f32", threads: int = 2, **options: Any) -> TorchTarget:
+    """With the widest passes, unless `budget` is one of the options."""
+    options = {"budget": MAX_ROWS - 1, **options}
     target = load(folder, dtype, threads, graphs="static", **options)
     assert target.static is not None
     return target
+
+
+def begin(target: TorchTarget, prompt: list[int], room: int = MAX_ROWS) -> int:
+    """Begin and prefill a prompt; returns how many of its tokens were cached."""
+    return test_target.begin(target, prompt, room)
 
 
 @pytest.mark.parametrize("exact", [False, True])
@@ -80,6 +97,49 @@ def test_no_drafter_changes_the_answer(tiny: Any, kind: str, sampled: bool) -> N
         assert answer(done) == answer(expected), name
 
 
+def test_a_pass_does_not_depend_on_the_widest_one(tiny: Any) -> None:
+    """Drafts of up to 63 nodes get the same bits from a model that takes 255."""
+    wide, usual = static(tiny("qwen3")), static(tiny("qwen3"), budget=48)
+    prompt = some_tokens(90, wide.vocab)
+    for target in (wide, usual):
+        begin(target, prompt)
+    assert (wide.room(), usual.room()) == (MAX_ROWS - 1, USUAL_ROWS - 1)
+    for size in (0, 7, 40, USUAL_ROWS - 1):
+        draft = some_tree(size, wide.vocab, size)
+        rows = [target.forward(prompt[-1], draft).logits for target in (wide, usual)]
+        assert torch.equal(*rows), size
+
+
+def test_a_large_draft_is_verified_as_a_whole(tiny: Any) -> None:
+    """Of a budget above 63 nodes, no node is left out."""
+    target, tokenizer = static(tiny("llama"), threads=1), Tokenizer(tiny("llama"))
+    tokenizer.eos = frozenset()
+    prompt = Prompt(some_tokens(30, target.vocab), max_tokens=300)
+    expected, truth = plain(target, tokenizer, prompt)
+    steps, done = run(target, tokenizer, prompt, Whole(truth))
+    assert answer(done) == answer(expected)
+    assert max(step.drafted for step in steps) == MAX_ROWS - 1
+    assert len([step for step in steps if step.drafted]) == 2
+
+
+class Whole(NullDrafter):
+    """Drafts all of the answer that is left, and fits."""
+
+    def __init__(self, truth: list[int]) -> None:
+        self.truth = truth
+
+    def propose(self, context: DraftContext, target: Any) -> Draft:
+        done = len(context.output)
+        return chain(self.truth[done : done + context.room], "test")
+
+
+def test_a_budget_that_no_pass_takes_is_refused(tiny: Any) -> None:
+    with pytest.raises(ValueError, match=r"a budget of 256 nodes: .* choose 255 or less"):
+        static(tiny("llama"), budget=MAX_ROWS)
+    assert static(tiny("llama"), budget=USUAL_ROWS).max_rows == 2 * USUAL_ROWS
+    assert load(tiny("llama"), budget=1000).static is None
+
+
 def test_padding_affects_nothing(tiny: Any) -> None:
     """Cache rows before and behind the real ones do not change."""
     target = static(tiny("llama"))
@@ -120,7 +180,7 @@ def test_the_likeliest_tokens_of_every_row(tiny: Any) -> None:
     target = static(tiny("llama"))
     prompt = some_tokens(40, target.vocab)
     begin(target, prompt)
-    for size, width in ((0, 8), (5, 8), (40, 8), (12, 3), (63, 3), (7, 1)):
+    for size, width in ((0, 8), (5, 8), (40, 8), (12, 3), (63, 3), (7, 1), (200, 8)):
         scores = target.forward(prompt[-1], some_tree(size, target.vocab, size))
         with torch.inference_mode():
             scores.logits[-1, 7] = 50.0
@@ -136,14 +196,36 @@ def test_the_likeliest_tokens_of_every_row(tiny: Any) -> None:
         assert table.table[: size + 1].tolist() == words.tolist()
 
 
-@pytest.mark.parametrize("kind", LLAMAS)
-def test_kept_paths_equal_those_of_the_dynamic_path(tiny: Any, kind: str) -> None:
-    ours, theirs = static(tiny(kind), "bf16"), load(tiny(kind), "bf16")
+@pytest.mark.parametrize("sampled", [False, True])
+def test_every_pass_gives_the_likeliest_tokens(tiny: Any, sampled: bool) -> None:
+    """The same as of its logits; they come with the choices, or alone."""
+    target = static(tiny("llama"), "bf16")
+    prompt = some_tokens(40, target.vocab)
+    begin(target, prompt)
+    request = Request("chat", **(SAMPLED if sampled else {}))
+    for size in (0, 6, 200):
+        for width in (TOP, 3):
+            scores = target.forward(prompt[-1], some_tree(size, target.vocab, size))
+            assert scores.chosen is not None
+            assert scores.likely is not None
+            if width == TOP:
+                chosen = scores.chosen(request, len(prompt))
+            words, values = scores.likely(width)
+            assert scores.rows == size + 1 and not scores.has_logits
+            logits = scores.logits
+            assert torch.equal(torch.tensor(values), logits.topk(width).values)
+            assert torch.equal(logits.gather(1, torch.tensor(words).long()), torch.tensor(values))
+            expected = [choose(row, len(prompt) + n, request) for n, row in enumerate(logits[:1])]
+            assert chosen[:1] == expected
+
+
+def check_kept_paths(ours: TorchTarget, theirs: TorchTarget, tolerance: float = 0.0) -> None:
+    """Two targets have the same cached rows and states after the same paths of the same trees."""
     text = some_tokens(60, ours.vocab)
     for target in (ours, theirs):
         target.keeps_states = True
         begin(target, text)
-    for seed, size in enumerate((0, 1, 5, 20, 63, 40)):
+    for seed, size in enumerate((0, 1, 5, 20, 63, 40, 200)):
         draft = some_tree(size, ours.vocab, seed)
         chance = random.Random(seed)
         path = path_to(draft, chance.randrange(size)) if size else []
@@ -154,10 +236,39 @@ def test_kept_paths_equal_those_of_the_dynamic_path(tiny: Any, kind: str) -> Non
         assert ours.tokens == theirs.tokens == text[:-1]
         count = len(ours.tokens)
         one, other = ours.sequence, theirs.sequence
-        assert torch.equal(one.cache[0][..., :count, :], other.cache[0][..., :count, :])
         assert one.states is not None
         assert other.states is not None
-        assert torch.equal(one.states[:count], other.states[:count])
+        for mine, its in (
+            (one.cache[0][..., :count, :], other.cache[0][..., :count, :]),
+            (one.states[:count], other.states[:count]),
+        ):
+            torch.testing.assert_close(mine, its, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("kind", LLAMAS)
+def test_kept_paths_equal_those_of_the_dynamic_path(tiny: Any, kind: str) -> None:
+    """Bit for bit."""
+    check_kept_paths(static(tiny(kind), "bf16"), load(tiny(kind), "bf16"))
+
+
+def test_tokens_that_need_the_whole_vocabulary_are_drawn_again(tiny: Any) -> None:
+    """Where the likeliest candidates of a row are not enough: rows of equal logits."""
+    target = static(tiny("llama"))
+    passes = target.static
+    assert passes is not None
+    prompt = some_tokens(40, target.vocab)
+    begin(target, prompt)
+    siblings = Draft([5, 6], [-1, -1], [0.5, 0.5], ["test", "test"])
+    rows = torch.randn(4, 3000, generator=torch.Generator().manual_seed(0))  # the last is padding
+    rows[1] = 0.5
+    said = PassOutput(torch.empty(4, 1), rows, top(rows))
+    for options in ({"top_p": 0.9}, {"top_k": 7}, {"top_k": 7, "top_p": 0.5}, {}):
+        request = Request("chat", temperature=0.7, seed=3, **options)  # type: ignore[arg-type]
+        expected = [
+            choose(row, place, request) for row, place in zip(rows[:3], (9, 10, 10), strict=True)
+        ]
+        target.forward(prompt[-1], siblings)
+        assert passes.choices(said, 3, request, 9) == expected
 
 
 def test_skimmed_layers_equal_those_of_the_dynamic_path(tiny: Any) -> None:
@@ -219,7 +330,7 @@ def test_installed_embeddings_are_used(tiny: Any) -> None:
 def test_visibility_bits_equal_the_mask(seed: int) -> None:
     """Of a tree and of a chain."""
     chance = random.Random(seed)
-    base, size = chance.choice([0, 1, 70]), chance.choice([0, 3, 63])
+    base, size = chance.choice([0, 1, 70]), (0, 3, 63, 64, 100, 127, 128, 255)[seed]
     tree = some_tree(size, 100, seed)
     parents = [-1, *(parent + 1 for parent in tree.parents)]
     cpu = torch.device("cpu")
@@ -227,7 +338,8 @@ def test_visibility_bits_equal_the_mask(seed: int) -> None:
     bits: list[int] = []
     for row, parent in enumerate(parents):
         bits.append((bits[parent] if parent >= 0 else 0) | 1 << row)
-    seen = torch.tensor([bit - (1 << 64) if bit >> 63 else bit for bit in bits])
+    words = [[signed(bit >> 64 * word) for word in range(MAX_ROWS // 64)] for bit in bits]
+    seen = torch.tensor(words)
     nothing = torch.empty(0)
     now = StaticPass(
         base, len(parents), rows.parents, (), nothing, rows.positions, seen, nothing,
@@ -266,14 +378,14 @@ def test_drafts_shrink_when_memory_is_full(tiny: Any, caplog: pytest.LogCaptureF
     down = Full(target.model.blocks[1].mlp.down, 100)
     target.model.blocks[1].mlp.down = down
     for rows in (100, 8, 2, 1):
-        target.max_rows, down.rows = MAX_ROWS, rows
+        target.max_rows, down.rows = USUAL_ROWS, rows
         target._warned, down.refused = False, 0
         caplog.clear()
         target.pool.sequences[:-1] = []
         for name, drafter in few.items():
             _, done = run(target, tokenizer, Prompt(prompt.ids, max_tokens=30), drafter)
             assert answer(done) == answer(expected), (name, rows)
-        assert bool(down.refused) == (rows < MAX_ROWS)
+        assert bool(down.refused) == (rows < USUAL_ROWS)
         assert target.max_rows <= max(rows, 1) or rows == 100
         assert len([one for one in caplog.records if "memory is full" in one.message]) == (
             1 if down.refused else 0

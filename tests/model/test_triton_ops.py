@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +19,8 @@ pytest.importorskip("triton", reason="Triton is not here: it comes with torch fo
 from engine.config import Config  # noqa: E402
 from engine.model.cuda import torch_ops, triton_ops  # noqa: E402
 from engine.model.cuda.static_forward import Static  # noqa: E402
+from engine.model.cuda.static_pass import MAX_ROWS, bucket_of  # noqa: E402
+from engine.model.rope import rotations  # noqa: E402
 from engine.model.torch_target import TorchTarget  # noqa: E402
 from engine.records import Draft  # noqa: E402
 from tests.model.test_target import path_to, some_tree  # noqa: E402
@@ -28,21 +32,21 @@ CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 SIZES, BASES = ([0, 2, 9, 40, 63], (0, 1, 150)) if CUDA else ([0, 2, 12], (0, 70))
 
 
-def model_of(tiny: Any, kind: str, exact: bool = False) -> TorchTarget:
+def model_of(tiny: Any, kind: str, exact: bool = False, budget: int = 48) -> TorchTarget:
     """On a CPU only the attention is ours, so only its exactness is tested."""
-    config = Config(device=DEVICE.type, dtype="f32", threads=2, graphs="static", exact=exact)
+    config = Config(
+        device=DEVICE.type, dtype="f32", threads=2, graphs="static", exact=exact, budget=budget
+    )
     target = TorchTarget(tiny(kind), config)
     assert target.static is not None
     target.static.fused, target.static.ready = triton_ops, True
     return target
 
 
-def cache_of(target: TorchTarget, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+def cache_of(target: TorchTarget, rows: int) -> torch.Tensor:
     model = target.model
-    shape = (model.layers, model.kv_heads, rows, model.head_dim)
-    chance = torch.Generator().manual_seed(1)
-    keys, values = (torch.randn(shape, generator=chance).to(DEVICE) for _ in range(2))
-    return keys, values
+    shape = (2, model.layers, model.kv_heads, rows, model.head_dim)
+    return torch.randn(shape, generator=torch.Generator().manual_seed(1)).to(DEVICE)
 
 
 @pytest.fixture(autouse=True)
@@ -77,20 +81,26 @@ def test_gates(inner: int) -> None:
 def filled(target: TorchTarget, base: int, tree: Draft, exact: bool, cache: Any) -> tuple[Any, int]:
     static = target.static
     assert static is not None
-    parents = [-1, *(parent + 1 for parent in tree.parents)]
-    bucket = next(size for size in (1, 2, 4, 8, 16, 32, 64) if size >= len(parents))
-    now = static.filled([5, *tree.tokens], parents, (cache,), base, bucket)
+    bucket = bucket_of(1 + len(tree))
+    static.send(5, tree, (cache,), base)
+    now = static.sent(tree, (cache,), base, bucket)
     assert now.exact == exact
     return now, bucket
 
 
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("kind", ["llama", "qwen3", "unrotated", "scaled"])
+@pytest.mark.parametrize("kind", ["llama", "qwen3", "unrotated", "scaled", "yarn"])
 def test_rope_and_attention(tiny: Any, kind: str, size: int, exact: bool) -> None:
     target = model_of(tiny, kind if kind == "qwen3" else "llama", exact)
     model: Any = target.model
     model.rotary[1] = kind != "unrotated"
+    if kind == "yarn":  # q and k grow by its attention factor
+        rope = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+        model.turns = rotations(target.settings | {"rope_parameters": rope}, model.head_dim).to(
+            DEVICE
+        )
+        assert (model.turns.abs() > 1.1).all()
     if kind == "scaled":
         model.query_scales = torch.linspace(1, 2, model.max_positions, device=DEVICE)
     for base in BASES:
@@ -106,9 +116,25 @@ def test_rope_and_attention(tiny: Any, kind: str, size: int, exact: bool) -> Non
             caches.append(cache)
         for ours, theirs in zip(*outs, strict=True):
             torch.testing.assert_close(ours, theirs, **CLOSE)
-        for ours, theirs in zip(*caches, strict=True):
-            torch.testing.assert_close(ours, theirs, **CLOSE)
-            assert torch.equal(ours[0], cache_of(target, 256)[0 if ours is caches[0][0] else 1][0])
+        torch.testing.assert_close(*caches, **CLOSE)
+        assert torch.equal(caches[0][:, 0], cache_of(target, 256)[:, 0])
+
+
+WIDE = [(0, 64, False), (50, 150, False), (64, 150, False), (101, 150, False), (101, 64, True)]
+if CUDA:
+    WIDE = [*itertools.product((0, 50, 64, 101), (64, 127, 255), (False, True))]
+
+
+@pytest.mark.parametrize(("base", "size", "exact"), WIDE)
+def test_attention_of_wide_trees(tiny: Any, base: int, size: int, exact: bool) -> None:
+    """Words of ancestors begin anywhere in a tile of keys."""
+    target = model_of(tiny, "llama", exact, MAX_ROWS - 1)
+    model: Any = target.model
+    tree, cache = some_tree(size, target.vocab, size + base), cache_of(target, 512)
+    now, bucket = filled(target, base, tree, exact, cache)
+    q = normal(bucket, model.heads, model.head_dim)
+    ours, theirs = (ops.attend(model, 1, q, now)[: size + 1] for ops in (triton_ops, torch_ops))
+    torch.testing.assert_close(ours, theirs, **CLOSE)
 
 
 @pytest.mark.parametrize("exact", [False, True])
@@ -125,6 +151,18 @@ def test_prompts(tiny: Any, exact: bool) -> None:
         static.read(tokens[:before], (cache,), 0)
         states.append(static.read(tokens[before:], (cache,), before))
     torch.testing.assert_close(*states, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("rows", "vocab"), [(3, 5), (2, 4096), (3, 9001), (1, 152064)])
+def test_the_likeliest_tokens(rows: int, vocab: int, dtype: torch.dtype) -> None:
+    """Equal to the last bit, with ties, and with what is not finite."""
+    logits = normal(rows, vocab).to(dtype)
+    logits = torch.where(logits > 1, logits.round(), logits)
+    assert torch.equal(triton_ops.top(logits), torch_ops.top(logits))
+    logits[0, 1], logits[0, 3], logits[-1] = float("nan"), float("inf"), float("-inf")
+    logits[-1, 2:4] = torch.tensor([0.0, -0.0])
+    assert torch.equal(triton_ops.top(logits), torch_ops.top(logits))
 
 
 @pytest.mark.parametrize("rows", [1, 5, 64, 70])
@@ -156,8 +194,46 @@ def test_int8_products(rows: int) -> None:
     assert torch.equal(tiled(x[:1]), whole[:1])
 
 
-def said(static: Static, tokens: list[int], parents: list[int], cache: Any, base: int) -> Any:
-    return static.step(tokens, parents, (cache,), base).states.clone()
+@pytest.mark.parametrize("bias", [None, normal(90)])
+def test_prompts_use_widened_8_bit_weights(
+    bias: torch.Tensor | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In several parts; drafts do not."""
+    monkeypatch.setattr(triton_ops, "WIDENED", 4000)
+    weight, x = normal(90, 130), normal(MAX_ROWS + 6, 130)
+    widened, tiled = (triton_ops.Tiled(weight, bias, True, widens) for widens in (True, False))
+    torch.testing.assert_close(widened(x), tiled(x), rtol=1e-3, atol=1e-3)
+    assert torch.equal(widened(x[:MAX_ROWS]), tiled(x[:MAX_ROWS]))
+
+
+@pytest.mark.parametrize("parts", [16, 128])
+def test_parts_of_attention_are_combined(parts: int) -> None:
+    """Some of them empty."""
+    mixed, highest, total = normal(2, 3, parts, 40), normal(2, 3, parts), normal(2, 3, parts).abs()
+    highest[:, :, parts // 2 :] = float("-inf")
+    total[:, :, parts // 2 :] = 0
+    mixed[:, :, parts // 2 :] = 0
+    share = (highest - highest.amax(-1, keepdim=True)).exp2()
+    expected = (mixed * share[..., None]).sum(2) / (share * total).sum(-1, keepdim=True)
+    out = torch.empty(2, 120, device=DEVICE)
+    triton_ops._combine[(2, 3)](
+        mixed, highest, total, out, HEADS=3, D=40, WIDTH=64, PARTS=parts,
+        num_warps=triton_ops.combining_warps(parts, 64),
+    )  # fmt: skip
+    torch.testing.assert_close(out, expected.flatten(1), **CLOSE)
+
+
+def test_a_long_cache_occupies_all_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a card with 132 of them, for a model of two key heads."""
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda card: SimpleNamespace(multi_processor_count=132)
+    )
+    for programs, parts in ((2, 128), (4, 64), (64, 4), (500, 1)):
+        assert triton_ops.parts_of(torch.device("cuda"), programs) == parts
+
+
+def said(static: Static, last: int, draft: Draft, cache: Any, base: int) -> Any:
+    return static.step(last, draft, (cache,), base).states.clone()
 
 
 def test_exact_attention_gives_nodes_the_bits_of_one_token_passes(tiny: Any) -> None:
@@ -170,11 +246,10 @@ def test_exact_attention_gives_nodes_the_bits_of_one_token_passes(tiny: Any) -> 
     for base in (0, 61, 130) if CUDA else (61,):
         tree = some_tree(most, target.vocab, base)
         cache = cache_of(target, 256)
-        parents = [-1, *(parent + 1 for parent in tree.parents)]
-        whole = said(static, [5, *tree.tokens], parents, cache, base)
+        whole = said(static, 5, tree, cache, base)
         for node in chance.sample(range(most), 4 if CUDA else 2):
             path = path_to(tree, node)
             alone = cache_of(target, 256)
             for place, token in enumerate([5, *(tree.tokens[one] for one in path)]):
-                row = said(static, [token], [-1], alone, base + place)
+                row = said(static, token, Draft(), alone, base + place)
             assert torch.equal(row[0], whole[node + 1]), (base, node)

@@ -60,11 +60,11 @@ void Recycling::put(int32_t token, const int32_t* ids, const float* logits, int 
   int32_t* row = ids_.data() + size_t(token) * size_t(width_);
   uint8_t* shares = shares_.data() + size_t(token) * size_t(width_);
   count = std::min(count, width_);
-  float all = 0;
-  for (int n = 0; n < count; ++n) all += std::exp(logits[n] - logits[0]);
+  float all = 0, odds[kMost];
+  for (int n = 0; n < count; ++n) all += odds[n] = std::exp(logits[n] - logits[0]);
   for (int n = 0; n < width_; ++n) {
     row[n] = n < count ? ids[n] : -1;
-    const float share = n < count ? std::exp(logits[n] - logits[0]) / all : 0;
+    const float share = n < count ? odds[n] / all : 0;
     shares[n] = share > 0 ? uint8_t(std::lround(255 * std::min(share, 1.f))) : 0;
   }
 }

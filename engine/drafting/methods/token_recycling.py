@@ -10,7 +10,7 @@ drafts a tree of a fixed shape, as published; `next_token` uses the table as one
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,10 @@ import numpy as np
 
 from engine.drafting import DraftContext, NullDrafter
 from engine.drafting._drafting import Recycling
-from engine.records import Draft
+from engine.records import Draft, Scores
 
 WIDTH = 8  # successors stored per token
 MAX_TEMPLATE_NODES = 1024
-TopLogits = Callable[[int], tuple[Any, Any]] | None
 Template = list[tuple[int, int]]  # per node: (parent or -1 for the root, rank in its row)
 
 
@@ -56,26 +55,28 @@ class RecyclingDrafter(NullDrafter):
         self, draft: Draft, path: list[int], committed: list[int], scores: Any, seconds: float
     ) -> None:
         if scores is not None:
-            update_table(self.table, [self.last, *draft.tokens], scores.logits, scores.likely)
+            learn(self.table, [self.last, *draft.tokens], scores)
 
     def _row(self, rows: np.ndarray[Any, Any], token: int) -> list[int]:
         return rows[token].tolist() if 0 <= token < len(rows) else []
 
 
-def update_table(
-    table: Recycling, tokens: list[int], logits: Any, likely: TopLogits = None
-) -> None:
+def learn(table: Recycling, tokens: list[int], scores: Scores) -> None:
+    """Overwrite the rows of a pass's `tokens` with the most likely ones after each."""
+    if scores.likely is not None:
+        table.put(np.array(tokens, np.int32), *scores.likely(table.table.shape[1]))
+    else:
+        update_table(table, tokens, scores.logits)
+
+
+def update_table(table: Recycling, tokens: list[int], logits: Any) -> None:
     """Overwrite the rows of `tokens` with the most likely tokens of `logits`, a torch.Tensor
-    [tokens, vocabulary]. Of duplicate tokens the last one counts. `likely`: `Scores.likely` of the
-    rows."""
+    [tokens, vocabulary]. Of duplicate tokens the last one counts."""
     ids = np.array(tokens, np.int32)
-    width = min(table.table.shape[1], logits.shape[1])
-    if likely is not None:
-        table.put(ids, *likely(width))
-    elif logits.device.type == "cpu":
+    if logits.device.type == "cpu":
         table.update(ids, logits.float().contiguous().numpy())
     else:
-        best = logits.topk(width)
+        best = logits.topk(min(table.table.shape[1], logits.shape[1]))
         table.put(ids, best.indices.int().cpu().numpy(), best.values.float().cpu().numpy())
 
 

@@ -18,6 +18,7 @@
 #include "cpu.hpp"
 #include "delta_rule.hpp"
 #include "experts.hpp"
+#include "pass_inputs.hpp"
 #include "pool.hpp"
 #include "qlinear.hpp"
 #include "rows.hpp"
@@ -345,6 +346,30 @@ void py_split_heads(Rows qkv, Array<float, 3> q, Cache keys, Cache values, int b
                .values_of_keys = values_of_keys});
 }
 
+void py_fill_pass(Array<int64_t, 1> out, int rows, bool paths, int64_t first,
+                  const std::vector<int64_t>& tokens, const std::vector<int32_t>& parents,
+                  int64_t vocab, int64_t keys, int64_t values, int64_t capacity, int64_t base) {
+  const PassInputs inputs{rows, paths};
+  if (rows < 64 || rows > 256 || rows % 64)
+    throw std::invalid_argument("rows " + std::to_string(rows) + ": must be 64, 128, 192 or 256");
+  expect("out", out, {inputs.size()});
+  const size_t count = 1 + tokens.size();
+  if (parents.size() != tokens.size() || count > size_t(rows))
+    throw std::invalid_argument(std::to_string(tokens.size()) + " tokens with " +
+                                std::to_string(parents.size()) +
+                                " parents: expected as many, at most " + std::to_string(rows - 1));
+  const auto unknown = [&](int64_t token) { return token < 0 || token >= vocab; };
+  if (unknown(first) || std::any_of(tokens.begin(), tokens.end(), unknown))
+    throw nb::index_error(
+        ("the model has tokens 0 to " + std::to_string(vocab - 1) + " only").c_str());
+  for (size_t node = 0; node < parents.size(); ++node)
+    if (parents[node] < -1 || parents[node] >= int64_t(node))
+      throw std::invalid_argument("parent " + std::to_string(parents[node]) + " of node " +
+                                  std::to_string(node) + ": must be an earlier node, or -1");
+  const int64_t header[] = {keys, values, capacity};
+  inputs.fill(first, tokens.data(), parents.data(), int(count), header, base, out.data());
+}
+
 }  // namespace
 
 NB_MODULE(_kernels, m) {
@@ -375,6 +400,8 @@ NB_MODULE(_kernels, m) {
         fixed("values").none(), "base"_a, fixed("turn") = nb::none(), fixed("q_norm") = nb::none(),
         fixed("k_norm") = nb::none(), "norm_values"_a = false, "eps"_a = 0.0f,
         fixed("q_factor") = nb::none(), "values_of_keys"_a = false);
+  m.def("fill_pass", &py_fill_pass, fixed("out"), "rows"_a, "paths"_a, "first"_a, "tokens"_a,
+        "parents"_a, "vocab"_a, "keys"_a, "values"_a, "capacity"_a, "base"_a);
 
   m.def("dequantize", &py_dequantize, "type"_a, fixed("rows"), fixed("out"));
   nb::class_<QLinear>(m, "QLinear")

@@ -18,14 +18,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from engine.model.cuda.static_pass import BUCKETS, MAX_ROWS, PassOutput
+from engine.model.cuda.current_card import current
+from engine.model.cuda.static_pass import MAX_ROWS, PassOutput
+from engine.records import Draft
 
 if TYPE_CHECKING:
     from engine.model.cuda.static_forward import Static
 
 log = logging.getLogger(__name__)
 
-CAPTURE_ORDER = (1, 16, 8, 4, 32, 2, 64)  # the most useful buckets first
+CAPTURE_ORDER = (1, 16, 8, 4, 32, 2, 64, 128, 256)  # the most useful buckets first
 CAPTURE_AFTER_USES = 8  # passes of a bucket, before a request captures it
 PREFILL_SIZES = (1, 2, 4, 8, 16, 32, 64, 256)  # prompt tokens that kernels are compiled for
 WAIT_SECONDS = 0.05  # for the compiler, per turn
@@ -42,7 +44,8 @@ class CudaGraphs:
         self.captured: dict[int, tuple[Any, PassOutput]] = {}
         self._uses: Counter[int] = Counter()
         self._embedding: Tensor | None = None  # that the captured passes read
-        self._pool: Any = None
+        self._pool: Any = None  # of memory, which all of them share
+        self._stream: Any = None  # to capture on; each would leave workspaces of libraries behind
         self._compiler: threading.Thread | None = None
         if not static.ready:
             # Not a daemon: a thread cut off inside CUDA would crash the process at its end.
@@ -71,19 +74,22 @@ class CudaGraphs:
     def warm(self, static: Static) -> Iterator[tuple[int, int]]:
         """Wait for the compiler, then capture the missing buckets, one per turn; yields (captured,
         total)."""
+        buckets = buckets_of(static)
         while self._compiler is not None and self._compiler.is_alive():
             self._compiler.join(WAIT_SECONDS)
-            yield len(self.captured), len(BUCKETS)
-        for bucket in CAPTURE_ORDER:
+            yield len(self.captured), len(buckets)
+        for bucket in buckets:
             if self._embedding is not static.model.embedding:
                 self._forget(static)
             if self.on and static.ready and bucket not in self.captured:
                 self.capture(static, bucket)
-            yield len(self.captured), len(BUCKETS)
+            yield len(self.captured), len(buckets)
 
     def _forget(self, static: Static) -> None:
-        """Drop all graphs: rows were added to the embedding, and they read the old one."""
+        """Drop all graphs: rows were added to the embedding, and they read the old one. Their pool
+        ends with them: torch captures into no pool that has lost all its graphs."""
         self.captured.clear()
+        self._pool = None
         self._embedding = static.model.embedding
 
     @torch.inference_mode()
@@ -92,23 +98,27 @@ class CudaGraphs:
         nothing more is captured."""
         start, stream = perf_counter(), torch.cuda.current_stream(static.device)
         try:
-            self._capture(static, bucket)
+            with current(static.device):
+                self._capture(static, bucket)
         except Exception as error:  # CUDA's, Triton's and cuBLAS's have no class in common
             torch.cuda.set_stream(stream)  # a broken capture leaves its own stream current
             self._stop(f"passes of {bucket} rows cannot be captured", error)
             return
         log.info(
             "captured passes of %d rows in %.1f s (%d of %d)",
-            bucket, perf_counter() - start, len(self.captured), len(BUCKETS),
+            bucket, perf_counter() - start, len(self.captured), len(buckets_of(static)),
         )  # fmt: skip
 
     def _capture(self, static: Static, bucket: int) -> None:
         device = static.device
         cache = static.scratch()
-        now = static.filled([0] * bucket, list(range(-1, bucket - 1)), cache, MAX_ROWS, bucket)
-        aside = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        aside.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(aside):  # libraries choose kernels and allocate
+        draft = chain_of(bucket)
+        static.send(0, draft, cache, MAX_ROWS)
+        now = static.sent(draft, cache, MAX_ROWS, bucket)
+        if self._stream is None:
+            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._stream.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(self._stream):  # libraries choose kernels and allocate
             for _ in range(2):
                 static.run(now)
         torch.cuda.synchronize(device)
@@ -116,7 +126,9 @@ class CudaGraphs:
             self._pool = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
         # Thread-local: other threads may use the card meanwhile.
-        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+        with torch.cuda.graph(
+            graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
+        ):
             said = static.run(now)
         self.captured[bucket] = graph, said
 
@@ -127,13 +139,13 @@ class CudaGraphs:
         log.info("compiling kernels in the background")
         try:
             aside = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-            with COMPILING, torch.cuda.device(device), torch.cuda.stream(aside):
+            with COMPILING, current(device), torch.cuda.stream(aside):
                 own = static.twin()
                 cache = own.scratch()
-                for bucket in CAPTURE_ORDER:
+                for bucket in buckets_of(static):
                     if not threading.main_thread().is_alive():
                         return  # the process ends
-                    own.step([0] * bucket, list(range(-1, bucket - 1)), cache, MAX_ROWS)
+                    own.step(0, chain_of(bucket), cache, MAX_ROWS)
                 for count in PREFILL_SIZES:
                     if count <= cache[0].shape[3]:
                         own.read([0] * count, cache, 0)
@@ -150,3 +162,13 @@ class CudaGraphs:
             "%s: kernels are launched one by one, which is slower: %s", what,
             " ".join(str(error).split())[:200] or type(error).__name__,
         )  # fmt: skip
+
+
+def chain_of(rows: int) -> Draft:
+    """What fills a pass of `rows` rows behind a first token."""
+    return Draft([0] * (rows - 1), [*range(-1, rows - 2)])
+
+
+def buckets_of(static: Static) -> list[int]:
+    """The buckets of a model's passes, the most useful first."""
+    return [size for size in CAPTURE_ORDER if size <= static.rows]

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.model.cuda.static_pass import MAX_ROWS
+from engine.model.cuda.static_pass import DESCRIBED_ROWS
 from engine.model.cuda.weights import CardWeights, ExpertWeights
 from engine.model.description import CLAMPED_SWIGLU, GELU, Dense, Experts
 
@@ -79,7 +79,7 @@ class ExpertsBlock:
         alone, so that its bits do not depend on the others."""
         if h.device.type == "cpu" or len(h) <= gathered_rows(self.spec):
             return self._gathered(h, choice)
-        return self._every(h, choice) if len(h) <= MAX_ROWS else self._sorted(h, choice)
+        return self._every(h, choice) if len(h) <= DESCRIBED_ROWS else self._sorted(h, choice)
 
     def _gathered(self, h: Tensor, choice: Tensor) -> Tensor:
         """With a copy of the weights for each row and expert."""

@@ -9,7 +9,7 @@ Until then, and on a CPU for the tests, the same passes are launched kernel by k
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -17,24 +17,31 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from engine.model import _kernels
 from engine.model.cuda import torch_ops
+from engine.model.cuda.current_card import finish, on_its_card
 from engine.model.cuda.described_model import DescribedModel
 from engine.model.cuda.static_pass import (
     BUCKETS,
+    DESCRIBED_ROWS,
     MAX_ROWS,
+    TOP,
+    USUAL_ROWS,
+    WORD_BITS,
     CapturedPasses,
     PassOutput,
     StaticPass,
+    bucket_of,
 )
 from engine.model.hf_model import UnsupportedModel
 from engine.model.llama import Llama
-from engine.records import Request
-from engine.sampling.batched import best, drawn
+from engine.records import Draft, Request
+from engine.sampling.batched import UNSURE, drawn, drawn_early, has_candidates
 
 log = logging.getLogger(__name__)
 
-HEADER_INTS = 8  # of the input buffer: addresses of the cache, its capacity, base, count
-SCRATCH_ROWS = 4 * MAX_ROWS  # of the cache that passes are compiled and captured on
+HEADER_INTS = 8  # of the input buffer, which `_kernels.fill_pass` describes
+SCRATCH_ROWS = 2 * MAX_ROWS  # of the cache that passes are compiled and captured on
 
 
 Ids = np.ndarray[Any, np.dtype[np.int32]]
@@ -44,10 +51,12 @@ Floats = np.ndarray[Any, np.dtype[np.float32]]
 class Static:
     """The static passes of one model. `graphs`, once set, replays captured passes."""
 
-    def __init__(self, model: Llama | DescribedModel, exact: bool = False) -> None:
-        """`exact`: a row gets the same bits in every bucket. UnsupportedModel where this device
-        cannot do that."""
-        self.model, self.device, self.exact = model, model.device, exact
+    def __init__(
+        self, model: Llama | DescribedModel, exact: bool = False, rows: int = USUAL_ROWS
+    ) -> None:
+        """`exact`: a row gets the same bits in every bucket; UnsupportedModel where this device
+        cannot do that. `rows`: of the widest pass, a bucket."""
+        self.model, self.device, self.exact, self.rows = model, model.device, exact, rows
         cuda = self.device.type == "cuda"
         # None: plain torch between the matrix products
         self.fused = _fused(self.device) if isinstance(model, Llama) else None
@@ -55,17 +64,22 @@ class Static:
             raise UnsupportedModel("exact needs Triton on a GPU: install it, or leave --exact out")
         # Whether the fused kernels are compiled. An exact model has no others.
         self.ready = exact and self.fused is not None
-        self._likely: tuple[int, Tensor, Tensor] | None = None  # width, on the device, on the host
-        self._width = self._ready_width = 0  # most likely tokens: requested, and on the host
-        rows = HEADER_INTS + 3 * MAX_ROWS
-        self._sent = rows + MAX_ROWS * MAX_ROWS if exact else rows
-        self.box = torch.zeros(rows + MAX_ROWS * MAX_ROWS, dtype=torch.int64, device=self.device)
-        self._host = torch.zeros(rows + MAX_ROWS * MAX_ROWS, dtype=torch.int64, pin_memory=cuda)
-        self._moved = torch.zeros(MAX_ROWS, dtype=torch.int64, device=self.device)
-        self._path = torch.zeros(MAX_ROWS, dtype=torch.int64, pin_memory=cuda)
-        self._chosen = torch.zeros(MAX_ROWS, dtype=torch.int64, pin_memory=cuda)
-        self.ids, self.positions, self.seen = self.box[HEADER_INTS:rows].view(3, MAX_ROWS)
-        self.path = self.box[rows:].view(MAX_ROWS, MAX_ROWS)
+        top = torch.zeros(rows * (1 + 2 * TOP), dtype=torch.int32, pin_memory=cuda)
+        # by bucket: `PassOutput.top` on the host, and its three parts
+        self._here = {bucket: top_parts(top, bucket) for bucket in BUCKETS if bucket <= rows}
+        self._base = 0  # position of the last pass's first row
+        self._fetched = 0  # rows of the last pass, padding included, whose `top` is on the host
+        by_row = [rows, rows, rows * (rows // WORD_BITS), rows * rows // 8 if exact else 0]
+        size = HEADER_INTS + sum(by_row)
+        self.box = torch.zeros(size, dtype=torch.int64, device=self.device)
+        self._host = torch.zeros(size, dtype=torch.int64, pin_memory=cuda)
+        self._inputs = self._host.numpy()  # the same memory
+        self._moved = torch.zeros(rows, dtype=torch.int64, device=self.device)
+        self._path = torch.zeros(rows, dtype=torch.int64, pin_memory=cuda)
+        self._chosen = torch.zeros(rows, dtype=torch.int64, pin_memory=cuda)
+        self.ids, self.positions, seen, path = torch.split(self.box[HEADER_INTS:], by_row)
+        self.seen = seen.view(rows, -1)
+        self.path = path.view(torch.uint8).view(-1, rows)  # of an exact model
         self._copied = torch.cuda.Event() if cuda else None  # type: ignore[no-untyped-call]
         self._norms = [
             None if block.qk_norm is None else torch.stack(block.qk_norm)
@@ -75,24 +89,25 @@ class Static:
 
     # -- passes ------------------------------------------------------------------------------------
 
-    def step(
-        self, tokens: list[int], parents: list[int], cache: tuple[Tensor, ...], base: int
-    ) -> PassOutput:
-        """Run up to MAX_ROWS rows and return the outputs of the real ones. IndexError for unknown
-        ids, torch.OutOfMemoryError where the card is full; committed rows stay intact."""
-        bucket = next(size for size in BUCKETS if size >= len(tokens))
+    @on_its_card
+    def step(self, last: int, draft: Draft, cache: tuple[Tensor, ...], base: int) -> PassOutput:
+        """Run the token `last` and the draft behind it, up to `rows` rows; what the outputs have
+        behind them is padding. IndexError for unknown ids, torch.OutOfMemoryError where the card is
+        full; committed rows stay intact."""
+        count = 1 + len(draft)
+        bucket = bucket_of(count)
         said = None
         if self.graphs is not None:
             self.graphs.use(self, bucket)
-        now = self.filled(tokens, parents, cache, base, bucket)
+        self.send(last, draft, cache, base)
         if self.graphs is not None:
             said = self.graphs.replay(bucket)
         if said is None:
-            said = self.run(now)
-        self._ready_width = 0
-        count = len(tokens)
-        return PassOutput(said.states[:count], said.logits[:count], said.best[:count])
+            said = self.run(self.sent(draft, cache, base, bucket))
+        self._fetched = 0
+        return said
 
+    @on_its_card
     def read(
         self, tokens: list[int], cache: tuple[Tensor, ...], base: int, layers: int | None = None
     ) -> Tensor:
@@ -100,7 +115,10 @@ class Static:
         `layers` layers (None: all)."""
         self._check(tokens)
         count, (keys, values) = len(tokens), cache[0]
-        self._send([keys.data_ptr(), values.data_ptr(), keys.shape[2], base, count], 5)
+        self._wait()
+        self._inputs[:5] = keys.data_ptr(), values.data_ptr(), keys.shape[2], base, count
+        self.box[:HEADER_INTS].copy_(self._host[:HEADER_INTS], non_blocking=True)
+        self._mark()
         places = torch.arange(base, base + count, device=self.device)
         parents = np.arange(-1, count - 1, dtype=np.int32)
         now = StaticPass(base, count, parents, cache, self.box, places, self.seen, self.path,
@@ -108,78 +126,85 @@ class Static:
         ids = torch.tensor(tokens, dtype=torch.int64).to(self.device)
         return self._states(ids, now, layers)
 
-    @torch.inference_mode()
-    def choices(self, said: PassOutput, logits: Tensor, request: Request, place: int) -> list[int]:
-        """The model's token after every row; row 0 precedes position `place`. A step waits for
-        the device here. -1: the logits are not finite. `logits`: the same in f32; their most
-        likely tokens are transferred too if the last pass's were requested."""
-        count, found = len(said.best), said.best
-        if request.temperature > 0:
-            positions = self.positions[:count] - self.positions[:1] + place
-            try:
-                found = drawn(said.logits, positions, request)
-            except torch.OutOfMemoryError:
-                found = drawn(said.logits, positions, request, max_rows=1)
-        self._chosen[:count].copy_(found, non_blocking=True)
-        width, self._width = self._width, 0  # requested anew after every pass
-        if width:
-            self._fetch(logits, width)
-        self._finish()
-        self._ready_width = width
-        return self._chosen[:count].tolist()
+    def choices(self, said: PassOutput, count: int, request: Request, place: int) -> list[int]:
+        """The model's token after each of the `count` rows of the last pass; row 0 precedes
+        position `place`. A step waits for the device here, a second time only where `drawn_early`
+        is unsure. -1: the logits are not finite."""
+        if request.temperature == 0:
+            found: list[int] = self._fetch(said)[0][:count].tolist()
+            return found
+        draw = drawn_early if has_candidates(request) else drawn
+        with torch.inference_mode():
+            some = self._draw(draw, said, count, request, place)
+            self._chosen[:count].copy_(some, non_blocking=True)
+            self._fetched = 0  # so that both are waited for
+            self._fetch(said)
+            chosen: list[int] = self._chosen[:count].tolist()
+            if UNSURE in chosen:
+                chosen = self._draw(drawn, said, count, request, place).tolist()
+        return chosen
 
-    @torch.inference_mode()
-    def likely(self, logits: Tensor, width: int) -> tuple[Ids, Floats]:
-        """The `width` most likely tokens of every row and their logits, valid until the next pass.
-        For callers that ask after every pass they were transferred with the choices."""
-        if self._ready_width != width:
-            self._fetch(logits, width)
-            self._finish()
-        self._width = self._ready_width = width
-        assert self._likely is not None
-        words, values = self._likely[2][:, : len(logits)].numpy()
-        return words, values.view(np.float32)
+    def _draw(
+        self, draw: Any, said: PassOutput, count: int, request: Request, place: int
+    ) -> Tensor:
+        """The sampled tokens of the last pass's rows by `drawn` or `drawn_early`."""
+        logits, positions = said.logits[:count], self.positions[:count] + (place - self._base)
+        try:
+            return draw(logits, positions, request)  # type: ignore[no-any-return]
+        except torch.OutOfMemoryError:
+            return draw(logits, positions, request, max_rows=1)  # type: ignore[no-any-return]
 
-    def _fetch(self, logits: Tensor, width: int) -> None:
-        if self._likely is None or self._likely[0] != width:
-            there = torch.zeros(2, MAX_ROWS, width, dtype=torch.int32, device=self.device)
-            here = torch.zeros(there.shape, dtype=torch.int32, pin_memory=there.is_cuda)
-            self._likely = width, there, here
-        _, there, here = self._likely
-        found = logits.topk(width)
-        there[0, : len(logits)] = found.indices
-        there[1, : len(logits)] = found.values.view(torch.int32)
-        here.copy_(there, non_blocking=True)
+    def likely(self, said: PassOutput, count: int, width: int) -> tuple[Ids, Floats]:
+        """The `width` (at most TOP) most likely tokens of the `count` rows of the last pass and
+        their logits, valid until the next pass."""
+        _, words, values = self._fetch(said)
+        here = slice(count), slice(width)
+        return np.ascontiguousarray(words[here]), np.ascontiguousarray(values[here])
 
-    def _finish(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.current_stream(self.device).synchronize()
+    def _fetch(self, said: PassOutput) -> tuple[Ids, Ids, Floats]:
+        """`said.top` on the host: the largest logit's token of each row, its most likely tokens and
+        their logits. Waits for the device, once a pass."""
+        rows = len(said.logits)
+        here, best, words, values = self._here[rows]
+        if self._fetched != rows:
+            here.copy_(said.top, non_blocking=True)
+            finish(self.device)
+            self._fetched = rows
+        return best, words, values
 
-    def keep(self, cache: Tensor, base: int, path: list[int]) -> None:
-        """Move the rows `base + path[i]` of [..., capacity, d] to `base + i`, all at once."""
+    @on_its_card
+    def keep(self, parts: Sequence[Tensor], base: int, path: list[int]) -> None:
+        """Move the rows `base + path[i]` of each [..., capacity, d] to `base + i`, all at once."""
         first = next((n for n, node in enumerate(path) if node != n), len(path))
         count = len(path) - first
         if not count:
             return
         self._wait()
-        self._path[:count] = torch.tensor(path[first:]) + base
+        self._path.numpy()[:count] = path[first:]
         rows = self._moved[:count]
         rows.copy_(self._path[:count], non_blocking=True)
         self._mark()
+        rows += base
         start = base + first
-        cache[..., start : start + count, :] = cache.index_select(-2, rows)
+        for part in parts:
+            part[..., start : start + count, :] = part.index_select(-2, rows)
 
     def run(self, now: StaticPass) -> PassOutput:
         """Launch a pass, kernel by kernel."""
         states = self._states(self.ids[: len(now.positions)], now)
         logits = self.model.words(states)
-        return PassOutput(states, logits, best(logits))
+        return PassOutput(states, logits, self._ops.top(logits))
+
+    @property
+    def _ops(self) -> Any:
+        """The kernels between matrix products."""
+        return self.fused if self.fused is not None and self.ready else torch_ops
 
     def _states(self, ids: Tensor, now: StaticPass, layers: int | None = None) -> Tensor:
         model = self.model
         if isinstance(model, DescribedModel):
             return model.run(ids, now, now.cache, layers)
-        do: Any = self.fused if self.fused is not None and self.ready else torch_ops
+        do = self._ops
         x, delta = model.embedded(ids), None
         for n, layer in enumerate(model.blocks[:layers]):
             x, h = do.add_norm(x, delta, layer.norm_in, model.eps)
@@ -192,53 +217,34 @@ class Static:
 
     # -- inputs ------------------------------------------------------------------------------------
 
-    def filled(
-        self,
-        tokens: list[int],
-        parents: list[int],
-        cache: tuple[Tensor, ...],
-        base: int,
-        bucket: int,
-    ) -> StaticPass:
-        """Fill the input buffer for a pass. Padding rows get the position of row 0."""
-        self._check(tokens)
-        count, (keys, values) = len(tokens), cache[0]
-        depths, bits = [0] * count, [0] * count
-        for row, parent in enumerate(parents):
-            if parent < 0:
-                bits[row] = 1 << row
-            else:
-                depths[row], bits[row] = depths[parent] + 1, bits[parent] | 1 << row
-        inputs = np.zeros(self._sent, np.int64)
-        inputs[:5] = keys.data_ptr(), values.data_ptr(), keys.shape[2], base, count
-        ids, positions, seen = inputs[HEADER_INTS : HEADER_INTS + 3 * MAX_ROWS].reshape(3, MAX_ROWS)
-        ids[:count] = tokens
-        positions[:] = base
-        positions[:count] += depths
-        seen[:] = 1
-        seen[:count] = np.array(bits, np.uint64).view(np.int64)
-        if self.exact:
-            places = inputs[HEADER_INTS + 3 * MAX_ROWS :].reshape(MAX_ROWS, MAX_ROWS)
-            for row, parent in enumerate(parents):
-                places[row] = places[parent] if parent >= 0 else 0
-                places[row, depths[row]] = row
-        self._send(inputs, self._sent)
+    def send(self, last: int, draft: Draft, cache: tuple[Tensor, ...], base: int) -> None:
+        """Send the inputs of a pass over `last` and the draft behind it. IndexError for unknown
+        ids: on a card they would end the whole process."""
+        keys, capacity = cache[0].data_ptr(), cache[0].shape[3]
+        values = keys + cache[0].nbytes // 2
+        self._base = base
+        self._wait()
+        _kernels.fill_pass(
+            self._inputs, self.rows, self.exact, last, draft.tokens, draft.parents,
+            self.model.embedding.shape[0], keys, values, capacity, base,
+        )  # fmt: skip
+        self.box.copy_(self._host, non_blocking=True)
+        self._mark()
+
+    def sent(self, draft: Draft, cache: tuple[Tensor, ...], base: int, bucket: int) -> StaticPass:
+        """The pass whose inputs were sent, padded to `bucket` rows."""
+        parents = np.array([-1, *draft.parents], np.int32)
+        parents[1:] += 1
         return StaticPass(
-            base, count, np.asarray(parents, np.int32), cache, self.box,
-            self.positions[:bucket], self.seen[:bucket], self.path, True, self.exact,
+            base, len(parents), parents, cache, self.box, self.positions[:bucket],
+            self.seen[:bucket], self.path[:bucket], True, self.exact,
         )  # fmt: skip
 
     def _check(self, tokens: list[int]) -> None:
-        """IndexError for unknown ids: on a card they would end the whole process."""
+        """IndexError for unknown ids."""
         count = len(self.model.embedding)
         if min(tokens) < 0 or max(tokens) >= count:
             raise IndexError(f"the model has tokens 0 to {count - 1} only")
-
-    def _send(self, inputs: Any, count: int) -> None:
-        self._wait()
-        self._host.numpy()[:count] = inputs
-        self.box[:count].copy_(self._host[:count], non_blocking=True)
-        self._mark()
 
     def _wait(self) -> None:
         """Wait until the pinned buffers have been read."""
@@ -258,7 +264,7 @@ class Static:
 
     def twin(self) -> Static:
         """The same passes with fused kernels, on buffers of their own."""
-        made = Static(self.model, self.exact)
+        made = Static(self.model, self.exact, self.rows)
         made.ready = True
         return made
 
@@ -283,3 +289,22 @@ def _fused(device: torch.device) -> ModuleType | None:
         )
         return None
     return triton_ops
+
+
+def top_parts(top: Tensor, rows: int) -> tuple[Tensor, Ids, Ids, Floats]:
+    """The start of `top` that `rows` rows take as in `PassOutput`, and views of its three parts."""
+    here = top[: rows * (1 + 2 * TOP)]
+    words, values = here.numpy()[rows:].reshape(2, rows, TOP)
+    return here, here.numpy()[:rows], words, values.view(np.float32)
+
+
+def rows_for(nodes: int, model: Llama | DescribedModel) -> int:
+    """Rows of the widest pass, for drafts of up to `nodes` nodes. ValueError where no pass is so
+    wide."""
+    most = DESCRIBED_ROWS if isinstance(model, DescribedModel) else MAX_ROWS
+    if nodes >= most:
+        raise ValueError(
+            f"a budget of {nodes} nodes: passes of this model on a card take {most - 1}: choose "
+            f"{most - 1} or less"
+        )
+    return max(bucket_of(1 + nodes), USUAL_ROWS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -10,8 +11,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-BUCKETS = (1, 2, 4, 8, 16, 32, 64)  # rows of a pass
+BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # rows of a pass
 MAX_ROWS = BUCKETS[-1]
+USUAL_ROWS = 64  # of the widest pass, where no larger draft is asked for
+DESCRIBED_ROWS = 64  # of a described model's: its experts then run without waiting for the device
+TOP = 8  # most likely tokens of a row that every pass gives
+WORD_BITS = 64  # of a word in which a row's ancestors are marked
+
+
+def bucket_of(rows: int) -> int:
+    """The smallest bucket that holds `rows` rows, at most MAX_ROWS."""
+    return BUCKETS[bisect_left(BUCKETS, rows)]
 
 
 @dataclass(slots=True)
@@ -26,8 +36,9 @@ class StaticPass:
     ]  # [2, layers, kv heads, capacity, head dim]: one for each shape of heads
     meta: Tensor  # int64: addresses of keys and values; capacity, base, count
     positions: Tensor  # int64 [rows]
-    seen: Tensor  # int64 [rows]: bit i is set where row i is an ancestor or the row itself
-    path: Tensor  # int64 [rows, MAX_ROWS]: ancestors by depth, the row itself last
+    # int64 [rows, words]: bit i % 64 of word i // 64 is set where row i is an ancestor or itself
+    seen: Tensor
+    path: Tensor  # uint8 [rows, 64 * words]: ancestors by depth, the row itself last
     tree: bool  # False: row i follows row i - 1
     exact: bool
 
@@ -47,7 +58,8 @@ class StaticPass:
         if not self.tree:
             return key <= self.positions[:, None]
         bit = (key - self.base).clamp(min=0)
-        return (key < self.base) | ((self.seen[:, None] >> bit) & 1).bool()
+        words = self.seen[:, bit // WORD_BITS]
+        return (key < self.base) | ((words >> bit % WORD_BITS) & 1).bool()
 
 
 @dataclass(slots=True)
@@ -56,7 +68,10 @@ class PassOutput:
 
     states: Tensor  # [rows, width]
     logits: Tensor  # [rows, vocabulary] in the model's dtype
-    best: Tensor  # int64 [rows]: the largest logit's token
+    # int32 [rows * (1 + 2 * TOP)]: the largest logit's token of each row, -1 where it is not
+    # finite; then [rows, TOP] tokens with the largest logits, lower ids first on ties, padded with
+    # -1; then the bits of these logits in f32
+    top: Tensor
 
 
 class AttentionShape(Protocol):

@@ -9,8 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from engine.model.cuda.static_pass import TOP
 from engine.model.ops import Rows, fused_attention
 from engine.model.ops import attend as attend_here
+
+LAST_ID = (1 << 31) - 1
+NO_KEY = -0x7F800001 << 32  # below all: the order of minus infinity, and no id
 
 if TYPE_CHECKING:
     from engine.model.cuda.static_pass import AttentionShape, StaticPass
@@ -59,3 +63,23 @@ def attend(model: AttentionShape, n: int, q: Tensor, now: StaticPass) -> Tensor:
         return mixed.to(model.dtype)
     stop = now.base + now.count
     return fused_attention(q, keys[:, :stop], values[:, :stop], now.mask(q.device), model.scale)
+
+
+def top(logits: Tensor) -> Tensor:
+    """`PassOutput.top` of logits [rows, vocabulary]."""
+    rows, count = logits.shape[0], min(TOP, logits.shape[1])
+    wide = logits.float()
+    wide = torch.where(wide.isnan(), torch.inf, wide) + 0.0  # 0 and -0 are equal
+    ids = torch.arange(logits.shape[1], device=logits.device)
+    keys = (ordered(wide.view(torch.int32)).long() << 32) | (LAST_ID - ids)
+    found = torch.full((rows, TOP), NO_KEY, device=logits.device)
+    found[:, :count] = keys.topk(count).values
+    bits = ordered((found >> 32).int())
+    chosen = torch.where(found == NO_KEY, -1, LAST_ID - (found & LAST_ID)).int()
+    best = torch.where(bits[:, 0].view(torch.float32).isfinite(), chosen[:, 0], -1)
+    return torch.cat([best, chosen.flatten(), bits.flatten()])
+
+
+def ordered(bits: Tensor) -> Tensor:
+    """The bits (int32) of f32 numbers as integers of the same order, and back."""
+    return bits ^ ((bits >> 31) & 0x7FFFFFFF)

@@ -12,17 +12,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
+import torch.nn.functional as F
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from engine.model.cuda.current_card import current
+from engine.model.cuda.static_pass import MAX_ROWS, TOP
 
 if TYPE_CHECKING:
     from engine.model.cuda.static_pass import AttentionShape, StaticPass
 
 TYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}
-MOST = 64  # rows whose ancestors one integer holds
 SPLITS = 16  # parts of the cache that a row's attention is summed in, where it is exact
-TILE = 64  # keys at a time
+TILE = 64  # keys at a time: bits of at most two words of a row's ancestors
+PRODUCT_ROWS = 64  # of a tile of a product
+FEW_COLUMNS = 16384  # of a product, for which a card's processors must share the columns finely
+WIDENED = 1 << 26  # 8-bit weights that are widened at a time
+MOST_PARTS = 128  # that a long cache is cut in, of a model with few key heads
+LOGITS = 4096  # at a time
 LONG = 256  # rows of a prompt that occupy a card without cutting the cache in parts
 
 
@@ -101,7 +109,7 @@ def _attend(
     q, meta, positions, seen, path, mixed, highest, total, layer, rows, scale,
     TREE: tl.constexpr, EXACT: tl.constexpr, HEADS: tl.constexpr,
     KV: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
-    KEYS: tl.constexpr, PARTS: tl.constexpr, LIMIT: tl.constexpr, TYPE: tl.constexpr,
+    KEYS: tl.constexpr, PARTS: tl.constexpr, WORDS: tl.constexpr, TYPE: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Part `split` of the cache for BLOCK (row, query head) pairs that share a key head. EXACT:
@@ -131,11 +139,9 @@ def _attend(
     keys = tl.multiple_of(tl.load(meta).to(tl.pointer_type(TYPE)), 16) + place
     values = tl.multiple_of(tl.load(meta + 1).to(tl.pointer_type(TYPE)), 16) + place
     own = tl.load(positions + row, mask=real, other=0)
+    stop = tl.max(own, 0) + 1
     if TREE and not EXACT:
         stop = base + tl.load(meta + 4)
-        ancestors = tl.load(seen + row, mask=real, other=0)
-    else:
-        stop = tl.max(own, 0) + 1
     best = tl.full([BLOCK], float("-inf"), tl.float32)
     weight = tl.zeros([BLOCK], tl.float32)
     sums = tl.zeros([BLOCK, WIDTH], tl.float32)
@@ -143,8 +149,9 @@ def _attend(
         key = tile * KEYS + tl.arange(0, KEYS).to(tl.int64)
         at = key
         if TREE and EXACT:  # a position of this pass is where its ancestor's row was put
-            behind = tl.minimum(tl.maximum(key - base, 0), LIMIT - 1)
-            at = tl.where(key < base, key, base + tl.load(path + block * LIMIT + behind))
+            behind = tl.minimum(tl.maximum(key - base, 0), WORDS * 64 - 1)
+            ancestor = tl.load(path + block * WORDS * 64 + behind).to(tl.int64)
+            at = tl.where(key < base, key, base + ancestor)
         there = key < stop
         k = tl.load(
             keys + at[:, None] * D + wide[None, :],
@@ -152,8 +159,13 @@ def _attend(
         )  # fmt: skip
         scores = tl.dot(asked, tl.trans(k), input_precision=PRECISION) * scale
         if TREE and not EXACT:
-            bit = tl.minimum(tl.maximum(key - base, 0), LIMIT - 1)
-            sees = (key < base)[None, :] | (((ancestors[:, None] >> bit[None, :]) & 1) != 0)
+            first = tl.maximum(tile * KEYS - base, 0) // 64
+            behind = tl.maximum(key - base, 0)
+            new = real & ((tile + 1) * KEYS > base)
+            low = tl.load(seen + row * WORDS + first, mask=new & (first < WORDS), other=0)
+            high = tl.load(seen + row * WORDS + first + 1, mask=new & (first + 1 < WORDS), other=0)
+            word = tl.where((behind // 64 == first)[None, :], low[:, None], high[:, None])
+            sees = (key < base)[None, :] | (((word >> (behind % 64)[None, :]) & 1) != 0)
             sees = sees & there[None, :]
         else:
             sees = key[None, :] <= own[:, None]
@@ -225,6 +237,45 @@ def _product(
     tl.store(to, sums.to(out.dtype.element_ty), mask=real[:, None] & there[None, :])
 
 
+@triton.jit
+def _top_parts(logits, parts, N, BLOCK: tl.constexpr, TOP: tl.constexpr, PARTS: tl.constexpr):
+    """The TOP largest keys of BLOCK logits of a row: a logit's order above, its id below."""
+    row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    at = part * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(logits + row * N + at, mask=at < N, other=0.0).to(tl.float32)
+    value = tl.where(value != value, float("inf"), tl.where(value == 0.0, 0.0, value))
+    bits = value.to(tl.int32, bitcast=True)
+    order = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).to(tl.int64)
+    keys = tl.where(at < N, (order << 32) | (0x7FFFFFFF - at), -0x7F80000100000000)
+    for n in range(TOP):
+        best = tl.max(keys, 0)
+        tl.store(parts + (row * PARTS + part) * TOP + n, best)
+        keys = tl.where(keys == best, -0x7F80000100000000, keys)
+
+
+@triton.jit
+def _top_merged(parts, out, rows, BLOCK: tl.constexpr, TOP: tl.constexpr, PARTS: tl.constexpr):
+    """The TOP largest keys of a row as tokens and bits of logits."""
+    row = tl.program_id(0)
+    at = tl.arange(0, BLOCK)
+    keys = tl.load(
+        parts + row.to(tl.int64) * PARTS * TOP + at, mask=at < PARTS * TOP,
+        other=-0x7F80000100000000,
+    )  # fmt: skip
+    for n in range(TOP):
+        best = tl.max(keys, 0)
+        none = best == -0x7F80000100000000
+        order = (best >> 32).to(tl.int32)
+        bits = order ^ ((order >> 31) & 0x7FFFFFFF)
+        token = tl.where(none, -1, 0x7FFFFFFF - (best & 0x7FFFFFFF)).to(tl.int32)
+        tl.store(out + rows + row * TOP + n, token)
+        tl.store(out + rows * (1 + TOP) + row * TOP + n, bits)
+        if n == 0:
+            finite = (bits & 0x7F800000) != 0x7F800000
+            tl.store(out + row, tl.where(finite, token, -1))
+        keys = tl.where(keys == best, -0x7F80000100000000, keys)
+
+
 # -- what a pass calls -----------------------------------------------------------------------------
 
 
@@ -273,8 +324,7 @@ def attend(model: AttentionShape, n: int, q: Tensor, now: StaticPass) -> Tensor:
     rows, heads, d = q.shape
     group = heads // model.kv_heads
     exact = now.exact
-    most = triton.next_power_of_2(group) if exact else triton.next_power_of_2(rows * group)
-    block = min(max(16, most), max(64, most if exact else 0))
+    block = block_of(group if exact else rows * group, exact, q.element_size())
     blocks = rows if exact else triton.cdiv(rows * group, block)
     parts = SPLITS
     if not exact and now.tree:
@@ -293,13 +343,38 @@ def attend(model: AttentionShape, n: int, q: Tensor, now: StaticPass) -> Tensor:
     _attend[(blocks, model.kv_heads, parts)](
         q, now.meta, now.positions, now.seen, now.path, mixed, highest, total, n, rows, scale,
         TREE=now.tree, EXACT=exact, HEADS=heads, KV=model.kv_heads, D=d, WIDTH=width,
-        BLOCK=block, KEYS=TILE, PARTS=parts, LIMIT=MOST, TYPE=TYPES[q.dtype],
+        BLOCK=block, KEYS=TILE, PARTS=parts, WORDS=now.seen.shape[1], TYPE=TYPES[q.dtype],
         PRECISION="ieee", num_warps=4, num_stages=2 if q.element_size() == 2 else 1,
     )  # fmt: skip
     out = torch.empty(rows, heads * d, dtype=q.dtype, device=q.device)
     _combine[(rows, heads)](
-        mixed, highest, total, out, HEADS=heads, D=d, WIDTH=width, PARTS=parts, num_warps=2
-    )
+        mixed, highest, total, out, HEADS=heads, D=d, WIDTH=width, PARTS=parts,
+        num_warps=combining_warps(parts, width),
+    )  # fmt: skip
+    return out
+
+
+def block_of(pairs: int, exact: bool, number_bytes: int) -> int:
+    """Of `pairs` of rows and query heads, how many a program handles: all in exact passes, else as
+    many as registers hold, which is fewer in f32."""
+    least: int = max(16, triton.next_power_of_2(pairs))
+    return least if exact else min(least, 64 if number_bytes == 2 else 16)
+
+
+def combining_warps(parts: int, width: int) -> int:
+    """Warps that combine the parts of one head, for 64 numbers a thread."""
+    return min(16, max(2, parts * width // 2048))
+
+
+def top(logits: Tensor) -> Tensor:
+    """`PassOutput.top` of logits [rows, vocabulary]."""
+    rows, count = logits.shape
+    parts = triton.cdiv(count, LOGITS)
+    keys = torch.empty(rows, parts, TOP, dtype=torch.int64, device=logits.device)
+    _top_parts[(rows, parts)](logits, keys, count, BLOCK=LOGITS, TOP=TOP, PARTS=parts, num_warps=8)
+    out = torch.empty(rows * (1 + 2 * TOP), dtype=torch.int32, device=logits.device)
+    block = triton.next_power_of_2(parts * TOP)
+    _top_merged[(rows,)](keys, out, rows, BLOCK=block, TOP=TOP, PARTS=parts, num_warps=2)
     return out
 
 
@@ -309,15 +384,29 @@ def parts_of(device: torch.device, programs: int) -> int:
     if device.type == "cuda":
         count = torch.cuda.get_device_properties(device).multi_processor_count
     most: int = triton.next_power_of_2(triton.cdiv(count, programs))
-    return min(32, most)
+    return min(MOST_PARTS, most)
+
+
+def tile_of(columns: int, number_bytes: int, weight_bytes: int) -> tuple[int, int, int]:
+    """BLOCK_N, BLOCK_K and stages of a product, by its number of columns and by the bytes of a
+    number and of a weight; not by its rows, or their bits would depend on each other. Few columns:
+    small tiles, so that no processor waits, with more of the sum in flight each."""
+    if number_bytes == 4:
+        return (32 if columns <= FEW_COLUMNS else 64), 64, 2
+    if columns > FEW_COLUMNS:
+        return 64, 64, 4
+    return (32, 128, 4) if weight_bytes == 2 else (32, 256, 3)
 
 
 class Tiled:
-    """y = x W + b, a row's bits the same whatever rows stand beside it. `int8`: W in 8 bits, half
-    the bytes of bf16; each of its rows is scaled by its largest weight."""
+    """y = x W + b, a row's bits the same whatever rows stand beside it, unless `int8` weights may
+    be widened for the many rows of a prompt. `int8`: W in 8 bits, half the bytes of bf16; each of
+    its rows is scaled by its largest weight."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, int8: bool = False) -> None:
-        self.weight, self.bias = weight.contiguous(), bias
+    def __init__(
+        self, weight: Tensor, bias: Tensor | None, int8: bool = False, widens: bool = False
+    ) -> None:
+        self.weight, self.bias, self.widens = weight.contiguous(), bias, int8 and widens
         self.scales: Tensor | None = None
         if int8:
             self.scales = weight.abs().amax(1).float().clamp(min=1e-12) / 127
@@ -330,12 +419,25 @@ class Tiled:
     def __call__(self, x: Tensor) -> Tensor:
         rows, (columns, inner) = len(x), self.weight.shape
         out = torch.empty(rows, columns, dtype=x.dtype, device=x.device)
-        narrow = columns <= 16384  # few columns: more, smaller tiles, so that no processor waits
-        n = 32 if narrow else 64
-        _product[(triton.cdiv(columns, n), triton.cdiv(rows, 64))](
-            x.contiguous(), self.weight, self.weight if self.scales is None else self.scales,
-            self.weight if self.bias is None else self.bias, out, rows, columns, K=inner,
-            SCALED=self.scales is not None, BIAS=self.bias is not None, BLOCK_M=64, BLOCK_N=n,
-            BLOCK_K=64, PRECISION="ieee", num_warps=4, num_stages=4 if x.element_size() == 2 else 2,
-        )  # fmt: skip
+        if self.widens and rows > MAX_ROWS:
+            return self._widened(x, out)
+        n, k, stages = tile_of(columns, x.element_size(), self.weight.element_size())
+        with current(x.device):
+            _product[(triton.cdiv(columns, n), triton.cdiv(rows, PRODUCT_ROWS))](
+                x.contiguous(), self.weight, self.weight if self.scales is None else self.scales,
+                self.weight if self.bias is None else self.bias, out, rows, columns, K=inner,
+                SCALED=self.scales is not None, BIAS=self.bias is not None, BLOCK_M=PRODUCT_ROWS,
+                BLOCK_N=n, BLOCK_K=k, PRECISION="ieee", num_warps=4, num_stages=stages,
+            )  # fmt: skip
+        return out
+
+    def _widened(self, x: Tensor, out: Tensor) -> Tensor:
+        """By torch's own product, with some output channels after others in x's number format,
+        which holds 8 bits exactly: for many rows faster than small tiles."""
+        assert self.scales is not None
+        count = max(1, WIDENED // x.shape[1])
+        for n in range(0, len(self.weight), count):
+            some = slice(n, n + count)
+            sums = F.linear(x, self.weight[some].to(x.dtype)) * self.scales[some]
+            out[:, some] = sums if self.bias is None else sums + self.bias[some]
         return out

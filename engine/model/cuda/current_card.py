@@ -1,0 +1,48 @@
+"""The current CUDA device: what Triton's launches, captures of graphs and events go to.
+
+torch's own operations run where their tensors are. Everything else takes the current device of the
+thread, which is the first card unless something changes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import wraps
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
+
+import torch
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class OnDevice(Protocol):
+    """What is on one device."""
+
+    device: torch.device
+
+
+S = TypeVar("S", bound=OnDevice)
+
+
+def current(device: torch.device) -> AbstractContextManager[None]:
+    """A context in which `device`, if it is a card, is the current one."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
+def on_its_card(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+    """A method that runs with its object's card as the current one."""
+
+    @wraps(method)
+    def run(self: S, /, *args: P.args, **options: P.kwargs) -> R:
+        with current(self.device):
+            return method(self, *args, **options)
+
+    return run
+
+
+def finish(device: torch.device) -> None:
+    """Wait until a card has done what was launched on its current stream."""
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).synchronize()

@@ -1,0 +1,50 @@
+"""Triton's kernels compiled ahead of time, for cards that are not here."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+
+# Not imported here, where other tests want its interpreter.
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(
+        find_spec("triton") is None, reason="Triton is not here: it comes with torch for CUDA"
+    ),
+]
+
+SHARED_BYTES = {90: 232_448, 89: 101_376}  # that a program can have
+MAX_SPILLED_BYTES = 256  # of a thread: a few numbers, once
+
+
+@pytest.fixture(scope="module")
+def kernels() -> list[dict[str, Any]]:
+    """What each takes."""
+    usual = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    said = subprocess.run(
+        [sys.executable, "-m", "tests.support.compiled_kernels"],
+        env=usual, capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    return [json.loads(line) for line in said.splitlines()]
+
+
+def test_kernels_fit_the_cards(kernels: list[dict[str, Any]]) -> None:
+    """Their shared memory, and their registers but for a few."""
+    assert {one["card"] for one in kernels} == set(SHARED_BYTES)
+    for one in kernels:
+        assert one["shared"] <= SHARED_BYTES[one["card"]], one
+        assert one["spilled"] <= MAX_SPILLED_BYTES, one
+
+
+def test_products_of_few_columns_keep_enough_weights_in_flight(
+    kernels: list[dict[str, Any]],
+) -> None:
+    """A processor gets one such tile at a time; about 20 KB hide the memory's latency."""
+    few = [one for one in kernels if "product of 3584" in one["kernel"]]
+    assert {one["in_flight"] for one in few} == {24 << 10, 16 << 10}  # bf16, int8

@@ -1,0 +1,118 @@
+"""Compiles Triton's kernels ahead of time for cards that are not here, as their callers would, and
+prints what each takes: `python -m tests.support.compiled_kernels`. One JSON object a line."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from engine.model.cuda import triton_ops
+from engine.model.cuda.static_pass import MAX_ROWS, TOP, USUAL_ROWS, WORD_BITS
+
+CARDS = (90, 89)  # Hopper, and Ada of consumers
+COLUMNS, INNER = (3584, 37888), 3584  # of products of a 7B model
+HEADS, KV, D = 28, 4, 128
+VOCABULARY = 152064
+PTXAS = next(Path(triton.__file__).parent.rglob("ptxas"))
+POINTERS = {4: "*fp32", 2: "*bf16", 1: "*i8"}  # by the bytes of a number
+
+
+def compiled(
+    kernel: Any, types: dict[str, str], constants: dict[str, Any], card: int, **options: int
+) -> dict[str, int]:
+    """Bytes of registers spilled by a thread and of shared memory, of one variant of a kernel."""
+    names = kernel.arg_names
+    source = ASTSource(
+        fn=kernel,
+        signature={name: "constexpr" if name in constants else types[name] for name in names},
+        constexprs={(names.index(name),): value for name, value in constants.items()},
+        attrs={
+            (n,): [["tt.divisibility", 16]]
+            for n, name in enumerate(names)
+            if types.get(name, "").startswith("*")
+        },
+    )
+    made = triton.compile(source, target=GPUTarget("cuda", card, 32), options=options)
+    with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:
+        file.write(made.asm["ptx"])
+        file.flush()
+        name = f"sm_{card}a" if card == 90 else f"sm_{card}"
+        said = subprocess.run(
+            [str(PTXAS), "-v", f"--gpu-name={name}", file.name, "-o", "/dev/null"],
+            capture_output=True, text=True, check=True,
+        ).stderr  # fmt: skip
+    spilled = re.search(r"(\d+) bytes spill stores", said)
+    assert spilled is not None, said
+    return {"spilled": int(spilled[1]), "shared": made.metadata.shared}
+
+
+def products(card: int) -> Iterator[dict[str, Any]]:
+    for columns in COLUMNS:
+        for number, weight in ((2, 2), (2, 1)):
+            n, k, stages = triton_ops.tile_of(columns, number, weight)
+            types = dict.fromkeys(("x", "bias", "out"), POINTERS[number])
+            types |= {"weight": POINTERS[weight], "scales": "*fp32", "rows": "i32", "N": "i32"}
+            constants = {
+                "K": INNER, "SCALED": weight == 1, "BIAS": True, "BLOCK_N": n, "BLOCK_K": k,
+                "BLOCK_M": triton_ops.PRODUCT_ROWS, "PRECISION": "ieee",
+            }  # fmt: skip
+            found = compiled(
+                triton_ops._product, types, constants, card, num_warps=4, num_stages=stages
+            )
+            what = f"product of {columns} columns, {weight} bytes a weight"
+            yield {"kernel": what, "in_flight": n * k * weight * (stages - 1)} | found
+
+
+def attention(card: int) -> Iterator[dict[str, Any]]:
+    for number, rows in product((2, 4), (USUAL_ROWS, MAX_ROWS)):
+        block = triton_ops.block_of(rows * HEADS // KV, False, number)
+        types = dict.fromkeys(("meta", "positions", "seen"), "*i64") | {"path": "*u8"}
+        types |= dict.fromkeys(("mixed", "highest", "total"), "*fp32")
+        types |= {"q": POINTERS[number], "layer": "i32", "rows": "i32", "scale": "fp32"}
+        constants = {
+            "TREE": True, "EXACT": False, "HEADS": HEADS, "KV": KV, "D": D, "WIDTH": D,
+            "BLOCK": block, "KEYS": triton_ops.TILE, "PARTS": triton_ops.SPLITS,
+            "WORDS": rows // WORD_BITS, "TYPE": tl.float32 if number == 4 else tl.bfloat16,
+            "PRECISION": "ieee",
+        }  # fmt: skip
+        found = compiled(
+            triton_ops._attend, types, constants, card, num_warps=4,
+            num_stages=1 if number == 4 else 2,
+        )  # fmt: skip
+        yield {"kernel": f"attention of {rows} rows, {number} bytes a number"} | found
+    parts = triton_ops.MOST_PARTS
+    types = dict.fromkeys(("mixed", "highest", "total"), "*fp32") | {"out": "*bf16"}
+    constants = {"HEADS": HEADS, "D": D, "WIDTH": D, "PARTS": parts}
+    warps = triton_ops.combining_warps(parts, D)
+    found = compiled(triton_ops._combine, types, constants, card, num_warps=warps, num_stages=3)
+    yield {"kernel": f"{parts} parts of attention"} | found
+
+
+def likeliest(card: int) -> Iterator[dict[str, Any]]:
+    parts = triton.cdiv(VOCABULARY, triton_ops.LOGITS)
+    sizes = {"TOP": TOP, "PARTS": parts}
+    types = {"logits": "*bf16", "parts": "*i64", "out": "*i32", "N": "i32", "rows": "i32"}
+    for kernel, block, warps in (
+        (triton_ops._top_parts, triton_ops.LOGITS, 8),
+        (triton_ops._top_merged, triton.next_power_of_2(parts * TOP), 2),
+    ):
+        constants = sizes | {"BLOCK": block}
+        found = compiled(kernel, types, constants, card, num_warps=warps, num_stages=3)
+        yield {"kernel": kernel.__name__} | found
+
+
+if __name__ == "__main__":
+    for one in CARDS:
+        for line in (*products(one), *attention(one), *likeliest(one)):
+            print(json.dumps({"card": one} | line), flush=True)
