@@ -196,7 +196,7 @@ def test_a_measurement_runs_beside_requests_and_is_stored_and_reused(tiny: Any, 
             assert (again.reason, again.text) == (first.reason, first.text)
         wait_until(file.is_file)  # at the end of measuring, before the engine is closed
     ((key, stored),) = json.loads(file.read_text("utf-8")).items()
-    assert len(stored["seconds"]) == 9 and min(stored["seconds"]) > 0
+    assert len(stored["seconds"]) == 10 and min(stored["seconds"]) > 0
     # On a busy machine the times may not settle; say that they did.
     file.write_text(json.dumps({key: stored | {"measured": True}}), "utf-8")
     with Engine(config) as engine:
