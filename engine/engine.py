@@ -96,7 +96,7 @@ class Engine:
             except BaseException:
                 self.workspace.close()
                 raise
-        self.worker = Worker(*self._background(), turns=turns)
+        self.worker = Worker(*self._background(), turns=turns, within=target.within)
 
     @property
     def info(self) -> Info:

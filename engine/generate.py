@@ -64,6 +64,8 @@ def generate(
             draft = drafter.propose(answer.context, target).first(answer.context.room)
             draft = answer.allowed(draft)
         scores = target.forward(answer.context.last, draft)
+        with answer.usage.drafting:
+            drafter.meanwhile()
         draft = draft.first(scores.rows - 1)  # a short memory runs fewer nodes
         path, token = answer.verify(draft, scores)
         target.keep(path)
@@ -74,6 +76,7 @@ def generate(
         if answer.reason is None and cancelled():
             answer.reason = "cancelled"
         yield answer.step(draft, seconds)
+    drafter.meanwhile()
     yield answer.done()
 
 
@@ -344,4 +347,5 @@ def verdict(verification: Verification, request: Request) -> Verdict:
 
 def origins(draft: Draft, path: list[int]) -> list[Origin]:
     """The source of each token of a step; the last one is the model's own."""
-    return [*((draft.sources[node], draft.span(node)) for node in path), ("model", None)]
+    sources, span = draft.sources, draft.span
+    return [(sources[node], span(node)) for node in path] + [("model", None)]

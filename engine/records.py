@@ -168,7 +168,7 @@ class Scores:
         where logits are not finite; valid until the next pass. None: `engine.sampling.verify`
         chooses.
         `likely`: width -> (ids, logits) of the most likely tokens of every row, arrays
-        [rows, width], valid until the next pass."""
+        [rows, width]; to be called before the next pass."""
         self._make = logits if rows is not None else None
         self._logits = None if rows is not None else logits
         self.hidden, self.chosen, self.likely = hidden, chosen, likely

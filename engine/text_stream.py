@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import pairwise
 
 from engine.prompts.detokenizer import Detokenizer
 from engine.prompts.reasoning import ReasoningFilter
@@ -48,8 +47,7 @@ class TextStream:
         """How many of `tokens` were used, fewer where a stop string ends the text; and the text
         that is now final."""
         if (final := self._final(tokens)) is not None:
-            pairs = zip(final, origins, strict=True)
-            return len(tokens), joined([Piece(text, *origin) for text, origin in pairs if text])
+            return len(tokens), joined(pieces_of(final, origins))
         out: list[Piece] = []
         for used, (token, origin) in enumerate(zip(tokens, origins, strict=True), 1):
             if self.filter is not None and self.filter.mark(token):
@@ -155,11 +153,30 @@ def split(piece: Piece, count: int) -> tuple[Piece, Piece]:
     return one, other
 
 
+def pieces_of(texts: list[str], origins: list[Origin]) -> list[Piece]:
+    """One piece for each run of texts from one source without Spans, and for each text with one."""
+    out: list[Piece] = []
+    start, count = 0, len(texts)
+    for stop in range(1, count + 1):
+        source, span = origins[stop - 1]
+        if stop < count and span is None and origins[stop] == (source, None):
+            continue
+        if text := "".join(texts[start:stop]):
+            out.append(Piece(text, source, span))
+        start = stop
+    return out
+
+
 def joined(pieces: list[Piece]) -> list[Piece]:
     """Merge neighbouring pieces of one source whose Spans are adjacent, or that have none."""
-    ends = [n for n in range(1, len(pieces)) if not adjoin(pieces[n - 1], pieces[n])]
-    runs = [pieces[start:stop] for start, stop in pairwise([0, *ends, len(pieces)])]
-    return [run[0] if len(run) == 1 else merged(run) for run in runs if run]
+    out: list[Piece] = []
+    start = 0
+    for stop in range(1, len(pieces) + 1):
+        if stop < len(pieces) and adjoin(pieces[stop - 1], pieces[stop]):
+            continue
+        out.append(merged(pieces[start:stop]) if stop - start > 1 else pieces[start])
+        start = stop
+    return out
 
 
 def adjoin(one: Piece, other: Piece) -> bool:

@@ -13,7 +13,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from queue import SimpleQueue
 from time import monotonic
 
@@ -131,10 +131,16 @@ class Turns:
 class Worker:
     """One daemon thread that runs jobs."""
 
-    def __init__(self, *background: Iterable[float], turns: Turns | None = None) -> None:
+    def __init__(
+        self,
+        *background: Iterable[float],
+        turns: Turns | None = None,
+        within: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
         """`background`: work to do while idle. Each slice yields the seconds until the next one;
         the first that is due runs. A job waits for one slice at most. `turns`: shared with the
-        other engines of this process."""
+        other engines of this process. `within`: a context that the whole thread runs in."""
+        self._within = within
         self._engines = turns or Turns()
         self._idle_at = monotonic() + IDLE_SECONDS  # when background work may go on
         # work -> when its next slice is due
@@ -195,7 +201,8 @@ class Worker:
     def _run(self) -> None:
         """Serve. An error that ends the thread ends all jobs, and further ones are refused."""
         try:
-            self._serve()
+            with self._within():
+                self._serve()
         except BaseException as error:
             log.error("the model's thread has ended", exc_info=error)
             with self._wake:

@@ -59,8 +59,12 @@ class RecordedEdits:
         return b"".join(self.token_bytes[one] or b"" for one in ids).decode("utf-8", "replace")
 
     def own_text(self, token: int) -> str | None:
-        data = self.token_bytes[token] or b""
-        return data.decode() if data and data.isascii() else None
+        return self._own_texts[token]
+
+    @cached_property
+    def _own_texts(self) -> list[str | None]:
+        known = self.token_bytes
+        return [one.decode() if one and one.isascii() else None for one in known]
 
     @cached_property
     def vocabulary(self) -> Vocabulary:

@@ -2,14 +2,18 @@
 
 The decoding loop, the drafter and the static passes are the product's; only the passes themselves
 are replaced by ready results, as a card that costs nothing would give them. So what remains of a
-step is what a card waits for. Small tensors are on the CPU, where copying one to the "device" takes
-about as long as starting the copy to a card. The choices are those of recorded edits. Times are
-those of the thread on its processor, so that other programs do not count.
+step is what a card waits for. What the drafter learns once a pass was launched is no part of it: a
+card computes meanwhile. Small tensors are on the CPU, where copying one to the "device" takes about
+as long as starting the copy to a card. The choices are those of recorded edits. Times are those of
+the thread on its processor, so that other programs do not count. A step's is that of runs without
+further clocks; its parts are those of other runs, whose clocks take some microseconds.
 """
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
+from copy import copy
 from statistics import median
 from time import thread_time
 from typing import Any
@@ -31,7 +35,8 @@ from engine.model.torch_target import TorchTarget
 from engine.prompts.builder import Prompt
 from engine.records import Draft, Request, Scores, Step
 
-PARTS = ("propose", "inputs", "launch", "verify", "keep", "observe", "rest")
+MEANWHILE = "meanwhile"  # the part that a pass overlaps
+PARTS = ("propose", "inputs", "launch", MEANWHILE, "verify", "keep", "observe", "rest")
 PASS_SECONDS = 1e-3  # of a pass over one row, by which drafts are sized
 RUNS = 5
 Times = dict[str, float]
@@ -63,29 +68,30 @@ class StubTarget:
     """A TorchTarget on a stub card that chooses the recorded tokens."""
 
     def __init__(self, target: TorchTarget, card: StubCard, answer: RecordedAnswer) -> None:
-        self.target, self.card, self.answer = target, card, answer
+        self.target, self.card, self.answer = copy(target), card, answer
         self.stub_seconds = 0.0  # of preparing results, which is no part of a step
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.target, name)
-
     def forward(self, last: int, draft: Draft, hidden: bool = False) -> Scores:
+        """In place of the target's own."""
         start = thread_time()
         done = len(self.target.tokens) + 1 - len(self.answer.prompt)
         rows, tokens = agreeing_rows(draft, self.answer.output[done:])
         self.card.outputs[bucket_of(1 + len(draft))].top[rows] = torch.tensor(tokens).int()
         self.stub_seconds += thread_time() - start
-        return self.target.forward(last, draft, hidden)
+        return TorchTarget.forward(self.target, last, draft, hidden)
 
 
 class Clock:
     """Adds up the seconds of calls by part."""
 
-    def __init__(self) -> None:
-        self.seconds = dict.fromkeys(PARTS, 0.0)
+    def __init__(self, parts: tuple[str, ...]) -> None:
+        """`parts`: those that are measured."""
+        self.seconds = dict.fromkeys(parts, 0.0)
 
     def timed(self, part: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        """`call`, whose time counts as that of `part`."""
+        """`call`, whose time counts as that of `part`, if that is measured."""
+        if part not in self.seconds:
+            return call
 
         def run(*given: Any, **named: Any) -> Any:
             start = thread_time()
@@ -105,58 +111,72 @@ def stub_card(target: TorchTarget) -> StubCard:
 
 
 def host_us(target: TorchTarget, recorded: RecordedEdits, budget: int) -> dict[str, Any]:
-    """Microseconds of a step by part: medians of RUNS runs over all recorded edits."""
+    """Microseconds of a step, whole and by part: medians of RUNS runs over all recorded edits."""
     card = stub_card(target)
     model = NextTokenModel(recorded.vocabulary, EmptyLibrary(), load_weights())  # type: ignore[arg-type]
     runs: list[Times] = []
-    steps = nodes = tokens = 0
+    gc.collect()
+    gc.freeze()  # as `serve` does
     for _ in range(RUNS + 1):  # the first one warms up
-        seconds, steps, nodes, tokens = dict.fromkeys(PARTS, 0.0), 0, 0, 0
-        cost = CostModel([PASS_SECONDS * times for times in USUAL_GPU])
-        table = Recycling(target.vocab, WIDTH)
-        for answer in recorded.answers:
-            drafter = NextTokenDrafter(model, cost, budget, None, table)
-            written, clock = play(StubTarget(target, card, answer), recorded, answer, drafter)
-            for part, took in clock.seconds.items():
-                seconds[part] += took
-            steps += written.usage.forwards
-            nodes += written.usage.drafted
-            tokens += len(written.output)
-        runs.append({part: 1e6 * took / steps for part, took in seconds.items()})
-    found = {part: round(median(run[part] for run in runs[1:]), 1) for part in PARTS}
-    whole = round(sum(found.values()), 1)
+        run: Times = {}
+        for parts in ((MEANWHILE,), PARTS):  # without further clocks, and with them
+            took = dict.fromkeys((*parts, "host_us"), 0.0)
+            steps = nodes = tokens = 0
+            cost = CostModel([PASS_SECONDS * times for times in USUAL_GPU])
+            table = Recycling(target.vocab, WIDTH)
+            for answer in recorded.answers:
+                drafter, clock = NextTokenDrafter(model, cost, budget, None, table), Clock(parts)
+                stub = StubTarget(target, card, answer)
+                written, whole = play(stub, recorded, answer, drafter, clock)
+                took["host_us"] += whole
+                for part, seconds in clock.seconds.items():
+                    took[part] += seconds
+                steps += written.usage.forwards
+                nodes += written.usage.drafted
+                tokens += len(written.output)
+            run = {part: 1e6 * seconds / steps for part, seconds in took.items()} | run
+        runs.append(run)
+    found = {part: round(median(run[part] for run in runs[1:]), 1) for part in (*PARTS, "host_us")}
     each = {"nodes_per_step": round(nodes / steps, 1), "tokens_per_step": round(tokens / steps, 1)}
-    return {"budget": budget, "steps": steps, **each, **found, "host_us": whole}
+    return {"budget": budget, "steps": steps, **each, **found}
 
 
 def play(
-    stub: StubTarget, recorded: RecordedEdits, answer: RecordedAnswer, drafter: NextTokenDrafter
-) -> tuple[Generation, Clock]:
-    """Decode an answer. RuntimeError if the text is not the recorded one."""
-    clock, static, start = Clock(), stub.target.static, thread_time()
+    stub: StubTarget,
+    recorded: RecordedEdits,
+    answer: RecordedAnswer,
+    drafter: NextTokenDrafter,
+    clock: Clock,
+) -> tuple[Generation, float]:
+    """Decode an answer: what was written, and the seconds that a card waits for. RuntimeError if
+    the text is not the recorded one."""
+    target, start = stub.target, thread_time()
     prompt = Prompt(
         answer.prompt, answer.predictions, max_tokens=len(answer.output), whole=answer.whole
     )
-    written = Generation(Request("complete"), prompt, recorded, stub.context)  # type: ignore[arg-type]
-    drafter.propose = clock.timed("propose", drafter.propose)  # type: ignore[method-assign]
-    drafter.observe = clock.timed("observe", drafter.observe)  # type: ignore[method-assign]
+    written = Generation(Request("complete"), prompt, recorded, target.context)  # type: ignore[arg-type]
+    for part in ("propose", "observe", MEANWHILE):
+        setattr(drafter, part, clock.timed(part, getattr(drafter, part)))
     written.verify = clock.timed("verify", written.verify)  # type: ignore[method-assign]
-    forward = clock.timed("launch", stub.forward)
-    stub.forward, stub.keep = forward, clock.timed("keep", stub.target.keep)  # type: ignore[method-assign]
-    send = static.send  # type: ignore[union-attr]
-    static.send = clock.timed("inputs", send)  # type: ignore[union-attr, method-assign]
+    target.forward = clock.timed("launch", stub.forward)  # type: ignore[method-assign]
+    target.keep = clock.timed("keep", target.keep)  # type: ignore[method-assign]
+    static: Any = target.static
+    send = static.send
+    static.send = clock.timed("inputs", send)
     try:
-        for event in generate(written, stub, drafter):
-            if isinstance(event, Step) and event.prefill is not None:
-                start = thread_time()
-        whole = thread_time() - start
+        with target.within():
+            for event in generate(written, target, drafter):
+                if isinstance(event, Step) and event.prefill is not None:
+                    start = thread_time()
+        whole = thread_time() - start - stub.stub_seconds
     finally:
-        static.send = send  # type: ignore[union-attr, method-assign]
+        static.send = send
     if written.output != answer.output:
         raise RuntimeError(f"{answer.id}: the text differs from the recorded one")
-    clock.seconds["launch"] -= clock.seconds["inputs"] + stub.stub_seconds
-    clock.seconds["rest"] = whole - stub.stub_seconds - sum(clock.seconds.values())
-    return written, clock
+    if "launch" in clock.seconds:
+        clock.seconds["launch"] -= clock.seconds["inputs"] + stub.stub_seconds
+        clock.seconds["rest"] = whole - sum(clock.seconds.values())
+    return written, whole - clock.seconds[MEANWHILE]
 
 
 def config(nodes: int) -> Config:

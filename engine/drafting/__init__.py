@@ -74,6 +74,10 @@ class Drafter(Protocol):
         where the answer ends. `scores`: the Scores of the pass; None where a grammar left no choice
         and there was none. `seconds`: duration of the step."""
 
+    def meanwhile(self) -> None:
+        """Called once a pass was launched, and after the last step: the time for what the next
+        draft does not need of the last `observe`. A card computes at the same time."""
+
 
 class NullDrafter:
     """Drafts nothing: plain autoregressive decoding. Base class of the other drafters."""
@@ -92,6 +96,9 @@ class NullDrafter:
     def observe(
         self, draft: Draft, path: list[int], committed: list[int], scores: Any, seconds: float
     ) -> None:
+        pass
+
+    def meanwhile(self) -> None:
         pass
 
 

@@ -65,6 +65,10 @@ class HybridDrafter(NullDrafter):
             self.accepted += len(path)
             self.claimed += self.expected
 
+    def meanwhile(self) -> None:
+        self.copier.meanwhile()
+        self.model.meanwhile()
+
     def _seconds(self, rows: int, context: DraftContext) -> float:
         """Expected time of a pass over `rows` tokens at the machine's current speed."""
         return self.cost(rows, len(context.prompt) + len(context.output)) * self.cost.pace

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from engine.drafting import DraftContext, NullDrafter
 from engine.drafting._drafting import Drafter as Native
 from engine.drafting._drafting import Recycling, Vocabulary, Weights
-from engine.drafting.methods.token_recycling import learn
+from engine.drafting.methods.token_recycling import WIDTH, update_table
 from engine.drafting.stdlib_ngram import StdlibNgram
 from engine.model.cost_model import CostModel
 from engine.records import Draft
@@ -90,6 +90,10 @@ class NextTokenDrafter(NullDrafter):
         self.expects = False  # there is a prediction
         self.cached = 0  # tokens in the KV cache
         self.last = BORDER  # the token before the draft
+        # of the last step, to be learnt from in `meanwhile`: rows, cached tokens and seconds of its
+        # pass; its tokens, and the most likely ones after each
+        self._passed: tuple[int, int, float] | None = None
+        self._likely: tuple[list[int], Ids, NDArray[np.float32]] | None = None
 
     def begin(self, context: DraftContext) -> None:
         """Load the texts to copy from. Without a prediction, the prompt takes its place."""
@@ -137,9 +141,25 @@ class NextTokenDrafter(NullDrafter):
         self.native.commit(committed, 0.0 if self.without == "learning" else LEARNING_RATE)
         if scores is None:
             return
-        if self.recycling is not None:
-            learn(self.recycling, [self.last, *draft.tokens], scores)
-        self.cost.observe(1 + len(draft), self.cached, seconds)
+        self.meanwhile()
+        self._passed = (1 + len(draft), self.cached, seconds)
+        if self.recycling is None:
+            return
+        tokens = [self.last, *draft.tokens]
+        if scores.likely is None:
+            update_table(self.recycling, tokens, scores.logits)
+        else:
+            self._likely = (tokens, *scores.likely(WIDTH))
+
+    def meanwhile(self) -> None:
+        """Learn from the last step what its pass cost, and likely successors of its tokens."""
+        if self._passed is not None:
+            self.cost.observe(*self._passed)
+            self._passed = None
+        if self._likely is not None and self.recycling is not None:
+            tokens, ids, logits = self._likely
+            self.recycling.put(np.array(tokens, np.int32), ids, logits)
+            self._likely = None
 
     def _query_workspace(self, context: DraftContext) -> None:
         """Pass on what follows the last tokens in the workspace's files."""

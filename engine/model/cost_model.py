@@ -15,11 +15,11 @@ import platform
 import re
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
+from functools import cache
 from math import exp, log
 from pathlib import Path
-from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -83,26 +83,34 @@ class CostModel:
         self.growth = growth
         self._ratios: deque[float] = deque(maxlen=PACE_PASSES)
         self._seen = 0
+        self._observed: list[tuple[int, int, float]] = []  # passes not yet learnt from
         self.correct([0.0] * len(POINTS))
 
     def correct(self, bend: list[float]) -> None:
         """Set the corrections by POINTS, as logarithms of factors."""
-        self.bend = bend
+        self._bend = bend
         self._factors = np.exp(bend)
         self._tables: dict[int, Table] = {}
+
+    @property
+    def bend(self) -> list[float]:
+        """The corrections by POINTS, as logarithms of factors."""
+        self._learn_observed()
+        return self._bend
 
     def __call__(self, rows: int, context: int = 0) -> float:
         """Seconds of a pass over `rows` rows."""
         return float(self._table(context, rows)[rows - 1])
 
     def table(self, context: int, most: int) -> Table:
-        """Seconds [most] of passes over 1, 2, ... `most` rows."""
-        return self._table(context, most)[:most].copy()
+        """Seconds [most] of passes over 1, 2, ... `most` rows; a read-only view."""
+        return self._table(context, most)[:most]
 
     @property
     def pace(self) -> float:
         """How much longer than expected the last passes took, as a factor."""
-        return exp(median(self._ratios)) if self._ratios else 1.0
+        self._learn_observed()
+        return exp(middle(self._ratios)) if self._ratios else 1.0
 
     def _table(self, context: int, most: int) -> Table:
         bucket = context // CONTEXT_BUCKET
@@ -113,28 +121,38 @@ class CostModel:
         return known
 
     def _computed(self, context: float, most: int) -> Table:
+        rows, shares = shares_of_points(most)
         points = self.seconds * self._factors
-        rows = np.arange(1, most + 1)
-        base = np.interp(rows, POINTS, points)
-        beyond = rows > POINTS[-1]
-        base[beyond] = points[-1] * rows[beyond] / POINTS[-1]
-        factors = np.interp(rows, POINTS, self._factors)
+        base, factors = shares @ points, shares @ self._factors
+        base[POINTS[-1] :] *= rows[POINTS[-1] :] / POINTS[-1]
         whole = base + factors * context * (self.growth[0] + self.growth[1] * rows)
-        return np.asarray(np.maximum.accumulate(whole), np.float64)
+        table: Table = np.maximum.accumulate(whole)
+        table.flags.writeable = False
+        return table
 
     def observe(self, rows: int, context: int, seconds: float) -> None:
-        """A pass took `seconds`. Its deviation from the current pace corrects the nearest points by
-        MAX_STEP at most, however slow it was."""
-        ratio = log(max(seconds, 1e-9) / self(rows, context))
-        self._ratios.append(ratio)
-        off = min(max(WEIGHT * (ratio - median(self._ratios)), -MAX_STEP), MAX_STEP)
-        low = min(bisect_right(POINTS, rows), len(POINTS) - 1) - 1
-        share = min((rows - POINTS[low]) / (POINTS[low + 1] - POINTS[low]), 1.0)
-        for point, weight in ((low, 1.0 - share), (low + 1, share)):
-            self.bend[point] = min(max(self.bend[point] + weight * off, -MAX_BEND), MAX_BEND)
+        """A pass took `seconds`. Its deviation from the pace then corrects the nearest points by
+        MAX_STEP at most, however slow it was; tables change after REFRESH_PASSES. They are made
+        here, while a card computes."""
+        self._observed.append((rows, context, seconds))
         self._seen += 1
         if self._seen % REFRESH_PASSES == 0:
-            self.correct(self.bend)
+            self._learn_observed()
+            self.correct(self._bend)
+        self._table(context + rows, rows)
+
+    def _learn_observed(self) -> None:
+        """Take the observed passes into account, in their order."""
+        observed, self._observed = self._observed, []
+        for rows, context, seconds in observed:
+            ratio = log(max(seconds, 1e-9) / self(rows, context))
+            self._ratios.append(ratio)
+            off = min(max(WEIGHT * (ratio - middle(self._ratios)), -MAX_STEP), MAX_STEP)
+            low = min(bisect_right(POINTS, rows), len(POINTS) - 1) - 1
+            share = min((rows - POINTS[low]) / (POINTS[low + 1] - POINTS[low]), 1.0)
+            for point, weight in ((low, 1.0 - share), (low + 1, share)):
+                moved = self._bend[point] + weight * off
+                self._bend[point] = min(max(moved, -MAX_BEND), MAX_BEND)
 
     def observe_prefill(self, tokens: int, seconds: float) -> None:
         """A prefill pass over `tokens` tokens took `seconds`; short ones are ignored. Slow passes
@@ -143,6 +161,21 @@ class CostModel:
             self.has_read = True
             off = min(max(seconds / (tokens * self.reading), 0.5), 2.0) - 1.0
             self.reading *= 1.0 + (WEIGHT / 2 if off > 0 else 2 * WEIGHT) * off
+
+
+@cache
+def shares_of_points(most: int) -> tuple[Table, Table]:
+    """The numbers 1 to `most`, and by which shares of the values at POINTS each one's is
+    interpolated: [most], [most, points]. Beyond the last point it is the last value."""
+    rows = np.arange(1.0, most + 1)
+    shares = np.stack([np.interp(rows, POINTS, one) for one in np.eye(len(POINTS))], axis=1)
+    return rows, shares
+
+
+def middle(values: Iterable[float]) -> float:
+    """The median; the lower one of two. statistics.median takes several times as long."""
+    ordered = sorted(values)
+    return ordered[(len(ordered) - 1) // 2]
 
 
 # -- measuring -----------------------------------------------------------------------------------

@@ -17,9 +17,10 @@ import torch
 from torch import Tensor
 
 from engine.config import Config
-from engine.model.cuda.current_card import finish
+from engine.model.cuda.current_card import current, finish
 from engine.model.cuda.static_forward import Static
 from engine.model.cuda.static_pass import BUCKETS, TOP, USUAL_ROWS, PassOutput
+from engine.model.inference import inference
 from engine.model.kv_cache import Sequence, SequencePool, copied
 from engine.model.llama import TensorSource
 from engine.model.loading import load
@@ -152,7 +153,7 @@ class TorchTarget:
             finish(self.device)  # so that clocks are right, and a cancelled prompt is not read on
             yield len(self.tokens)
 
-    @torch.inference_mode()
+    @inference
     def forward(self, last: int, draft: Draft, hidden: bool = False) -> Scores:
         """As `Target.forward`. ValueError where the cache has no room; on any error the cache is as
         before."""
@@ -190,6 +191,12 @@ class TorchTarget:
         return scores_of(static, said, 1 + len(draft), states)
 
     @contextmanager
+    def within(self) -> Iterator[None]:
+        """The context of the thread that owns this target."""
+        with torch.inference_mode(), current(self.device):
+            yield
+
+    @contextmanager
     def limited_memory(self) -> Iterator[None]:
         """Turn running out of a card's memory into a RequestError with a remedy, and free what
         later requests can do without: all cached sequences, which are read again where needed."""
@@ -225,7 +232,7 @@ class TorchTarget:
                 f"the cache holds {self.sequence.capacity} rows: draft {self.room()} at most"
             )
 
-    @torch.inference_mode()
+    @inference
     def keep(self, path: list[int]) -> None:
         """As `Target.keep`: the rows of all other nodes are dropped."""
         assert self.pending is not None, "keep without forward"
@@ -253,7 +260,7 @@ class TorchTarget:
         if last or start // CHECKPOINT_TOKENS < len(self.tokens) // CHECKPOINT_TOKENS:
             recurrent.checkpoint(self.pool.max_bytes // 2)
 
-    @torch.inference_mode()
+    @inference
     def skim(self, token: int, ahead: int, layers: int) -> Tensor:
         """The hidden state [1, width] of one token, `ahead` places behind the last committed one,
         after the first `layers` layers and the norm; the places between were skimmed before. The
@@ -268,7 +275,7 @@ class TorchTarget:
         rows = Rows.of(base, [-1], self.devices[0])
         return self.model.run(ids, rows, current.cache, layers)
 
-    @torch.inference_mode()
+    @inference
     def logits(self, states: Tensor) -> Tensor:
         """Logits [rows, vocabulary] of hidden states that `prefill` gave."""
         return self.model.head(states)

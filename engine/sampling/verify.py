@@ -134,12 +134,16 @@ def agreed(draft: Draft, rows: list[int]) -> tuple[list[int], int]:
     """`accept` where the model's token after every row is known already. -1 means that the logits
     were not finite: an error only on the path (ValueError)."""
 
-    def choice(row: int, depth: int) -> int:
-        if rows[row] < 0:
-            raise ValueError(NO_NUMBERS)
-        return rows[row]
-
-    return accept(draft, choice)
+    path: list[int] = []
+    at, token = -1, rows[0]
+    tokens = draft.tokens
+    for node, parent in enumerate(draft.parents):
+        if parent == at and tokens[node] == token:
+            path.append(node)
+            at, token = node, rows[node + 1]
+    if token < 0:  # no node has it, so the path ends there
+        raise ValueError(NO_NUMBERS)
+    return path, token
 
 
 def matching(request: Request) -> Verdict:
@@ -154,6 +158,8 @@ def matching(request: Request) -> Verdict:
 def cut(tokens: list[int], eos: frozenset[int], room: int) -> tuple[list[int], str | None]:
     """The new tokens up to the first end token (excluded), at most `room`; and the reason to end:
     "eos", "length", or None to go on."""
+    if len(tokens) < room and eos.isdisjoint(tokens):
+        return tokens, None
     for count, token in enumerate(tokens):
         if count == room:
             return tokens[:count], "length"

@@ -45,6 +45,7 @@ class StubCard:
         self.pools: dict[int, WeakSet[StubGraph]] = {}  # the living graphs of each
         for name, stub in (
             ("device", self.device),
+            ("current_device", lambda: self.current),
             ("Stream", StubStream),
             ("stream", self.on_stream),
             ("current_stream", lambda device=None: self.main),

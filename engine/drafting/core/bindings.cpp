@@ -50,10 +50,21 @@ Weights* make_weights(std::optional<In<float>> values) {
   return made.release();
 }
 
-nb::list ints(const std::vector<int32_t>& values) {
-  nb::list out;
-  for (const int32_t one : values) out.append(one);
+// A list of `make(value)`, new references, which does not grow one by one.
+template <class T, class F>
+nb::list list_of(const std::vector<T>& values, F make) {
+  nb::list out = nb::steal<nb::list>(PyList_New(Py_ssize_t(values.size())));
+  if (!out.is_valid()) nb::raise_python_error();
+  for (size_t n = 0; n < values.size(); ++n) {
+    PyObject* const one = make(values[n]);
+    if (!one) nb::raise_python_error();
+    PyList_SetItem(out.ptr(), Py_ssize_t(n), one);
+  }
   return out;
+}
+
+nb::list ints(const std::vector<int32_t>& values) {
+  return list_of(values, [](int32_t one) { return PyLong_FromLong(one); });
 }
 
 nb::tuple py_propose(Drafter& self, int room, In<double> costs) {
@@ -67,9 +78,10 @@ nb::tuple py_propose(Drafter& self, int room, In<double> costs) {
     names = new nb::object[kSources];
     for (size_t n = 0; n < kSources; ++n) names[n] = nb::str(kNames[n]);
   }
-  nb::list probs, sources;
-  for (const float p : tree.probs) probs.append(double(p));
-  for (const uint8_t s : tree.sources) sources.append(names[s]);
+  const nb::list probs =
+      list_of(tree.probs, [](float one) { return PyFloat_FromDouble(double(one)); });
+  const nb::list sources =
+      list_of(tree.sources, [](uint8_t one) { return names[one].inc_ref().ptr(); });
   return nb::make_tuple(ints(tree.tokens), ints(tree.parents), probs, sources, ints(tree.places));
 }
 
@@ -150,6 +162,7 @@ NB_MODULE(_drafting, m) {
                 ids.shape(1) != logits.shape(1))
               throw std::invalid_argument(
                   "put: ids and logits must have one row per token and equal shapes");
+            for (size_t n = 0; n < tokens.shape(0); ++n) self.prefetch(tokens.data()[n]);
             for (size_t n = 0; n < tokens.shape(0); ++n)
               self.put(tokens.data()[n], ids.data() + n * ids.shape(1),
                        logits.data() + n * ids.shape(1), int(ids.shape(1)));

@@ -20,6 +20,12 @@ class Recycling {
   void put(int32_t token, const int32_t* ids, const float* logits, int count);
   void clear();
 
+  // Fetches the row of `token` into the processor's cache, where it is read or put soon.
+  void prefetch(int32_t token) const {
+    if (!row(token)) return;
+    __builtin_prefetch(row(token));
+    __builtin_prefetch(shares(token));
+  }
   // Successors, best first, padded with -1; nullptr for ids outside the vocabulary.
   const int32_t* row(int32_t token) const {
     return token >= 0 && size_t(token) < vocabulary_ ? ids_.data() + size_t(token) * size_t(width_)

@@ -105,3 +105,6 @@ class SamHybridDrafter(NullDrafter):
     ) -> None:
         self.text.extend(committed)
         self.other.observe(draft, path, committed, scores, seconds)
+
+    def meanwhile(self) -> None:
+        self.other.meanwhile()

@@ -36,7 +36,10 @@ def on_its_card(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[
 
     @wraps(method)
     def run(self: S, /, *args: P.args, **options: P.kwargs) -> R:
-        with current(self.device):
+        device = self.device
+        if device.type != "cuda" or torch.cuda.current_device() == device.index:
+            return method(self, *args, **options)
+        with torch.cuda.device(device):
             return method(self, *args, **options)
 
     return run

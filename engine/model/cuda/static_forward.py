@@ -34,6 +34,7 @@ from engine.model.cuda.static_pass import (
     bucket_of,
 )
 from engine.model.hf_model import UnsupportedModel
+from engine.model.inference import inference
 from engine.model.llama import Llama
 from engine.records import Draft, Request
 from engine.sampling.batched import UNSURE, drawn, drawn_early, has_candidates
@@ -76,6 +77,7 @@ class Static:
         self._inputs = self._host.numpy()  # the same memory
         self._moved = torch.zeros(rows, dtype=torch.int64, device=self.device)
         self._path = torch.zeros(rows, dtype=torch.int64, pin_memory=cuda)
+        self._path_here = self._path.numpy()  # the same memory
         self._chosen = torch.zeros(rows, dtype=torch.int64, pin_memory=cuda)
         self.ids, self.positions, seen, path = torch.split(self.box[HEADER_INTS:], by_row)
         self.seen = seen.view(rows, -1)
@@ -133,15 +135,19 @@ class Static:
         if request.temperature == 0:
             found: list[int] = self._fetch(said)[0][:count].tolist()
             return found
+        return self._drawn(said, count, request, place)
+
+    @inference
+    def _drawn(self, said: PassOutput, count: int, request: Request, place: int) -> list[int]:
+        """`choices` by sampling."""
         draw = drawn_early if has_candidates(request) else drawn
-        with torch.inference_mode():
-            some = self._draw(draw, said, count, request, place)
-            self._chosen[:count].copy_(some, non_blocking=True)
-            self._fetched = 0  # so that both are waited for
-            self._fetch(said)
-            chosen: list[int] = self._chosen[:count].tolist()
-            if UNSURE in chosen:
-                chosen = self._draw(drawn, said, count, request, place).tolist()
+        some = self._draw(draw, said, count, request, place)
+        self._chosen[:count].copy_(some, non_blocking=True)
+        self._fetched = 0  # so that both are waited for
+        self._fetch(said)
+        chosen: list[int] = self._chosen[:count].tolist()
+        if UNSURE in chosen:
+            chosen = self._draw(drawn, said, count, request, place).tolist()
         return chosen
 
     def _draw(
@@ -156,10 +162,9 @@ class Static:
 
     def likely(self, said: PassOutput, count: int, width: int) -> tuple[Ids, Floats]:
         """The `width` (at most TOP) most likely tokens of the `count` rows of the last pass and
-        their logits, valid until the next pass."""
+        their logits. To be called before the next pass."""
         _, words, values = self._fetch(said)
-        here = slice(count), slice(width)
-        return np.ascontiguousarray(words[here]), np.ascontiguousarray(values[here])
+        return words[:count, :width].copy(), values[:count, :width].copy()
 
     def _fetch(self, said: PassOutput) -> tuple[Ids, Ids, Floats]:
         """`said.top` on the host: the largest logit's token of each row, its most likely tokens and
@@ -175,19 +180,17 @@ class Static:
     @on_its_card
     def keep(self, parts: Sequence[Tensor], base: int, path: list[int]) -> None:
         """Move the rows `base + path[i]` of each [..., capacity, d] to `base + i`, all at once."""
-        first = next((n for n, node in enumerate(path) if node != n), len(path))
-        count = len(path) - first
-        if not count:
+        if not path or path[-1] == len(path) - 1:  # ascending, so all are in their places
             return
+        first = next(n for n, node in enumerate(path) if node != n)
+        count = len(path) - first
         self._wait()
-        self._path.numpy()[:count] = path[first:]
+        self._path_here[:count] = [base + node for node in path[first:]]
         rows = self._moved[:count]
         rows.copy_(self._path[:count], non_blocking=True)
         self._mark()
-        rows += base
-        start = base + first
         for part in parts:
-            part[..., start : start + count, :] = part.index_select(-2, rows)
+            part.narrow(-2, base + first, count).copy_(part.index_select(-2, rows))
 
     def run(self, now: StaticPass) -> PassOutput:
         """Launch a pass, kernel by kernel."""
