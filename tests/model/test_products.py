@@ -17,14 +17,20 @@ if not CUDA:
     os.environ["TRITON_INTERPRET"] = "1"  # read when the kernels are imported
 pytest.importorskip("triton", reason="Triton is not here: it comes with torch for CUDA")
 
+from engine.model import llama  # noqa: E402
 from engine.model.cuda import products  # noqa: E402
 from engine.model.cuda.products import Tiled  # noqa: E402
 from engine.model.cuda.static_pass import BUCKETS, MAX_ROWS  # noqa: E402
-from engine.model.cuda.weight_formats import FORMATS, SLICE, widened  # noqa: E402
+from engine.model.cuda.weight_formats import FORMATS, SLICE, head_format, widened  # noqa: E402
+from engine.model.gguf_weights import GgufWeights  # noqa: E402
 from engine.model.llama import Llama  # noqa: E402
+from engine.model.ops import Rows  # noqa: E402
 from engine.model.placement import fp8_failure, size_of  # noqa: E402
 from engine.model.random_weights import RandomWeights  # noqa: E402
+from engine.weights import locate  # noqa: E402
+from engine.weights.gguf_tensors import tensors_of_gguf  # noqa: E402
 from tests.support.live_bytes import LiveBytes  # noqa: E402
+from tests.support.tiny_gguf import write_gguf  # noqa: E402
 
 pytestmark = [pytest.mark.gpu] if CUDA else []
 DEVICE = torch.device("cuda" if CUDA else "cpu")
@@ -43,6 +49,11 @@ def rounded(tiled: Tiled) -> Tensor:
     if tiled.narrow == "int4":
         return widened(tiled.weight, tiled.scales, tiled.inner, torch.float32)
     return tiled.weight.float() * tiled.scales[:, None]
+
+
+def as_on_a_card(weight: Tensor, bias: Tensor | None, exact: bool, narrow: str) -> Tiled:
+    """What `product` makes there of weights in a format, or for exact passes."""
+    return Tiled(weight, bias, narrow, widens=not exact)
 
 
 @pytest.mark.parametrize("rows", [1, 5, 64, 70])
@@ -143,3 +154,35 @@ def test_a_model_is_loaded_with_one_matrix_in_bf16_at_a_time(tmp_path: Path, nar
     vectors = 4 * 5120 * (2 * 2 + 1) + 2 * 7168 * 2  # norms in f32, and biases
     assert taken == predicted + vectors, model
     assert most < taken + 2 * 2 * 13824 * 5120 + 10 * 4 * SLICE
+
+
+@pytest.mark.parametrize("narrow", NARROW)
+def test_a_gguf_file_is_kept_in_a_card_s_format(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, narrow: str
+) -> None:
+    """Its tensors are read as numbers, and then rounded: all matrices to the format, the head to
+    its own, the embedding not at all."""
+    monkeypatch.setenv("DRAFTLINE_HOME", str(tmp_path / "home"))
+    write_gguf(tmp_path / "tiny.gguf")
+    folder = locate(str(tmp_path / "tiny.gguf"))
+    file = tensors_of_gguf(folder)
+    assert file is not None
+    with file:
+        source = GgufWeights(file)
+        tensors = {name: source[name] for name in source}
+        if not CUDA:
+            monkeypatch.setattr(llama, "product", as_on_a_card)
+        kept = Llama(folder, DEVICE, torch.float32, True, source, narrow)
+    for name, tensor in tensors.items():
+        if tensor.dim() == 2 and name != "model.embed_tokens.weight":
+            own = head_format(narrow) if name == "lm_head.weight" else narrow
+            tensors[name] = rounded(Tiled(tensor.to(DEVICE), None, own))
+    expected = Llama(folder, DEVICE, torch.float32, True, tensors)
+    logits = []
+    for model in (kept, expected):
+        cache = torch.zeros(2, model.layers, model.kv_heads, 8, model.head_dim, device=DEVICE)
+        ids = torch.tensor([3, 50, 7, 99, 12], device=DEVICE)
+        states = model.run(ids, Rows.of(0, [-1, 0, 1, 2, 3], DEVICE), (cache,))
+        logits.append(model.head(states))
+    torch.testing.assert_close(*logits, **NEAR)
+    assert kept.embedding.equal(tensors["model.embed_tokens.weight"].to(DEVICE))

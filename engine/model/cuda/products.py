@@ -29,7 +29,7 @@ from engine.model.cuda.static_pass import MAX_ROWS
 from engine.model.cuda.weight_formats import FP8, GROUP, by_channel, by_group, widened
 
 PRODUCT_ROWS = 64  # of a tile
-GROUPED_ROWS = 16  # of a tile with 4-bit weights: more would keep a small card's processors busy
+GROUPED_ROWS = 16  # of a tile with 4-bit weights: a small card is slow at more padding
 FEW_COLUMNS = 16384  # of a product, for which a card's processors must share the columns finely
 WIDENED = 1 << 25  # narrow weights that are widened at a time
 
@@ -123,8 +123,8 @@ class Tiled:
         self, weight: Tensor, bias: Tensor | None, narrow: str = "", widens: bool = False
     ) -> None:
         """`narrow`: one of `weight_formats.FORMATS`, or "" for the weight as it is. `widens`: such
-        weights are widened for more than MAX_ROWS rows. Not for fewer, although a large card would
-        gain from about a hundred on: passes over drafts keep the bits of passes over one token."""
+        weights are widened for more than MAX_ROWS rows. Not for fewer, although a large card might
+        gain from a hundred on: passes over drafts keep the bits of passes over one token."""
         self.columns, self.inner = weight.shape
         self.bias, self.narrow, self.widens = bias, narrow, bool(narrow) and widens
         self.scales: Tensor | None = None
