@@ -35,7 +35,7 @@ class Config:
     # auto (a CUDA card, else the CPU), cpu, cuda, mps; cuda:0,cuda:1: the layers are split across
     # these cards
     device: str = "auto"
-    dtype: str = "auto"  # auto, f32, bf16, q8 and q4 (on a CPU), int8 (on CUDA)
+    dtype: str = "auto"  # auto, f32, bf16, q8 and q4 (on a CPU), int8, fp8 and int4 (on CUDA)
     # auto: CUDA graphs on a card; static: passes of the same static shapes without capturing, also
     # on a CPU (for tests); off: passes of any shape, launched kernel by kernel
     graphs: Graphs = "auto"

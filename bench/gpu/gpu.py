@@ -2,6 +2,7 @@
 
     python -m bench gpu [--shapes qwen2.5-coder-7b,...] [--exact] [--compiled] [--built-in]
         [--nodes N] [--edits FILE]      # made by `python -m bench gpu-sample`
+    python -m bench gpu --only products --shapes qwen2.5-coder-14b
     python -m bench gpu --device cpu --shapes tiny      # the same code, in seconds
 
 Needs no network, weights or tokenizer: models of real shapes get random weights, and the choices
@@ -19,6 +20,8 @@ LOOKUP_TOKENS, `draftline` the whole answer; `hf-compiled` uses a static cache u
 (reduce-overhead). Methods take turns in each repeat; ratios are medians of pairs and their
 geometric mean over edits. Decoding excludes the prompt. transformers gets --slow-edits of the whole
 files.
+Products: microseconds of each matrix product by the format of its weights, ours beside torch's and,
+where it is installed, gemlite's with 4-bit weights (bench/gpu/products.py); only where it is named.
 Host: microseconds of a step between passes, on a stub card whose passes cost nothing, by part
 (bench/gpu/host.py); always on the CPU, and alone with --only host.
 
@@ -47,7 +50,8 @@ from engine.model.cuda.static_pass import BUCKETS, MAX_ROWS, USUAL_ROWS, bucket_
 from engine.model.torch_target import TorchTarget
 
 CONTEXTS = (512, 2048, 8192, 32768)
-SECTIONS = ("steps", "parts", "edits", "host")
+USUAL = ("steps", "parts", "edits", "host")
+SECTIONS = (*USUAL, "products")
 BUILT_IN = ("qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b")
 
 
@@ -90,12 +94,12 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argument_parser("gpu", __doc__)
     add = parser.add_argument
     add("--device", default="cuda", help="cuda; cpu to try it")
-    add("--dtype", default="auto", help="of the weights: auto, bf16, int8, f32")
+    add("--dtype", default="auto", help="of the weights: auto, bf16, int8, fp8, int4, f32")
     add("--threads", type=int, default=0, help="on a CPU; 0: one per core")
     add("--shapes", type=names(SHAPES), default=list(REAL), help=", ".join(SHAPES))
     add("--buckets", type=numbers, help="rows per pass; default: all that --nodes needs")
     add("--contexts", type=numbers, default=list(CONTEXTS), help="tokens in the cache")
-    add("--only", type=names(SECTIONS), default=list(SECTIONS), help=", ".join(SECTIONS))
+    add("--only", type=names(SECTIONS), default=list(USUAL), help=", ".join(SECTIONS))
     add("--exact", action="store_true", help="also measure the exact mode")
     add(
         "--compiled",

@@ -22,6 +22,7 @@ from bench.common.stats import typical
 from bench.gpu import edits as gpu_edits
 from bench.gpu import exact as gpu_exact
 from bench.gpu import host as gpu_host
+from bench.gpu import products as gpu_products
 from bench.gpu import steps as gpu_steps
 from bench.gpu import tables
 from bench.gpu.edits import RecordedAnswer
@@ -37,13 +38,14 @@ from bench.gpu.models import (
 )
 from engine import Config
 from engine.model.hf_model import UnsupportedModel
-from engine.model.placement import choose_device
+from engine.model.placement import choose_device, size_of
 from engine.model.torch_target import TorchTarget
 from engine.records import RequestError
 
 PROFILED_STEPS = ((1, 2048), (16, 2048))  # (bucket, context) to profile
 PLAIN_TOKENS, HF_TOKENS, LOOKUP_TOKENS, WARM_UP_TOKENS = 128, 48, 512, 12
 STATIC_CACHE_TOKENS = 4096  # of transformers
+FOUND = ("results", "edits", "runs", "parts", "memory", "exact", "host", "products")
 
 
 class GpuBench:
@@ -71,9 +73,7 @@ class GpuBench:
         self.left_out: list[str] = []
         self.failed = False
         self.until = self.began + options.budget_s  # deadline of the current shape
-        self.found: dict[str, list[dict[str, Any]]] = {
-            name: [] for name in ("results", "edits", "runs", "parts", "memory", "exact", "host")
-        }
+        self.found: dict[str, list[dict[str, Any]]] = {name: [] for name in FOUND}
 
     def wants(self, section: str) -> bool:
         return section in self.options.only
@@ -132,6 +132,20 @@ def between_passes(bench: GpuBench) -> None:
         bench.found["host"].append(gpu_host.host_us(target, recorded, bench.options.nodes))
 
 
+def products(bench: GpuBench, name: str, settings: dict[str, Any]) -> None:
+    """Measure a shape's products by the format of their weights."""
+    for matrix, shape in gpu_products.matrices(settings).items():
+        for product, make in gpu_products.makers(bench.at).items():
+            what = f"{name}, {product} product of {matrix}"
+            if bench.late:
+                bench.leave_out(what, "no time was left")
+                continue
+            with bench.case(what):
+                for line in gpu_products.measure(product, shape, make, bench.at):
+                    bench.found["products"].append({"shape": name, "matrix": matrix} | line)
+        report.say(f"{name}: products of {matrix}")
+
+
 # -- one shape -------------------------------------------------------------------------------------
 
 
@@ -148,8 +162,14 @@ def measure(
         return
     if bench.device == "cuda":
         torch.cuda.reset_peak_memory_stats(bench.at)
+    if bench.wants("products"):
+        products(bench, name, settings)
+        bench.free()
+    if bench.options.only == ["products"]:
+        return
+    dtype = "bf16" if bench.options.dtype == "auto" else bench.options.dtype
     if why := memory_shortage(
-        "weights take", weight_bytes(settings, WEIGHT_BYTES["bf16"]), free_bytes(bench.at)
+        "weights take", size_of(settings, dtype).weights, free_bytes(bench.at)
     ):
         bench.leave_out(name, why)
         return
@@ -165,8 +185,7 @@ def measure(
         gpu_steps.clear(target)
         if bench.device == "cuda":
             peak = torch.cuda.max_memory_allocated(bench.at) / 1e9
-            size = WEIGHT_BYTES.get(target.dtype_name, 1)
-            weights = weight_bytes(settings, size) / 1e9
+            weights = size_of(settings, target.dtype_name).weights / 1e9
             line = {"shape": name, "weights_gb": round(weights, 2), "peak_gb": round(peak, 2)}
             bench.found["memory"].append(line)
         if bench.options.exact:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from bench.gpu.models import WEIGHT_BYTES, read_bytes
+from bench.gpu.models import read_bytes
 from engine.drafting import chain
 from engine.model.torch_target import TorchTarget
 from engine.records import Draft, Request
@@ -76,8 +76,7 @@ def bandwidth(device: torch.device) -> dict[str, float]:
 
 def floor_ms(settings: dict[str, Any], target: TorchTarget, context: int, gb_s: float) -> float:
     """Milliseconds to read the weights and the live KV cache once."""
-    size = WEIGHT_BYTES.get(target.dtype_name, 1)
-    return (read_bytes(settings, size) + live_bytes(target, context)) / gb_s / 1e6
+    return (read_bytes(settings, target.dtype_name) + live_bytes(target, context)) / gb_s / 1e6
 
 
 def live_bytes(target: TorchTarget, context: int) -> int:

@@ -40,7 +40,9 @@ def record(options: argparse.Namespace, bench: GpuBench) -> Record:
         known["card_memory_gb"] = round(
             torch.cuda.get_device_properties(bench.at).total_memory / 1e9, 1
         )
-    made |= {name: bench.found[name] for name in ("parts", "memory", "exact", "host", "runs")}
+    made |= {
+        name: bench.found[name] for name in ("parts", "memory", "exact", "host", "products", "runs")
+    }
     return made | known
 
 
@@ -63,6 +65,8 @@ def show(made: Record) -> None:
         lines = [[str(value) for value in one.values()] for one in made["host"]]
         title = "Between passes: microseconds of a step on a stub card"
         out.print(table(title, " ".join(made["host"][0]), lines))
+    if made["products"]:
+        out.print(products_table(made["products"]))
     if made["edits"]:
         lines = [
             [
@@ -101,6 +105,22 @@ def steps_table(shape: str, lines: list[Record]) -> Any:
         )
     heads = " ".join(["bucket", *(f"context_{context}" for context in contexts)])
     return table(f"{shape}: ms (times the floor)", heads, rows)
+
+
+def products_table(lines: list[Record]) -> Any:
+    """Microseconds by matrix and rows, a column for each product."""
+    names = list(dict.fromkeys(one["product"] for one in lines))
+    cells: dict[tuple[str, str, int], dict[str, str]] = {}
+    for one in lines:
+        mark = "" if one["same_bits"] else "*"
+        row = cells.setdefault((one["shape"], one["matrix"], one["rows"]), {})
+        row[one["product"]] = f"{one['us']:.1f}{mark}"
+    heads = " ".join(["shape", "matrix", "rows", *(name.replace(", ", "/") for name in names)])
+    rows = [
+        [shape, matrix, str(count), *(row.get(name, "") for name in names)]
+        for (shape, matrix, count), row in cells.items()
+    ]
+    return table("Products: microseconds (* a row's bits depend on the other rows)", heads, rows)
 
 
 def per_pass(runs: list[Record], line: Record) -> str:

@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from engine.model.cuda.weight_formats import head_format
 from engine.model.hf_model import has_window
 from engine.model.llama_shapes import heads_of, text_name
 from engine.model.ops import Product, Rows, attend, joined, product
@@ -116,18 +117,18 @@ class Llama:
         dtype: torch.dtype,
         exact: bool = False,
         weights: TensorSource | None = None,
-        int8: bool = False,
+        narrow: str = "",
         places: list[tuple[torch.device, int]] | None = None,
     ) -> None:
-        """`exact`: products that do not round by shape on a GPU; `int8`: 8-bit weights there (the
-        embedding keeps `dtype`). `weights`: used instead of the folder's files, of which only
-        config.json is read then. `places`: devices in the order of the layers, and how many layers
-        each has; the first also has the embedding, the last (`device`) the norm and the head.
-        None: everything is on `device`."""
+        """`exact`: products that do not round by shape on a GPU; `narrow`: the format of weights
+        there, of `engine.model.cuda.weight_formats` (the embedding keeps `dtype`). `weights`: used
+        instead of the folder's files, of which only config.json is read then. `places`: devices in
+        the order of the layers, and how many layers each has; the first also has the embedding, the
+        last (`device`) the norm and the head. None: everything is on `device`."""
         config = config_of(folder)
         named: TensorSource = Weights(folder) if weights is None else weights
         self.device, self.dtype, self.exact = device, dtype, exact
-        self.int8 = int8
+        self.narrow = narrow
         self.cache_dtype = torch.float32 if device.type == "cpu" else dtype
         self.layers: int = config["num_hidden_layers"]
         self.places = places or [(device, self.layers)]
@@ -162,7 +163,8 @@ class Llama:
         head = None if tied else named.get("lm_head.weight")
         if head is None or torch.equal(head, embedding):
             head = self.embedding  # tied or equal: one copy, unless the product packs it
-        self._head: Product = self._product(self.device, [head])
+        weight = head.to(self.device, self.dtype)
+        self._head: Product = product(weight, None, self.exact, head_format(self.narrow))
 
     def _norm(self, weight: Tensor, device: torch.device) -> Tensor:
         return weight.to(device, torch.float32)
@@ -177,7 +179,7 @@ class Llama:
         """The product with matrices of `_matrix`, whose output channels follow each other."""
         placed = None if bias is None else bias.to(device, self.dtype)
         weight = joined(parts).to(device, self.dtype)
-        return product(weight, placed, exact=self.exact, int8=self.int8)
+        return product(weight, placed, self.exact, self.narrow)
 
     def _paired(self, weight: Tensor) -> Tensor:
         """Reorder the rows of a q or k weight (or bias or norm) within each head from (first half,

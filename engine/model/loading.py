@@ -19,6 +19,7 @@ from engine.model.cuda.cuda_graphs import CudaGraphs
 from engine.model.cuda.current_card import current
 from engine.model.cuda.described_model import DescribedModel
 from engine.model.cuda.static_forward import Static, rows_for
+from engine.model.cuda.weight_formats import FORMATS
 from engine.model.described_tensors import check_tensors
 from engine.model.description import Description
 from engine.model.families import FAMILIES, describe
@@ -37,10 +38,12 @@ from engine.model.native.model import NativeModel
 from engine.model.native.weights import NativeWeights
 from engine.model.placement import (
     MIN_CONTEXT_TOKENS,
+    NUMBER_BYTES,
     Size,
     check_card,
     choose_devices,
     choose_dtype,
+    fp8_failure,
     out_of_memory_is_unsupported,
     placed,
     refuse_several,
@@ -72,7 +75,7 @@ class LoadedModel:
     model: Llama | NativeModel | DescribedModel | Generic
     settings: dict[str, Any]  # its config.json
     devices: list[torch.device]  # in the order of the layers
-    dtype: str  # f32, bf16, stored, q8, q4 or int8
+    dtype: str  # f32, bf16, stored, q8, q4, int8, fp8 or int4
     exact: bool  # whether kernels that do not round by shape were asked for, on a GPU
     context: int  # tokens
     cache_bytes: int  # of cached sequences, at most
@@ -111,7 +114,8 @@ def _load(
     devices, described = _placed(folder, settings, config, complete=file is not None)
     device, several = devices[-1], len(devices) > 1
     dtype_name = choose_dtype(config.dtype, device, folder)
-    quantised, int8 = dtype_name in ("stored", "q8", "q4"), dtype_name == "int8"
+    quantised = dtype_name in ("stored", "q8", "q4")
+    narrow = dtype_name if dtype_name in FORMATS else ""
     exact = config.exact and device.type != "cpu"
     tensors = tensors_of(folder) if file is None else file.infos()
     if device.type == "cpu" and quantised and ours:
@@ -134,15 +138,14 @@ def _load(
         check_tensors(folder, described, tensors)
     if several:
         refuse_several(len(devices), settings, ours, dtype_name, config)
-    _check_triton("exact" if exact else "int8" if int8 else "", settings, device, ours)
-    dtype = torch.bfloat16 if int8 or dtype_name == "bf16" else torch.float32
+    _check_kernels(exact, narrow, settings, device, ours)
+    dtype = torch.bfloat16 if narrow or dtype_name == "bf16" else torch.float32
     places: list[tuple[torch.device, int]] | None = None
     sizes: list[Size] | None = None
     if described is not None and device.type == "cuda":
         sizes = [_check_described(folder.name, described, dtype.itemsize, config, device)]
     elif ours and described is None:
-        widths = (dtype.itemsize, 1 if int8 else dtype.itemsize)
-        places, sizes = placed(folder.name, settings, widths, config.max_context, devices)
+        places, sizes = placed(folder.name, settings, dtype_name, config.max_context, devices)
     model: Llama | NativeModel | DescribedModel | Generic
     with torch.inference_mode(), out_of_memory_is_unsupported(folder.name, devices):
         if described is not None:
@@ -154,7 +157,7 @@ def _load(
             else:
                 model = NativeModel(described, files)
         elif ours:
-            model = Llama(folder, device, dtype, exact, weights, int8, places)
+            model = Llama(folder, device, dtype, exact, weights, narrow, places)
         else:
             blocks = BITS[dtype_name] if quantised else None
             model = Generic(folder, tensors, device, dtype, blocks)
@@ -237,13 +240,13 @@ def _too_large(
     name: str, settings: dict[str, Any], d: Description | None, config: Config, card: torch.device
 ) -> str:
     """The sizes of a model that does not fit a card, and what would; "" if it fits, or if it is
-    refused anyway: int8 on a CPU, and a config.json that lacks a size."""
-    width = 4 if config.dtype == "f32" else 2
+    refused anyway: a card's format on a CPU, and a config.json that lacks a size."""
+    dtype = "f32" if config.dtype == "f32" else "bf16"
     try:
         if d is not None:
-            _check_described(name, d, width, config, card)
-        elif config.dtype != "int8" and all(settings.get(one) is not None for one in NEEDED):
-            placed(name, settings, (width, width), config.max_context, [card])
+            _check_described(name, d, NUMBER_BYTES.get(dtype, 2), config, card)
+        elif config.dtype not in FORMATS and all(settings.get(one) is not None for one in NEEDED):
+            placed(name, settings, dtype, config.max_context, [card])
     except UnsupportedModel as error:
         return str(error)
     return ""
@@ -297,13 +300,18 @@ def _check_heads(folder: Path, model: Llama | NativeModel | DescribedModel | Gen
             )
 
 
-def _check_triton(what: str, settings: dict[str, Any], device: torch.device, ours: bool) -> None:
-    """UnsupportedModel where `what` ("exact", "int8", or "" for neither) cannot run here."""
+def _check_kernels(
+    exact: bool, narrow: str, settings: dict[str, Any], device: torch.device, ours: bool
+) -> None:
+    """UnsupportedModel where exact passes or the format `narrow` of weights cannot run here."""
+    what = "exact" if exact else narrow
     if what and not (device.type == "cuda" and ours):
         raise UnsupportedModel(
             f"{what}: not for {settings.get('model_type')} on {device.type}: choose "
             "a Llama or Qwen model on cuda, or leave it out"
         )
+    if narrow == "fp8" and (why := fp8_failure(device)):
+        raise UnsupportedModel(f"{why}: choose --dtype int8, which takes as much memory")
     if what and find_spec("triton") is None:
         raise UnsupportedModel(f"{what} needs Triton on a GPU: install it, or leave it out")
 

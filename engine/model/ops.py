@@ -153,15 +153,15 @@ def product(
     weight: Tensor,
     bias: Tensor | None = None,
     exact: bool = False,
-    int8: bool = False,
+    narrow: str = "",
 ) -> Product:
     """The fastest product with `weight` [out, in] on its device; row-invariant on a CPU, and with
-    `exact` on a CUDA card."""
+    `exact` on a CUDA card. `narrow`: a format of `engine.model.cuda.weight_formats`, on a card."""
     if weight.device.type != "cpu":
-        if exact or int8:
-            from engine.model.cuda.triton_ops import Tiled
+        if exact or narrow:
+            from engine.model.cuda.products import Tiled
 
-            return Tiled(weight, bias, int8, widens=not exact)
+            return Tiled(weight, bias, narrow, widens=not exact)
         return Stock(weight, bias)
     if weight.dtype not in _unpacked:
         try:

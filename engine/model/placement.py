@@ -19,6 +19,7 @@ import torch
 
 from engine.config import Config, devices
 from engine.model.cuda.feed_forward import gathered_rows
+from engine.model.cuda.weight_formats import FORMATS, head_format, matrix_bytes
 from engine.model.described_tensors import shapes_of
 from engine.model.description import Description, Experts
 from engine.model.hf_model import UnsupportedModel
@@ -32,7 +33,8 @@ OVERHEAD_BYTES = 600 << 20  # libraries, CUDA graphs, fragmentation
 OLD_DRIVER = "driver on your system is too old"  # as torch says it
 NOT_BUILT = "this torch is built for CPUs only"
 NO_CARD = ("no NVIDIA driver", "No CUDA GPUs", NOT_BUILT)  # where none is to be expected
-CARD_DTYPES = {"bf16": (2, 2), "int8": (2, 1)}  # bytes of a number and of a matrix weight
+NUMBER_BYTES = {"f32": 4}  # of a dtype on a card; 2 of the others, and of the keys and values
+FP8_CAPABILITY = (8, 9)  # of the first cards whose kernels read it: Ada and Hopper
 LOGIT_BYTES = 6  # of a row's token: in the model's dtype and in f32
 CHOOSING_BYTES = 16 * 40 + 64 * LOGIT_BYTES  # per token of the vocabulary, for passes of 64 rows
 
@@ -101,7 +103,7 @@ def refuse_several(
         why = f"{kind} runs on one device: name one, or choose a Llama or Qwen model"
     elif count > layers:
         why = f"it has {layers} layers: name {layers} devices at most"
-    elif dtype in {"stored", "q8", "q4", "int8"}:
+    elif dtype in {"stored", "q8", "q4", *FORMATS}:
         what = "a quantised model" if dtype == "stored" else dtype
         why = f"{what} runs on one device: name one, or choose --dtype bf16"
     elif config.exact:
@@ -123,10 +125,14 @@ def choose_dtype(name: str, device: torch.device, folder: Path) -> str:
     """The number format. `auto`: bf16 on a GPU; on a CPU "stored", as the GGUF file has it, or for
     safetensors bf16 where the processor supports it natively, else f32."""
     if name != "auto":
-        if name not in {"f32", "bf16", "q8", "q4", "int8"}:
-            raise ValueError(f"dtype {name!r}: choose auto, f32, bf16, q8, q4 or int8")
-        if name == "int8" and device.type != "cuda":
-            raise ValueError(f"dtype int8 runs on CUDA only: choose q8 or bf16 on {device.type}")
+        if name not in {"f32", "bf16", "q8", "q4", *FORMATS}:
+            known = ", ".join(["auto, f32, bf16, q8, q4", *FORMATS[:-1]])
+            raise ValueError(f"dtype {name!r}: choose {known} or {FORMATS[-1]}")
+        if name in FORMATS and device.type != "cuda":
+            other = "q4" if name == "int4" else "q8"
+            raise ValueError(
+                f"dtype {name} runs on CUDA only: choose {other} or bf16 on {device.type}"
+            )
         if name in ("q8", "q4") and device.type != "cpu":
             where = f"choose bf16 or f32 on {device.type}"
             raise ValueError(f"dtype {name} runs on the CPU only: {where}")
@@ -148,26 +154,26 @@ class Size:
     beside: int  # everything else while it runs
 
 
-def size_of(
-    settings: dict[str, Any], width: int, matrix: int = 0, some: range | None = None
-) -> Size:
-    """The size of a model of Llama's family, by its config.json, with numbers of `width` bytes and
-    matrices of `matrix` bytes per weight (0: the same). `some`: only these layers, with the
-    embedding before the first and the head after the last."""
+def size_of(settings: dict[str, Any], dtype: str, some: range | None = None) -> Size:
+    """The size of a model of Llama's family on a card, by its config.json. `some`: only these
+    layers, with the embedding before the first and the head after the last."""
+    width, narrow = NUMBER_BYTES.get(dtype, 2), dtype if dtype in FORMATS else ""
     hidden, heads = settings["hidden_size"], settings["num_attention_heads"]
     d = settings.get("head_dim") or hidden // heads
     kv = settings.get("num_key_value_heads") or heads
     vocab, layers = settings["vocab_size"], settings["num_hidden_layers"]
     some = range(layers) if some is None else some
     first, last = some.start == 0, some.stop == layers
-    layer = hidden * d * (2 * heads + 2 * kv) + 3 * hidden * settings["intermediate_size"]
-    matrix = matrix or width
-    words, turns = vocab * hidden, settings["max_position_embeddings"] * d * 4
-    once = first and settings.get("tie_word_embeddings") and matrix == width
-    begins = words * width + turns if first else 0
-    ends = words * matrix if last and not once else 0
+    inner = settings["intermediate_size"]
+    attention, feed_forward = ((heads + 2 * kv) * d, hidden), (2 * inner, hidden)
+    matrices = (attention, (hidden, heads * d), feed_forward, (hidden, inner))
+    layer = sum(matrix_bytes(narrow, width, *shape) for shape in matrices)
+    words, turns = vocab * hidden * width, settings["max_position_embeddings"] * d * 4
+    once = first and settings.get("tie_word_embeddings") and not narrow
+    begins = words + turns if first else 0
+    ends = matrix_bytes(head_format(narrow), width, vocab, hidden) if last and not once else 0
     return Size(
-        len(some) * layer * matrix + begins + ends,
+        len(some) * layer + begins + ends,
         2 * len(some) * kv * d * width,
         OVERHEAD_BYTES + CHOOSING_BYTES * vocab * last,
     )
@@ -257,40 +263,49 @@ def _smaller(size: Size, tokens: int, free: int) -> str:
 def placed(
     name: str,
     settings: dict[str, Any],
-    widths: tuple[int, int],
+    dtype: str,
     wanted: int,
     devices: list[torch.device],
 ) -> tuple[list[tuple[torch.device, int]], list[Size]]:
     """How many layers each device gets, and on cards the size of each part, which must fit
-    (UnsupportedModel). `widths`: bytes of a number and of a matrix weight; `wanted`: requested
-    tokens of context, 0 for none."""
+    (UnsupportedModel). `wanted`: requested tokens of context, 0 for none."""
     layers, context = settings["num_hidden_layers"], int(settings["max_position_embeddings"])
     if devices[0].type != "cuda":
         return [*zip(devices, shares(layers, [1] * len(devices)), strict=True)], []
     memory = [torch.cuda.mem_get_info(card) for card in devices]
     left = [free - OVERHEAD_BYTES for free, _ in memory]
-    head = size_of(settings, *widths, range(layers, layers))
-    left[0] -= size_of(settings, *widths, range(0)).weights
+    head = size_of(settings, dtype, range(layers, layers))
+    left[0] -= size_of(settings, dtype, range(0)).weights
     left[-1] -= head.weights + head.beside - OVERHEAD_BYTES
     places, sizes, start = [], [], 0
     for card, count, (free, total) in zip(devices, shares(layers, left), memory, strict=True):
         places.append((card, count))
-        sizes.append(size_of(settings, *widths, range(start, start + count)))
+        sizes.append(size_of(settings, dtype, range(start, start + count)))
         part = name if count == layers else f"{name}, layers {start} to {start + count - 1},"
         tokens = min(wanted or MIN_CONTEXT_TOKENS, context)
-        others = _in_other_dtypes(settings, widths) if len(devices) == 1 else None
+        others = _in_other_dtypes(settings, card, dtype) if len(devices) == 1 else None
         check_fits(part, sizes[-1], tokens, _named(card), free, total, others)
         start += count
     return places, sizes
 
 
-def _in_other_dtypes(settings: dict[str, Any], widths: tuple[int, int]) -> dict[str, Size]:
-    """The sizes of a model of Llama's family with matrices of fewer bytes, by the option."""
-    return {
-        f"--dtype {name}": size_of(settings, *other)
-        for name, other in CARD_DTYPES.items()
-        if other[1] < widths[1]
-    }
+def _in_other_dtypes(settings: dict[str, Any], card: torch.device, dtype: str) -> dict[str, Size]:
+    """The sizes of a model of Llama's family in the dtypes that a card runs and that take less
+    memory, by the option."""
+    names = [name for name in ("bf16", *FORMATS) if name != "fp8" or not fp8_failure(card)]
+    sizes = {f"--dtype {name}": size_of(settings, name) for name in names}
+    own = size_of(settings, dtype).weights
+    return {option: size for option, size in sizes.items() if size.weights < own}
+
+
+def fp8_failure(card: torch.device) -> str:
+    """Why a card cannot run fp8 weights; "" if it can."""
+    found = torch.cuda.get_device_capability(card)
+    if found >= FP8_CAPABILITY:
+        return ""
+    return "fp8 needs a card of compute capability {}.{} or newer, {} has {}.{}".format(
+        *FP8_CAPABILITY, _named(card), *found
+    )
 
 
 def room_on(

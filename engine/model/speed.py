@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 
 ROWS = (1, 8, 16)  # of the timed passes
 ROUNDS, MAX_SECONDS = 10, 5.0  # of timing, whichever ends first after one round
-# Bytes of a weight; q8 and q4 have a scale for each block of 32.
-WEIGHT_BYTES = {"f32": 4.0, "bf16": 2.0, "int8": 1.0, "q8": 1.125, "q4": 0.625}
+# Bytes of a weight; q8 and q4 have a scale for each block of 32, int4 has one for each group of 64.
+WEIGHT_BYTES = {
+    "f32": 4.0, "bf16": 2.0, "int8": 1.0, "fp8": 1.0, "int4": 0.53125, "q8": 1.125, "q4": 0.625,
+}  # fmt: skip
+HEADS = {"q4": "q8", "int4": "int8"}  # a head is never quantized to 4 bits
 TABLE = re.compile(r"(^|\.)(embed_tokens|wte|embed_in)\.weight$")  # looked up, not multiplied
 HEAD = re.compile(r"(^|\.)(lm_head|embed_out)\.weight$")
 OTHER_SENSES = re.compile(r"(^|\.)(vision|visual|audio|multi_modal)")  # not run for text
@@ -84,9 +87,9 @@ def weight_bytes(target: TorchTarget) -> int:
 
 
 def kept_as(name: str, dtype: str) -> str:
-    """The format of one tensor: a head is never quantized to 4 bits."""
+    """The format of one tensor."""
     is_head = HEAD.search(name) or TABLE.search(name)
-    return "q8" if dtype == "q4" and is_head else dtype
+    return HEADS.get(dtype, dtype) if is_head else dtype
 
 
 def read_bytes(sizes: Mapping[str, int], settings: Mapping[str, Any]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.gpu import edits as gpu_edits
-from bench.gpu import exact, gpu, host, models, run, steps
+from bench.gpu import exact, gpu, host, models, products, run, steps
 from bench.gpu.generation import ForcedDraftline, ForcedRun, ForcedTransformers
 from engine import Config
 from engine.drafting import chain
@@ -69,13 +70,20 @@ def test_weights_are_those_of_transformers(name: str) -> None:
     assert models.weight_bytes(settings, 2) == 2 * whole
     tied = settings["tie_word_embeddings"]
     spared = 0 if tied else settings["vocab_size"] * settings["hidden_size"]
-    assert models.read_bytes(settings, 2) == 2 * (whole - spared)
+    assert models.read_bytes(settings, "bf16") == 2 * (whole - spared)
+    if name != "tiny":  # in 8 bits, and in 4.25 with a head of 8
+        head = settings["vocab_size"] * settings["hidden_size"]
+        four = (whole - spared - head) * 17 / 32 + head
+        assert models.read_bytes(settings, "int8") == pytest.approx(whole - spared, rel=1e-3)
+        assert models.read_bytes(settings, "int4") == pytest.approx(four, rel=1e-3)
 
 
 def test_sizes_are_the_published_ones() -> None:
     billions = {name: models.weight_bytes(one, 1) / 1e9
                 for name, one in models.SHAPES.items()}  # fmt: skip
     assert billions["qwen2.5-coder-7b"] == pytest.approx(7.62, abs=0.01)
+    assert billions["qwen2.5-coder-14b"] == pytest.approx(14.77, abs=0.01)
+    assert billions["qwen2.5-coder-32b"] == pytest.approx(32.76, abs=0.01)
     assert billions["llama-2-7b"] == pytest.approx(6.74, abs=0.01)
     assert billions["qwen2.5-coder-1.5b"] == pytest.approx(1.54, abs=0.01)
     assert billions["qwen2.5-coder-0.5b"] == pytest.approx(0.494, abs=0.001)
@@ -287,3 +295,33 @@ def test_the_time_between_passes_is_measured_on_a_stub_card(
     assert 0 < found["nodes_per_step"] <= 20 == found["budget"]
     assert all(found[part] >= 0 for part in host.PARTS)
     assert found["host_us"] > 0
+
+
+# -- products --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", list(models.SHAPES))
+def test_products_are_those_of_the_layers(name: str) -> None:
+    """All weights of a layer but the norms and biases, each once."""
+    settings = models.SHAPES[name]
+    shapes = models.shapes(settings)
+    layer = sum(
+        prod(shape)
+        for name, shape in shapes.items()
+        if name.startswith("model.layers.0.") and len(shape) == 2
+    )
+    assert sum(prod(shape) for shape in products.matrices(settings).values()) == layer
+
+
+def test_a_product_is_measured_by_its_rows() -> None:
+    """On a CPU only torch's own; a row's bits are the same there."""
+    assert list(products.makers(CPU)) == ["bf16"]
+    found = [*products.measure("bf16", (96, 64), products.makers(CPU)["bf16"], CPU)]
+    assert [one["rows"] for one in found] == [*products.ROWS]
+    assert all(one["us"] > 0 and one["same_bits"] for one in found)
+
+
+def test_results_that_are_near_are_told_from_others() -> None:
+    expected = torch.ones(3, 4)
+    assert products.near(expected * 1.01, expected)
+    assert not products.near(expected * 1.05, expected) and not products.near(-expected, expected)

@@ -70,6 +70,22 @@ def test_a_short_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert record["left_out"] == ["tiny, context 8192: positions and memory allow 4096"]
 
 
+def test_a_run_of_products(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing else is measured, and no model is loaded."""
+    out = tmp_path / "gpu-cpu.json"
+    code = gpu.main(
+        ["--device", "cpu", "--shapes", "tiny", "--only", "products", "--out", str(out)]
+    )
+    shown = capsys.readouterr().out
+    record = json.loads(shown.splitlines()[-1])
+    assert code == 0 and record == json.loads(out.read_text("utf-8"))
+    places = {(one["matrix"], one["rows"]) for one in record["products"]}
+    assert places == {(m, r) for m in ("qkv", "out", "gate_up", "down") for r in (1, 16, 64)}
+    assert {one["product"] for one in record["products"]} == {"bf16"}
+    assert not record["results"] and not record["edits"] and not record["left_out"]
+    assert "Products: microseconds" in shown and "gate_up" in shown
+
+
 def test_a_run_without_time_says_what_is_missing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

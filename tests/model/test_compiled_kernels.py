@@ -19,7 +19,7 @@ pytestmark = [
     ),
 ]
 
-SHARED_BYTES = {90: 232_448, 89: 101_376}  # that a program can have
+SHARED_BYTES = {90: 232_448, 89: 101_376, 86: 101_376}  # that a program can have
 MAX_SPILLED_BYTES = 256  # of a thread: a few numbers, once
 
 
@@ -45,6 +45,8 @@ def test_kernels_fit_the_cards(kernels: list[dict[str, Any]]) -> None:
 def test_products_of_few_columns_keep_enough_weights_in_flight(
     kernels: list[dict[str, Any]],
 ) -> None:
-    """A processor gets one such tile at a time; about 20 KB hide the memory's latency."""
+    """A processor gets one such tile at a time; about 20 KB hide the memory's latency on
+    the largest cards, fewer on the small ones that 4 bits are for."""
     few = [one for one in kernels if "product of 3584" in one["kernel"]]
-    assert {one["in_flight"] for one in few} == {24 << 10, 16 << 10}  # bf16, int8
+    kept = {one["kernel"].rpartition(" in ")[2]: one["in_flight"] >> 10 for one in few}
+    assert kept == {"bf16": 24, "i8": 16, "fp8e4nv": 16, "groups of 4 bits": 12}

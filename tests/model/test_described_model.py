@@ -18,6 +18,7 @@ from engine.model.cuda.described_model import DescribedModel
 from engine.model.cuda.feed_forward import ExpertsBlock
 from engine.model.cuda.static_forward import Static, rows_for
 from engine.model.cuda.static_pass import DESCRIBED_ROWS, StaticPass
+from engine.model.cuda.weight_formats import FORMATS
 from engine.model.families import describe
 from engine.model.gguf_weights import weights_of
 from engine.model.hf_model import UnsupportedModel, with_defaults
@@ -314,6 +315,8 @@ def test_a_mixture_that_does_not_fit_is_refused_with_the_numbers(
     with pytest.raises(UnsupportedModel, match=r"gpt-oss needs 0\.6 GB .* free") as caught:
         load_model(family("gpt-oss"), Config(device="cuda"))
     assert "\n" not in str(caught.value)
-    for options, line in (({"exact": True}, "exact: not for"), ({"dtype": "int8"}, "int8: not")):
+    refused: list[tuple[dict[str, Any], str]] = [({"exact": True}, "exact: not for")]
+    refused += [({"dtype": name}, f"{name}: not for gpt_oss on cuda") for name in FORMATS]
+    for options, line in refused:
         with pytest.raises(UnsupportedModel, match=line):
             load_model(family("gpt-oss"), Config(device="cuda", **options))

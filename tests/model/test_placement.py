@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import re
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from engine.config import Config
+from engine.model.cuda.weight_formats import FORMATS
 from engine.model.hf_model import UnsupportedModel
 from engine.model.loading import load as load_model
 from engine.model.placement import (
@@ -24,8 +26,10 @@ from engine.model.placement import (
     check_fits,
     choose_device,
     choose_dtype,
+    fp8_failure,
     out_of_memory_is_unsupported,
     placed,
+    refuse_several,
     room_left,
     room_on,
     shares,
@@ -54,26 +58,86 @@ GB = 10**9
 
 def test_the_size_of_a_known_model() -> None:
     """Qwen2.5-Coder-7B has 7.62 billion parameters and 56 KB of keys and values per token."""
-    size = size_of(CODER_7B, 2)
+    size = size_of(CODER_7B, "bf16")
     assert size.weights == pytest.approx(2 * 7.615e9, rel=0.003)
     assert size.token == 2 * 28 * 4 * 128 * 2
-    assert size_of(CODER_7B, 4).weights == pytest.approx(2 * size.weights, rel=0.003)
+    assert size_of(CODER_7B, "f32").weights == pytest.approx(2 * size.weights, rel=0.003)
 
 
-def test_the_size_with_8_bit_matrices() -> None:
+@pytest.mark.parametrize("dtype", ["int8", "fp8"])
+def test_the_size_with_8_bit_matrices(dtype: str) -> None:
     """The embedding is not quantized; if it is tied to the head, the head is a second matrix."""
     words = CODER_7B["vocab_size"] * CODER_7B["hidden_size"]  # type: ignore[operator]
-    size = size_of(CODER_7B, 2, 1)
+    size = size_of(CODER_7B, dtype)
     assert size.weights == pytest.approx(7.615e9 + words, rel=0.003)
     tied = CODER_7B | {"tie_word_embeddings": True}
-    assert size_of(tied, 2, 1).weights == size.weights
-    assert size_of(tied, 2).weights == size_of(CODER_7B, 2).weights - 2 * words
+    assert size_of(tied, dtype).weights == size.weights
+    assert size_of(tied, "bf16").weights == size_of(CODER_7B, "bf16").weights - 2 * words
+    assert size.token == size_of(CODER_7B, "bf16").token
 
 
-def test_int8_is_refused_without_a_gpu(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="dtype int8 runs on CUDA only: choose q8 or bf16 on cpu"):
-        choose_dtype("int8", torch.device("cpu"), tmp_path)
-    assert choose_dtype("int8", torch.device("cuda"), tmp_path) == "int8"
+def test_the_size_with_4_bit_matrices() -> None:
+    """Half a byte for each weight and two for each 64; the head takes one, the embedding two."""
+    words = CODER_7B["vocab_size"] * CODER_7B["hidden_size"]  # type: ignore[operator]
+    size = size_of(CODER_7B, "int4")
+    rotation = 32768 * 128 * 4
+    expected = (7.615e9 - 2 * words) * (1 / 2 + 2 / 64) + words + 2 * words + rotation
+    assert size.weights == pytest.approx(expected, rel=0.001)
+    tied = CODER_7B | {"tie_word_embeddings": True}
+    assert size_of(tied, "int4").weights == size.weights
+
+
+CODERS = {7: CODER_7B} | {  # Qwen2.5-Coder by billions of parameters
+    billions: CODER_7B | {
+        "hidden_size": 5120, "intermediate_size": inner, "num_hidden_layers": layers,
+        "num_attention_heads": 40, "num_key_value_heads": 8,
+    }
+    for billions, inner, layers in ((14, 13824, 48), (32, 27648, 64))
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("billions", "card_gb", "tokens"), [(7, 8, 32768), (14, 12, 8192), (32, 24, 16000)]
+)
+def test_4_bits_are_what_larger_models_fit_a_card_in(
+    billions: int, card_gb: int, tokens: int
+) -> None:
+    """With context for files. A card of 12 GB has 12.9 of our units; what is more here than 12 is
+    left to the desktop. No other format fits."""
+    free = card_gb * GB
+    size = size_of(CODERS[billions], "int4")
+    check_fits("coder", size, tokens, "Some Card", free, free)
+    for dtype in ("f32", "bf16", "int8", "fp8"):
+        with pytest.raises(UnsupportedModel):
+            check_fits("coder", size_of(CODERS[billions], dtype), 1, "Some Card", free, free)
+
+
+def test_the_documented_sizes_are_the_predicted_ones() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "models.md").read_text("utf-8")
+    rows = re.findall(r"^\| Qwen2.5-Coder (\d+)B \| (.*) GB \|$", text, re.MULTILINE)
+    assert {int(billions) for billions, _ in rows} == set(CODERS)
+    for billions, cells in rows:
+        sizes = [size_of(CODERS[int(billions)], dtype) for dtype in ("bf16", "int8", "int4")]
+        needed = [one.weights + 4096 * one.token + one.beside for one in sizes]
+        assert cells.split(" GB | ") == [f"{one / GB:.1f}" for one in needed]
+
+
+@pytest.mark.parametrize(("dtype", "other"), [("int8", "q8"), ("fp8", "q8"), ("int4", "q4")])
+def test_a_card_s_formats_are_refused_without_one(
+    tmp_path: Path, tiny: Any, dtype: str, other: str
+) -> None:
+    line = f"dtype {dtype} runs on CUDA only: choose {other} or bf16 on cpu"
+    with pytest.raises(ValueError, match=line):
+        choose_dtype(dtype, torch.device("cpu"), tmp_path)
+    with pytest.raises(ValueError, match=line):
+        load_model(tiny("llama"), Config(device="cpu", dtype=dtype))
+    assert choose_dtype(dtype, torch.device("cuda"), tmp_path) == dtype
+
+
+def test_an_unknown_dtype_is_refused_with_the_known_ones(tmp_path: Path) -> None:
+    known = "choose auto, f32, bf16, q8, q4, int8, fp8 or int4"
+    with pytest.raises(ValueError, match=f"dtype 'int3': {known}"):
+        choose_dtype("int3", torch.device("cuda"), tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
@@ -82,7 +146,7 @@ def test_predicted_sizes_equal_the_loaded_ones(tiny: Any, kind: str) -> None:
     matrices = [
         one for one in load_file(tiny(kind) / "model.safetensors").values() if one.dim() > 1
     ]
-    size = size_of(target.settings, 4)
+    size = size_of(target.settings, "f32")
     model: Any = target.model
     assert size.weights == sum(one.nbytes for one in matrices) + model.turns.nbytes
     begin(target, [3, 4, 5])
@@ -90,7 +154,7 @@ def test_predicted_sizes_equal_the_loaded_ones(tiny: Any, kind: str) -> None:
 
 
 def test_a_model_that_does_not_fit_is_an_error() -> None:
-    size = size_of(CODER_7B, 2)
+    size = size_of(CODER_7B, "bf16")
     with pytest.raises(UnsupportedModel) as caught:
         check_fits("coder-7b", size, 2048, "Some Card", 11 * GB, 12 * GB)
     line = str(caught.value)
@@ -104,7 +168,7 @@ def test_a_model_that_does_not_fit_is_an_error() -> None:
 
 def test_what_would_fit_is_named() -> None:
     """Of the dtypes and of the built-in models, and only what does."""
-    whole, narrow = size_of(CODER_7B, 2), size_of(CODER_7B, 2, 1)
+    whole, narrow = size_of(CODER_7B, "bf16"), size_of(CODER_7B, "int8")
     for free, fitting in (
         (11, "choose --dtype int8 (9.0 GB), a smaller model such as qwen2.5-coder-1.5b (4.4 GB)"),
         (8, "choose a smaller model such as qwen2.5-coder-1.5b (4.4 GB)"),
@@ -178,16 +242,19 @@ def test_no_other_split_leaves_more_on_the_fullest_device(free: list[int], more:
 
 
 def test_the_sizes_of_the_parts_add_up_to_the_model() -> None:
-    for tied, width in itertools.product((False, True), (2, 4)):
+    for tied, dtype in itertools.product((False, True), ("bf16", "f32")):
         settings = CODER_7B | {"tie_word_embeddings": tied}
-        one, layers = size_of(settings, width), range(28)
-        parts = [
-            size_of(settings, width, 0, some) for some in (layers[:9], layers[9:10], layers[10:])
-        ]
-        head = 152064 * 3584 * width if tied else 0  # the last device has a copy
+        one, layers = size_of(settings, dtype), range(28)
+        parts = [size_of(settings, dtype, some) for some in (layers[:9], layers[9:10], layers[10:])]
+        head = (
+            152064 * 3584 * (2 if dtype == "bf16" else 4) if tied else 0
+        )  # the last device has a copy
         assert sum(part.weights for part in parts) == one.weights + head
         assert sum(part.token for part in parts) == one.token
         assert parts[0].weights > 9 * parts[1].weights < parts[2].weights
+
+
+CAPABILITY = {None: (8, 9), 0: (8, 9), 1: (8, 6)}  # of these, by number
 
 
 @pytest.fixture
@@ -196,6 +263,7 @@ def free(monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
     found: dict[int, int] = {}
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda card: (found[card.index], 24 * GB))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda card: "Some Card")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda card: CAPABILITY[card.index])
     return found
 
 
@@ -208,19 +276,19 @@ def test_no_placement_allows_a_longer_context(free: dict[int, int], gb: tuple[in
 
     def room(first: int) -> float:
         """Bytes per layer for keys and values, on the GPU that has fewer."""
-        parts = [size_of(CODER_7B, 2, 0, some) for some in (range(first), range(first, 28))]
+        parts = [size_of(CODER_7B, "bf16", some) for some in (range(first), range(first, 28))]
         left = [free[n] - one.weights - one.beside for n, one in enumerate(parts)]
         return min(left[0] / first, left[1] / (28 - first))
 
-    places, sizes = placed("coder", CODER_7B, (2, 2), 0, CARDS)
+    places, sizes = placed("coder", CODER_7B, "bf16", 0, CARDS)
     assert [card for card, _ in places] == CARDS and sum(count for _, count in places) == 28
     assert room(places[0][1]) == max(room(count) for count in range(1, 28))
-    assert sizes[0] == size_of(CODER_7B, 2, 0, range(places[0][1]))
+    assert sizes[0] == size_of(CODER_7B, "bf16", range(places[0][1]))
 
 
 def test_the_context_fits_every_gpu(free: dict[int, int], caplog: pytest.LogCaptureFixture) -> None:
     free |= {0: 10 * GB, 1: 12 * GB}
-    _, sizes = placed("coder", CODER_7B, (2, 2), 0, CARDS)
+    _, sizes = placed("coder", CODER_7B, "bf16", 0, CARDS)
     for number, size in enumerate(sizes):
         assert size.weights + 1024 * size.token + size.beside <= free[number]
         free[number] -= size.weights  # as after loading
@@ -236,20 +304,56 @@ def test_the_context_fits_every_gpu(free: dict[int, int], caplog: pytest.LogCapt
     assert room_on(CARDS, sizes, 100, 0) == (100, whole // 2)  # where no number is given
     free |= {0: 12 * GB, 1: 4 * GB}
     with pytest.raises(UnsupportedModel) as caught:
-        placed("coder", CODER_7B, (2, 2), 0, CARDS)
+        placed("coder", CODER_7B, "bf16", 0, CARDS)
     line = str(caught.value)
     assert line.startswith("coder, layers ") and "Some Card (cuda:" in line and "\n" not in line
 
 
 def test_the_sizes_in_other_dtypes_are_those_of_one_card(free: dict[int, int]) -> None:
+    free |= {0: 11 * GB, 1: 11 * GB}
+    line = r"choose --dtype int8 \(9\.\d GB\), --dtype fp8 \(9.*GB\), --dtype int4 \(6\.\d GB\), a"
+    with pytest.raises(UnsupportedModel, match=line):
+        placed("coder", CODER_7B, "bf16", 0, CARDS[:1])
+    line = r"choose --dtype int8 \(9\.\d GB\), --dtype int4 \(6\.\d GB\), a smaller"
+    with pytest.raises(UnsupportedModel, match=line):  # this card has no fp8
+        placed("coder", CODER_7B, "bf16", 0, CARDS[1:])
+    free |= {0: 8 * GB, 1: 1 * GB}
+    for dtype in ("bf16", "int8", "fp8"):
+        with pytest.raises(UnsupportedModel, match=r"choose --dtype int4 \(6\.\d GB\), a smaller"):
+            placed("coder", CODER_7B, dtype, 0, CARDS[:1])
+    free |= {0: 5 * GB}
+    with pytest.raises(UnsupportedModel, match="choose a smaller model such as"):
+        placed("coder", CODER_7B, "int4", 0, CARDS[:1])
     free |= {0: 11 * GB, 1: 1 * GB}
-    with pytest.raises(UnsupportedModel, match=r"choose --dtype int8 \(9\.\d GB\), a smaller"):
-        placed("coder", CODER_7B, (2, 2), 0, CARDS[:1])
     with pytest.raises(UnsupportedModel, match="choose a smaller model"):  # int8 is not split
-        placed("coder", CODER_7B, (2, 2), 0, CARDS)
+        placed("coder", CODER_7B, "bf16", 0, CARDS)
     free |= {0: 16 * GB}
-    with pytest.raises(UnsupportedModel, match=r"choose --dtype int8 \(9.*GB\), a smaller"):
-        placed("coder", CODER_7B, (4, 4), 0, CARDS[:1])
+    line = r"choose --dtype int8 \(9.*GB\), --dtype fp8 .*, --dtype int4 .*, a smaller"
+    with pytest.raises(UnsupportedModel, match=line):
+        placed("coder", CODER_7B, "f32", 0, CARDS[:1])
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_fp8_is_refused_on_a_card_that_lacks_it(
+    tiny: Any, free: dict[int, int], monkeypatch: pytest.MonkeyPatch, exact: bool
+) -> None:
+    free |= {0: 24 * GB, 1: 24 * GB}
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(UnsupportedModel) as caught:
+        load_model(tiny("llama"), Config(device="cuda:1", dtype="fp8", exact=exact))
+    assert str(caught.value) == (
+        "fp8 needs a card of compute capability 8.9 or newer, Some Card (cuda:1) has 8.6: choose "
+        "--dtype int8, which takes as much memory"
+    )
+    assert not fp8_failure(CARDS[0])
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_a_card_s_formats_are_not_split(dtype: str) -> None:
+    line = f"{dtype} runs on one device: name one, or choose --dtype bf16"
+    with pytest.raises(UnsupportedModel, match=line):
+        refuse_several(2, CODER_7B, True, dtype, Config(device="cuda:0,cuda:1"))
 
 
 def test_auto_takes_the_cpu_for_a_model_that_a_card_cannot_hold(

@@ -9,7 +9,8 @@ import pytest
 
 from engine import weights
 from engine.config import Config
-from engine.model.speed import ROWS, measured, read_bytes, weight_bytes
+from engine.model.cuda.weight_formats import FORMATS, head_format, matrix_bytes
+from engine.model.speed import ROWS, WEIGHT_BYTES, kept_as, measured, read_bytes, weight_bytes
 from engine.model.torch_target import TorchTarget
 from tests.conftest import tiny_model
 from tests.support.tiny_gguf import write_gguf
@@ -33,6 +34,17 @@ def test_a_pass_reads_the_products_weights(dtype: str, tied: bool, tmp_path: Pat
     )
     target = TorchTarget(folder, Config(model=str(folder), dtype=dtype))
     assert weight_bytes(target) == pytest.approx(held(target), rel=0.05)
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_a_card_s_formats_have_their_own_sizes(dtype: str) -> None:
+    """But for the scales of 8-bit weights, which are few; the head's format is another in int4."""
+    for name, narrow in (
+        ("model.layers.0.q.weight", dtype),
+        ("lm_head.weight", head_format(dtype)),
+    ):
+        size = WEIGHT_BYTES[kept_as(name, dtype)] * 1024 * 4096
+        assert size == pytest.approx(matrix_bytes(narrow, 2, 1024, 4096), rel=0.001)
 
 
 @pytest.mark.parametrize("head", ["own", "absent"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import random
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,9 +18,13 @@ if not CUDA:
 pytest.importorskip("triton", reason="Triton is not here: it comes with torch for CUDA")
 
 from engine.config import Config  # noqa: E402
+from engine.model import llama  # noqa: E402
 from engine.model.cuda import torch_ops, triton_ops  # noqa: E402
+from engine.model.cuda.products import Tiled  # noqa: E402
 from engine.model.cuda.static_forward import Static  # noqa: E402
 from engine.model.cuda.static_pass import MAX_ROWS, bucket_of  # noqa: E402
+from engine.model.cuda.weight_formats import FORMATS  # noqa: E402
+from engine.model.placement import fp8_failure  # noqa: E402
 from engine.model.rope import rotations  # noqa: E402
 from engine.model.torch_target import TorchTarget  # noqa: E402
 from engine.records import Draft  # noqa: E402
@@ -165,47 +170,6 @@ def test_the_likeliest_tokens(rows: int, vocab: int, dtype: torch.dtype) -> None
     assert torch.equal(triton_ops.top(logits), torch_ops.top(logits))
 
 
-@pytest.mark.parametrize("rows", [1, 5, 64, 70])
-def test_tiled_products(rows: int) -> None:
-    weight, bias, x = normal(90, 130), normal(90), normal(rows, 130)
-    for added in (None, bias):
-        tiled = triton_ops.Tiled(weight, added)
-        whole = tiled(x)
-        torch.testing.assert_close(
-            whole, torch.nn.functional.linear(x, weight, added), rtol=1e-3, atol=1e-3
-        )
-        for start in range(0, rows, 9):
-            assert torch.equal(tiled(x[start : start + 1]), whole[start : start + 1])
-
-
-@pytest.mark.parametrize("rows", [1, 9])
-def test_int8_products(rows: int) -> None:
-    """They equal those of the rounded weights, which are near the original ones."""
-    weight, bias, x = normal(90, 130), normal(90), normal(rows, 130)
-    weight[3] = 0
-    tiled = triton_ops.Tiled(weight, bias, int8=True)
-    assert tiled.nbytes == weight.numel()
-    assert tiled.scales is not None
-    rounded = tiled.weight.float() * tiled.scales[:, None]
-    assert ((rounded - weight).abs() <= weight.abs().amax(1, keepdim=True) / 127).all()
-    whole = tiled(x)
-    expected = torch.nn.functional.linear(x, rounded, bias)
-    torch.testing.assert_close(whole, expected, rtol=1e-3, atol=1e-3)
-    assert torch.equal(tiled(x[:1]), whole[:1])
-
-
-@pytest.mark.parametrize("bias", [None, normal(90)])
-def test_prompts_use_widened_8_bit_weights(
-    bias: torch.Tensor | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In several parts; drafts do not."""
-    monkeypatch.setattr(triton_ops, "WIDENED", 4000)
-    weight, x = normal(90, 130), normal(MAX_ROWS + 6, 130)
-    widened, tiled = (triton_ops.Tiled(weight, bias, True, widens) for widens in (True, False))
-    torch.testing.assert_close(widened(x), tiled(x), rtol=1e-3, atol=1e-3)
-    assert torch.equal(widened(x[:MAX_ROWS]), tiled(x[:MAX_ROWS]))
-
-
 @pytest.mark.parametrize("parts", [16, 128])
 def test_parts_of_attention_are_combined(parts: int) -> None:
     """Some of them empty."""
@@ -236,8 +200,19 @@ def said(static: Static, last: int, draft: Draft, cache: Any, base: int) -> Any:
     return static.step(last, draft, (cache,), base).states.clone()
 
 
-def test_exact_attention_gives_nodes_the_bits_of_one_token_passes(tiny: Any) -> None:
-    """In a tree, ancestors are at other rows, with other branches between them."""
+@pytest.mark.parametrize(
+    "narrow", ["", *(pytest.param(name, marks=pytest.mark.full) for name in FORMATS)]
+)
+def test_exact_passes_give_nodes_the_bits_of_one_token_passes(
+    tiny: Any, narrow: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a tree, ancestors are at other rows, with other branches between them. `narrow`: also with
+    a card's own products in this format."""
+    if narrow == "fp8" and CUDA and (why := fp8_failure(DEVICE)):
+        pytest.skip(why)
+    if narrow:  # as on a card
+        made = partial(Tiled, narrow=narrow)
+        monkeypatch.setattr(llama, "product", lambda weight, bias, *_: made(weight, bias))
     target = model_of(tiny, "llama", exact=True)
     static = target.static
     assert static is not None

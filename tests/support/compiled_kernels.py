@@ -17,15 +17,17 @@ import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from engine.model.cuda import triton_ops
+from engine.model.cuda import products, triton_ops
 from engine.model.cuda.static_pass import MAX_ROWS, TOP, USUAL_ROWS, WORD_BITS
+from engine.model.cuda.weight_formats import GROUP
 
 CARDS = (90, 89)  # Hopper, and Ada of consumers
+OLDER = 86  # Ampere of consumers, which reads no fp8
 COLUMNS, INNER = (3584, 37888), 3584  # of products of a 7B model
 HEADS, KV, D = 28, 4, 128
 VOCABULARY = 152064
 PTXAS = next(Path(triton.__file__).parent.rglob("ptxas"))
-POINTERS = {4: "*fp32", 2: "*bf16", 1: "*i8"}  # by the bytes of a number
+POINTERS = {4: "*fp32", 2: "*bf16"}  # by the bytes of a number
 
 
 def compiled(
@@ -57,21 +59,38 @@ def compiled(
     return {"spilled": int(spilled[1]), "shared": made.metadata.shared}
 
 
-def products(card: int) -> Iterator[dict[str, Any]]:
+def tiled(card: int) -> Iterator[dict[str, Any]]:
     for columns in COLUMNS:
-        for number, weight in ((2, 2), (2, 1)):
-            n, k, stages = triton_ops.tile_of(columns, number, weight)
+        for number, weight in ((2, "bf16"), (2, "i8"), (2, "fp8e4nv"))[: 3 if card > OLDER else 2]:
+            size = 2 if weight == "bf16" else 1
+            n, k, stages = products.tile_of(columns, number, size)
             types = dict.fromkeys(("x", "bias", "out"), POINTERS[number])
-            types |= {"weight": POINTERS[weight], "scales": "*fp32", "rows": "i32", "N": "i32"}
+            types |= {"weight": f"*{weight}", "scales": "*fp32", "rows": "i32", "N": "i32"}
             constants = {
-                "K": INNER, "SCALED": weight == 1, "BIAS": True, "BLOCK_N": n, "BLOCK_K": k,
-                "BLOCK_M": triton_ops.PRODUCT_ROWS, "PRECISION": "ieee",
+                "K": INNER, "SCALED": size == 1, "BIAS": True, "BLOCK_N": n, "BLOCK_K": k,
+                "BLOCK_M": products.PRODUCT_ROWS, "PRECISION": "ieee",
             }  # fmt: skip
             found = compiled(
-                triton_ops._product, types, constants, card, num_warps=4, num_stages=stages
+                products._product, types, constants, card, num_warps=4, num_stages=stages
             )
-            what = f"product of {columns} columns, {weight} bytes a weight"
-            yield {"kernel": what, "in_flight": n * k * weight * (stages - 1)} | found
+            what = f"product of {columns} columns, weights in {weight}"
+            yield {"kernel": what, "in_flight": n * k * size * (stages - 1)} | found
+
+
+def grouped(card: int) -> Iterator[dict[str, Any]]:
+    for columns in COLUMNS:
+        n, warps, stages = products.grouped_tile_of(columns)
+        types = dict.fromkeys(("x", "scales", "bias", "out"), "*bf16")
+        types |= {"weight": "*i16", "rows": "i32", "N": "i32"}
+        constants = {
+            "K": INNER, "BIAS": True, "BLOCK_M": products.GROUPED_ROWS, "BLOCK_N": n,
+            "GROUP": GROUP, "PRECISION": "ieee",
+        }  # fmt: skip
+        found = compiled(
+            products._grouped_product, types, constants, card, num_warps=warps, num_stages=stages
+        )
+        what = f"product of {columns} columns, weights in groups of 4 bits"
+        yield {"kernel": what, "in_flight": n * 2 * GROUP * (stages - 1)} | found
 
 
 def attention(card: int) -> Iterator[dict[str, Any]]:
@@ -114,5 +133,7 @@ def likeliest(card: int) -> Iterator[dict[str, Any]]:
 
 if __name__ == "__main__":
     for one in CARDS:
-        for line in (*products(one), *attention(one), *likeliest(one)):
+        for line in (*tiled(one), *grouped(one), *attention(one), *likeliest(one)):
             print(json.dumps({"card": one} | line), flush=True)
+    for line in (*tiled(OLDER), *grouped(OLDER)):
+        print(json.dumps({"card": OLDER} | line), flush=True)

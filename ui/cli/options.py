@@ -26,7 +26,7 @@ EXIT_CODES = """exit codes:
   3    the model is not available
   130  interrupted; what was written until then is shown
 """
-DTYPES = ["auto", "f32", "bf16", "q8", "q4", "int8"]
+DTYPES = ["auto", "f32", "bf16", "q8", "q4", "int8", "fp8", "int4"]
 MODEL_HELP = "a name that `draftline models` lists, a folder, a GGUF file or a hub id"
 SAMPLING = ("temperature", "top_k", "top_p", "seed")
 
@@ -88,7 +88,12 @@ def add_device(parser: argparse.ArgumentParser) -> None:
         metavar="D",
         help="auto, cpu, cuda or mps; cuda:0,cuda:1 splits the layers across these cards",
     )
-    add("--dtype", choices=DTYPES, help="of the weights")
+    add(
+        "--dtype",
+        choices=DTYPES,
+        help="of the weights: auto, f32 or bf16; on a CPU also q8 and q4, on a card int8, fp8 and "
+        "int4, which take a half and a quarter of bf16's memory",
+    )
     add(
         "--exact",
         action="store_true",

@@ -2,9 +2,9 @@
 
 Where a cache lies, how long it is and how many rows are real is read from device memory (`Pass`'s
 `meta`), so one captured graph serves every sequence. With `exact`, a row's sums run over the places
-of its own text, whatever rows stand beside it, and products have fixed tiles: a row gets the same
-bits in every pass. The same functions in plain torch, which say what is meant, are in
-`engine.model.cuda.torch_ops`; here is nothing that they do not have.
+of its own text, whatever rows stand beside it: a row gets the same bits in every pass. The same
+functions in plain torch, which say what is meant, are in `engine.model.cuda.torch_ops`; here is
+nothing that they do not have. Matrix products are in `engine.model.cuda.products`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-import torch.nn.functional as F
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from engine.model.cuda.current_card import current
-from engine.model.cuda.static_pass import MAX_ROWS, TOP
+from engine.model.cuda.static_pass import TOP
 
 if TYPE_CHECKING:
     from engine.model.cuda.static_pass import AttentionShape, StaticPass
@@ -26,9 +24,6 @@ if TYPE_CHECKING:
 TYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}
 SPLITS = 16  # parts of the cache that a row's attention is summed in, where it is exact
 TILE = 64  # keys at a time: bits of at most two words of a row's ancestors
-PRODUCT_ROWS = 64  # of a tile of a product
-FEW_COLUMNS = 16384  # of a product, for which a card's processors must share the columns finely
-WIDENED = 1 << 26  # 8-bit weights that are widened at a time
 MOST_PARTS = 128  # that a long cache is cut in, of a model with few key heads
 LOGITS = 4096  # at a time
 LONG = 256  # rows of a prompt that occupy a card without cutting the cache in parts
@@ -207,36 +202,6 @@ def _combine(
     tl.store(out + pair * D + wide, found.to(out.dtype.element_ty), mask=inside)
 
 
-@triton.jit(do_not_specialize=["rows"])
-def _product(
-    x, weight, scales, bias, out, rows, N, K: tl.constexpr, SCALED: tl.constexpr,
-    BIAS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    PRECISION: tl.constexpr,
-):  # fmt: skip
-    """BLOCK_M rows of x W + b; the tiles, and so the order of every sum, never change."""
-    row = tl.program_id(1) * BLOCK_M + tl.arange(0, BLOCK_M)
-    column = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
-    real, there = row < rows, column < N
-    sums = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
-    for start in range(0, K, BLOCK_K):
-        at = start + tl.arange(0, BLOCK_K)
-        inside = at < K
-        a = tl.load(
-            x + row[:, None] * K + at[None, :], mask=real[:, None] & inside[None, :], other=0.0
-        )
-        b = tl.load(
-            weight + column[None, :].to(tl.int64) * K + at[:, None],
-            mask=there[None, :] & inside[:, None], other=0,
-        ).to(a.dtype)  # fmt: skip
-        sums = tl.dot(a, b, sums, input_precision=PRECISION)
-    if SCALED:
-        sums = sums * tl.load(scales + column, mask=there, other=0.0)[None, :]
-    if BIAS:
-        sums += tl.load(bias + column, mask=there, other=0.0)[None, :].to(tl.float32)
-    to = out + row[:, None].to(tl.int64) * N + column[None, :]
-    tl.store(to, sums.to(out.dtype.element_ty), mask=real[:, None] & there[None, :])
-
-
 @triton.jit
 def _top_parts(logits, parts, N, BLOCK: tl.constexpr, TOP: tl.constexpr, PARTS: tl.constexpr):
     """The TOP largest keys of BLOCK logits of a row: a logit's order above, its id below."""
@@ -385,59 +350,3 @@ def parts_of(device: torch.device, programs: int) -> int:
         count = torch.cuda.get_device_properties(device).multi_processor_count
     most: int = triton.next_power_of_2(triton.cdiv(count, programs))
     return min(MOST_PARTS, most)
-
-
-def tile_of(columns: int, number_bytes: int, weight_bytes: int) -> tuple[int, int, int]:
-    """BLOCK_N, BLOCK_K and stages of a product, by its number of columns and by the bytes of a
-    number and of a weight; not by its rows, or their bits would depend on each other. Few columns:
-    small tiles, so that no processor waits, with more of the sum in flight each."""
-    if number_bytes == 4:
-        return (32 if columns <= FEW_COLUMNS else 64), 64, 2
-    if columns > FEW_COLUMNS:
-        return 64, 64, 4
-    return (32, 128, 4) if weight_bytes == 2 else (32, 256, 3)
-
-
-class Tiled:
-    """y = x W + b, a row's bits the same whatever rows stand beside it, unless `int8` weights may
-    be widened for the many rows of a prompt. `int8`: W in 8 bits, half the bytes of bf16; each of
-    its rows is scaled by its largest weight."""
-
-    def __init__(
-        self, weight: Tensor, bias: Tensor | None, int8: bool = False, widens: bool = False
-    ) -> None:
-        self.weight, self.bias, self.widens = weight.contiguous(), bias, int8 and widens
-        self.scales: Tensor | None = None
-        if int8:
-            self.scales = weight.abs().amax(1).float().clamp(min=1e-12) / 127
-            self.weight = torch.empty_like(self.weight, dtype=torch.int8)
-            for n in range(0, len(weight), 4096):  # f32 of all of it may be more than is free
-                wide = weight[n : n + 4096].float() / self.scales[n : n + 4096, None]
-                self.weight[n : n + 4096] = wide.round()
-        self.nbytes: int = self.weight.numel() * self.weight.element_size()
-
-    def __call__(self, x: Tensor) -> Tensor:
-        rows, (columns, inner) = len(x), self.weight.shape
-        out = torch.empty(rows, columns, dtype=x.dtype, device=x.device)
-        if self.widens and rows > MAX_ROWS:
-            return self._widened(x, out)
-        n, k, stages = tile_of(columns, x.element_size(), self.weight.element_size())
-        with current(x.device):
-            _product[(triton.cdiv(columns, n), triton.cdiv(rows, PRODUCT_ROWS))](
-                x.contiguous(), self.weight, self.weight if self.scales is None else self.scales,
-                self.weight if self.bias is None else self.bias, out, rows, columns, K=inner,
-                SCALED=self.scales is not None, BIAS=self.bias is not None, BLOCK_M=PRODUCT_ROWS,
-                BLOCK_N=n, BLOCK_K=k, PRECISION="ieee", num_warps=4, num_stages=stages,
-            )  # fmt: skip
-        return out
-
-    def _widened(self, x: Tensor, out: Tensor) -> Tensor:
-        """By torch's own product, with some output channels after others in x's number format,
-        which holds 8 bits exactly: for many rows faster than small tiles."""
-        assert self.scales is not None
-        count = max(1, WIDENED // x.shape[1])
-        for n in range(0, len(self.weight), count):
-            some = slice(n, n + count)
-            sums = F.linear(x, self.weight[some].to(x.dtype)) * self.scales[some]
-            out[:, some] = sums if self.bias is None else sums + self.bias[some]
-        return out

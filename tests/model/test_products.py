@@ -1,0 +1,188 @@
+"""Matrix products of a card with fixed tiles agree with plain torch: compiled on a GPU, else in
+Triton's interpreter."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+CUDA = torch.cuda.is_available()
+if not CUDA:
+    os.environ["TRITON_INTERPRET"] = "1"  # read when the kernels are imported
+pytest.importorskip("triton", reason="Triton is not here: it comes with torch for CUDA")
+
+from engine.model import llama  # noqa: E402
+from engine.model.cuda import products  # noqa: E402
+from engine.model.cuda.products import Tiled  # noqa: E402
+from engine.model.cuda.static_pass import BUCKETS, MAX_ROWS  # noqa: E402
+from engine.model.cuda.weight_formats import FORMATS, SLICE, head_format, widened  # noqa: E402
+from engine.model.gguf_weights import GgufWeights  # noqa: E402
+from engine.model.llama import Llama  # noqa: E402
+from engine.model.ops import Rows  # noqa: E402
+from engine.model.placement import fp8_failure, size_of  # noqa: E402
+from engine.model.random_weights import RandomWeights  # noqa: E402
+from engine.weights import locate  # noqa: E402
+from engine.weights.gguf_tensors import tensors_of_gguf  # noqa: E402
+from tests.support.live_bytes import LiveBytes  # noqa: E402
+from tests.support.tiny_gguf import write_gguf  # noqa: E402
+
+pytestmark = [pytest.mark.gpu] if CUDA else []
+DEVICE = torch.device("cuda" if CUDA else "cpu")
+NARROW = [name for name in FORMATS if name != "fp8" or not CUDA or not fp8_failure(DEVICE)]
+NUMBERS = [torch.float32, torch.bfloat16] if CUDA else [torch.float32]
+NEAR = {"rtol": 1e-3, "atol": 1e-3}
+
+
+def normal(*shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape))).to(DEVICE)
+
+
+def rounded(tiled: Tiled) -> Tensor:
+    """The weights that narrow ones stand for, in f32."""
+    assert tiled.scales is not None
+    if tiled.narrow == "int4":
+        return widened(tiled.weight, tiled.scales, tiled.inner, torch.float32)
+    return tiled.weight.float() * tiled.scales[:, None]
+
+
+def as_on_a_card(weight: Tensor, bias: Tensor | None, exact: bool, narrow: str) -> Tiled:
+    """What `product` makes there of weights in a format, or for exact passes."""
+    return Tiled(weight, bias, narrow, widens=not exact)
+
+
+@pytest.mark.parametrize("rows", [1, 5, 64, 70])
+def test_tiled_products(rows: int) -> None:
+    weight, bias, x = normal(90, 130), normal(90), normal(rows, 130)
+    for added in (None, bias):
+        tiled = Tiled(weight, added)
+        whole = tiled(x)
+        torch.testing.assert_close(whole, torch.nn.functional.linear(x, weight, added), **NEAR)
+        for start in range(0, rows, 9):
+            assert torch.equal(tiled(x[start : start + 1]), whole[start : start + 1])
+
+
+@pytest.mark.parametrize("rows", [1, 9])
+def test_int8_products(rows: int) -> None:
+    """They equal those of the rounded weights, which are near the original ones."""
+    weight, bias, x = normal(90, 130), normal(90), normal(rows, 130)
+    weight[3] = 0
+    tiled = Tiled(weight, bias, "int8")
+    assert tiled.nbytes == weight.numel()
+    assert tiled.scales is not None
+    assert ((rounded(tiled) - weight).abs() <= weight.abs().amax(1, keepdim=True) / 127).all()
+    whole = tiled(x)
+    expected = torch.nn.functional.linear(x, rounded(tiled), bias)
+    torch.testing.assert_close(whole, expected, **NEAR)
+    assert torch.equal(tiled(x[:1]), whole[:1])
+
+
+@pytest.mark.parametrize(("columns", "inner"), [(90, 130), (33, 256), (70, 700), (1, 1)])
+@pytest.mark.parametrize("narrow", NARROW)
+def test_narrow_products_equal_those_of_the_rounded_weights(
+    narrow: str, columns: int, inner: int
+) -> None:
+    """With inputs that fill no whole number of tiles and groups, with and without a bias."""
+    weight, bias, x = normal(columns, inner), normal(columns), normal(19, inner)
+    weight[-1] = 0
+    for added in (None, bias):
+        tiled = Tiled(weight, added, narrow)
+        expected = torch.nn.functional.linear(x, rounded(tiled), added)
+        torch.testing.assert_close(tiled(x), expected, **NEAR)
+
+
+@pytest.mark.parametrize("dtype", NUMBERS)
+@pytest.mark.parametrize("narrow", NARROW)
+def test_a_row_has_the_same_bits_in_every_bucket(narrow: str, dtype: torch.dtype) -> None:
+    """Whatever rows stand beside it, and wherever it stands."""
+    x = normal(max(BUCKETS), 130).to(dtype)
+    tiled = Tiled(normal(40, 130).to(dtype), normal(40).to(dtype), narrow)
+    whole = tiled(x)
+    for rows in BUCKETS:
+        start = min(rows, len(x) - rows)
+        some = slice(start, start + rows)
+        assert torch.equal(tiled(x[some]), whole[some]), rows
+
+
+@pytest.mark.skipif(not CUDA, reason="Triton's interpreter does not calculate in bf16")
+@pytest.mark.parametrize("narrow", NARROW)
+def test_numbers_of_sixteen_bits(narrow: str) -> None:
+    """As on a card: what is multiplied is exact, sums are f32, and only the result is rounded."""
+    weight, bias, x = normal(70, 400).bfloat16(), normal(70).bfloat16(), normal(3, 400).bfloat16()
+    tiled = Tiled(weight, bias, narrow)
+    found = tiled(x)
+    assert found.dtype == torch.bfloat16
+    expected = torch.nn.functional.linear(x.float(), rounded(tiled), bias.float())
+    torch.testing.assert_close(found.float(), expected, rtol=2**-8, atol=1e-3)
+
+
+@pytest.mark.parametrize("narrow", NARROW)
+@pytest.mark.parametrize("bias", [None, normal(90)])
+def test_prompts_use_widened_weights(
+    narrow: str, bias: Tensor | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In several parts; drafts do not."""
+    monkeypatch.setattr(products, "WIDENED", 4000)
+    weight, x = normal(90, 130), normal(MAX_ROWS + 6, 130)
+    widening, tiled = (Tiled(weight, bias, narrow, widens) for widens in (True, False))
+    torch.testing.assert_close(widening(x), tiled(x), **NEAR)
+    assert torch.equal(widening(x[:MAX_ROWS]), tiled(x[:MAX_ROWS]))
+
+
+@pytest.mark.parametrize("narrow", ["", *FORMATS])
+def test_a_model_is_loaded_with_one_matrix_in_bf16_at_a_time(tmp_path: Path, narrow: str) -> None:
+    """Layers of Qwen2.5-Coder 14B, on a fake device: what they take in the end is as predicted, and
+    while they are loaded a card has room for them and one more matrix."""
+    settings = {
+        "model_type": "qwen2", "hidden_size": 5120, "intermediate_size": 13824,
+        "num_hidden_layers": 2, "num_attention_heads": 40, "num_key_value_heads": 8,
+        "vocab_size": 15206, "max_position_embeddings": 2048, "rms_norm_eps": 1e-6,
+        "rope_theta": 1e6, "tie_word_embeddings": True,
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    card = torch.device("meta")
+    with FakeTensorMode(), torch.inference_mode(), LiveBytes("meta") as seen:
+        weights = RandomWeights(settings, torch.device("cpu"), torch.bfloat16)
+        model = Llama(tmp_path, card, torch.bfloat16, True, weights, narrow)
+        taken, most = seen.live, seen.most
+    predicted = size_of(settings, narrow or "bf16").weights
+    vectors = 4 * 5120 * (2 * 2 + 1) + 2 * 7168 * 2  # norms in f32, and biases
+    assert taken == predicted + vectors, model
+    assert most < taken + 2 * 2 * 13824 * 5120 + 10 * 4 * SLICE
+
+
+@pytest.mark.parametrize("narrow", NARROW)
+def test_a_gguf_file_is_kept_in_a_card_s_format(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, narrow: str
+) -> None:
+    """Its tensors are read as numbers, and then rounded: all matrices to the format, the head to
+    its own, the embedding not at all."""
+    monkeypatch.setenv("DRAFTLINE_HOME", str(tmp_path / "home"))
+    write_gguf(tmp_path / "tiny.gguf")
+    folder = locate(str(tmp_path / "tiny.gguf"))
+    file = tensors_of_gguf(folder)
+    assert file is not None
+    with file:
+        source = GgufWeights(file)
+        tensors = {name: source[name] for name in source}
+        if not CUDA:
+            monkeypatch.setattr(llama, "product", as_on_a_card)
+        kept = Llama(folder, DEVICE, torch.float32, True, source, narrow)
+    for name, tensor in tensors.items():
+        if tensor.dim() == 2 and name != "model.embed_tokens.weight":
+            own = head_format(narrow) if name == "lm_head.weight" else narrow
+            tensors[name] = rounded(Tiled(tensor.to(DEVICE), None, own))
+    expected = Llama(folder, DEVICE, torch.float32, True, tensors)
+    logits = []
+    for model in (kept, expected):
+        cache = torch.zeros(2, model.layers, model.kv_heads, 8, model.head_dim, device=DEVICE)
+        ids = torch.tensor([3, 50, 7, 99, 12], device=DEVICE)
+        states = model.run(ids, Rows.of(0, [-1, 0, 1, 2, 3], DEVICE), (cache,))
+        logits.append(model.head(states))
+    torch.testing.assert_close(*logits, **NEAR)
+    assert kept.embedding.equal(tensors["model.embed_tokens.weight"].to(DEVICE))
