@@ -50,6 +50,10 @@ class Symbols {
   size_t count_ = 2;
 };
 
+void require(bool sound, const char* what) {
+  if (!sound) throw std::invalid_argument(std::string("invalid segment: ") + what);
+}
+
 }  // namespace
 
 Frozen::Frozen(const std::vector<Tokens>& documents, const std::vector<Label>& labels) {
@@ -72,7 +76,6 @@ Frozen::Frozen(const std::vector<Tokens>& documents, const std::vector<Label>& l
 
   const size_t n = text.size() - 1, borders = documents.size();  // without the last border
   owned->order.fill(n, 0);
-  owned->ranks.fill(n, 0);
   if (n > 0) {
     const Symbols symbols({text.data(), n});
     Array<int32_t> reversed;
@@ -80,11 +83,12 @@ Frozen::Frozen(const std::vector<Tokens>& documents, const std::vector<Label>& l
     for (size_t i = 0; i + 1 < n; ++i) reversed[i] = symbols[text[n - 1 - i]];
     int32_t* const order = reinterpret_cast<int32_t*>(owned->order.begin());
     sort_suffixes(reversed.begin(), order, n, symbols.count());
-    for (size_t i = borders; i < n; ++i) {  // borders come first
-      const auto position = static_cast<uint32_t>(n - 1) - owned->order[i];
-      owned->order[i] = position;
-      owned->ranks[position] = static_cast<uint32_t>(i - borders);
-    }
+  }
+  owned->ranks.fill(n, 0);                // only now, to take the place of what was sorted
+  for (size_t i = borders; i < n; ++i) {  // borders come first
+    const auto position = static_cast<uint32_t>(n - 1) - owned->order[i];
+    owned->order[i] = position;
+    owned->ranks[position] = static_cast<uint32_t>(i - borders);
   }
   arrays_ = {{text.data(), text.size()},
              {owned->starts.data(), owned->starts.size()},
@@ -95,56 +99,88 @@ Frozen::Frozen(const std::vector<Tokens>& documents, const std::vector<Label>& l
   prepare();
 }
 
-Frozen::Frozen(Arrays arrays, std::shared_ptr<const void> owner)
+Frozen::Frozen(Arrays arrays, std::shared_ptr<const void> owner, const std::vector<Label>& labels)
     : arrays_(arrays), owner_(std::move(owner)) {
-  require_sound();
-  for (size_t doc = 0; doc < documents(); ++doc) add_document({});
+  require_fit();
+  if (arrays_.followed.empty()) check_order();
+  for (const Label& label : labels) add_document(label);
   prepare();
 }
 
-void Frozen::require_sound() const {
-  const auto& [text, starts, order, ranks] = arrays_;
-  const auto require = [](bool sound, const char* what) {
-    if (!sound) throw std::invalid_argument(std::string("invalid segment: ") + what);
-  };
-  require(!text.empty() && text.size() <= kMaxPositions && text.back() == kNoToken, "its text");
+void Frozen::require_fit() const {
+  const auto& [text, starts, order, ranks, keys, followed] = arrays_;
+  require(!text.empty() && text.size() <= kMaxPositions && text.back() == kNoToken &&
+              text.front() == kNoToken,
+          "its text");
   require(starts.size() < text.size() && ranks.size() + 1 == text.size() &&
               order.size() + starts.size() == ranks.size(),
           "its arrays do not fit each other");
-  require(text.front() == kNoToken && (text.size() == 1) == starts.empty(), "its documents");
+  require((keys.empty() && followed.empty()) ||
+              (keys.size() == (order.size() + kStride - 1) / kStride &&
+               followed.size() == (order.size() + 63) / 64),
+          "its keys do not fit its ranks");
+  bool ascending = (text.size() == 1) == starts.empty() && (starts.empty() || starts[0] == 0);
+  for (size_t doc = 0; doc + 1 < starts.size(); ++doc)
+    ascending = ascending && starts[doc] < starts[doc + 1];
+  require(ascending && (starts.empty() || starts.back() + 1 < text.size()), "its documents");
+}
+
+void Frozen::check() const {
+  check_order();
+  require(std::ranges::equal(arrays_.keys, find_keys()), "its keys");
+  require(std::ranges::equal(arrays_.followed, find_followed()), "its followed ranks");
+}
+
+void Frozen::check_order() const {
+  const auto& [text, starts, order, ranks, keys, followed] = arrays_;
   size_t doc = 0;
   for (size_t at = 0; at + 1 < text.size(); ++at) {
     const bool border = doc < starts.size() && starts[doc] == at;
     doc += border;
-    require(border ? text[at] == kNoToken : text[at] >= 0 && ranks[at] < order.size(),
+    require(border ? text[at] == kNoToken
+                   : text[at] >= 0 && ranks[at] < order.size() && order[ranks[at]] == at,
             "its text or its ranks");
   }
-  require(doc == starts.size(), "its documents");
-  for (uint32_t position : order)
-    require(position < text.size() - 1 && text[position] != kNoToken, "its order");
+}
+
+std::vector<uint64_t> Frozen::find_keys() const {
+  std::vector<uint64_t> keys;
+  keys.reserve(arrays_.order.size() / kStride + 1);
+  for (size_t rank = 0; rank < arrays_.order.size(); rank += kStride)
+    keys.push_back(key(static_cast<uint32_t>(rank)));
+  return keys;
+}
+
+std::vector<uint64_t> Frozen::find_followed() const {
+  const size_t n = arrays_.order.size();
+  std::vector<uint64_t> followed((n + 63) / 64, ~uint64_t{0});
+  if (n % 64) followed.back() >>= 64 - n % 64;
+  for (size_t doc = 0; doc < starts().size(); ++doc)
+    if (const size_t stop = stop_of(doc); stop > starts()[doc] + 1) {
+      const uint32_t rank = arrays_.ranks[stop - 1];
+      followed[rank / 64] &= ~(uint64_t{1} << rank % 64);
+    }
+  return followed;
 }
 
 void Frozen::prepare() {
   const size_t n = arrays_.order.size();
-  living_.assign((n + 63) / 64, 0);
+  if (arrays_.followed.empty()) {
+    arrays_.keys = keys_ = find_keys();
+    arrays_.followed = followed_ = find_followed();
+  }
+  living_.assign(arrays_.followed.begin(), arrays_.followed.end());
+  if (n % 64) living_.back() &= ~uint64_t{0} >> (64 - n % 64);
   counts_.assign(n / kBlock + 1, 0);
-  for (size_t rank = 0; rank < n; ++rank) living_[rank / 64] |= uint64_t{1} << rank % 64;
-  for (size_t doc = 0; doc < documents(); ++doc)
-    if (const size_t stop = stop_of(doc); stop > starts()[doc] + 1) {
-      const uint32_t rank = arrays_.ranks[stop - 1];
-      living_[rank / 64] &= ~(uint64_t{1} << rank % 64);
-    }
   for (size_t word = 0; word < living_.size(); ++word)
     counts_[word / (kBlock / 64)] += std::popcount(living_[word]);
-  keys_.clear();
-  for (size_t rank = 0; rank < n; rank += kStride)
-    keys_.push_back(key(static_cast<uint32_t>(rank)));
 }
 
 void Frozen::killed(size_t doc) {
   const size_t stop = stop_of(doc);
   for (size_t at = starts()[doc] + 1; at < stop; ++at) {
     const uint32_t rank = arrays_.ranks[at];
+    if (rank >= arrays_.order.size()) continue;
     counts_[rank / kBlock] -= living_at(rank);
     living_[rank / 64] &= ~(uint64_t{1} << rank % 64);
   }
@@ -159,17 +195,18 @@ uint64_t Frozen::key(uint32_t rank) const {
 // Length of the longest common suffix of the tail and the text up to the rank's position, of which
 // `known` tokens are known to agree.
 size_t Frozen::common(uint32_t rank, Tokens tail, size_t known) const {
-  const int32_t* const at = arrays_.text.data() + arrays_.order[rank];
+  const uint32_t position = this->position(rank);
+  const int32_t* const at = arrays_.text.data() + position;
   const int32_t* const end = tail.data() + tail.size() - 1;
   const auto size = static_cast<ptrdiff_t>(tail.size());
-  auto shared = static_cast<ptrdiff_t>(known);
+  auto shared = static_cast<ptrdiff_t>(std::min<size_t>(known, position));
   while (shared < size && at[-shared] == end[-shared]) ++shared;
   return static_cast<size_t>(shared);
 }
 
 // Prefetches what is compared next.
 void Frozen::fetch(uint32_t rank) const {
-  if (rank < arrays_.order.size()) __builtin_prefetch(arrays_.text.data() + arrays_.order[rank]);
+  if (rank < arrays_.order.size()) __builtin_prefetch(arrays_.text.data() + position(rank));
 }
 
 // The first rank that is not less than the tail.
@@ -178,20 +215,21 @@ uint32_t Frozen::lower_bound(Tokens tail) const {
   const bool two = tail.size() > 1;
   const uint64_t least = last | (two ? uint32_t(tail[tail.size() - 2]) + 1 : 0);
   const uint64_t most = two ? least : last | 0xFFFFFFFFu;
-  const auto from = std::lower_bound(keys_.begin(), keys_.end(), least);
-  const auto to = std::upper_bound(from, keys_.end(), most);
+  const auto keys = arrays_.keys;
+  const auto from = std::lower_bound(keys.begin(), keys.end(), least);
+  const auto to = std::upper_bound(from, keys.end(), most);
   // Invariant: the key before `from` is smaller, the one at `to` is larger.
-  uint32_t first = from == keys_.begin() ? 0 : (from - keys_.begin() - 1) * kStride + 1;
+  uint32_t first = from == keys.begin() ? 0 : (from - keys.begin() - 1) * kStride + 1;
   auto stop = static_cast<uint32_t>(
-      std::min<size_t>((to - keys_.begin()) * size_t{kStride}, arrays_.order.size()));
+      std::min<size_t>((to - keys.begin()) * size_t{kStride}, arrays_.order.size()));
   size_t below = 0, above = 0;  // common suffix with the tail at both ends of the range
   while (first < stop) {
     const uint32_t middle = first + (stop - first) / 2;
     fetch(first + (middle - first) / 2);
     fetch(middle + (stop - middle) / 2);
     const size_t shared = common(middle, tail, std::min(below, above));
-    const bool smaller = shared < tail.size() && arrays_.text[arrays_.order[middle] - shared] <
-                                                     tail[tail.size() - 1 - shared];
+    const bool smaller = shared < tail.size() &&
+                         arrays_.text[position(middle) - shared] < tail[tail.size() - 1 - shared];
     if (smaller) {
       first = middle + 1;
       below = shared;
@@ -247,8 +285,7 @@ size_t Frozen::newest(Found found, size_t most, std::vector<uint32_t>& positions
     // ranks, scanning the text there is cheaper than looking at all of them.
     const size_t size = run().size(), part = 4 * most * size / count;
     if (part < size && part < 4 * count) {
-      const uint32_t position = arrays_.order[living_from(found.first)];
-      const Tokens needle = run().subspan(position + 1 - found.length, found.length);
+      const Tokens needle = run().subspan(position(found.first) + 1 - found.length, found.length);
       for (size_t doc = documents(), left = part; doc-- > 0 && positions.size() < most;) {
         if (alive(doc)) scan(doc, needle, true, most, positions);
         const size_t length = stop_of(doc) - starts()[doc];
@@ -280,8 +317,8 @@ void Frozen::collect(Found found, uint32_t least, std::vector<uint32_t>& positio
     if (word == first) bits &= ~uint64_t{0} << found.first % 64;
     if (word + 1 == last && found.last % 64) bits &= ~(~uint64_t{0} << found.last % 64);
     for (; bits; bits &= bits - 1) {
-      const uint32_t position = arrays_.order[word * 64 + std::countr_zero(bits)];
-      if (position >= least) positions.push_back(position);
+      const uint32_t at = position(word * 64 + std::countr_zero(bits));
+      if (at >= least) positions.push_back(at);
     }
   }
 }
@@ -335,9 +372,9 @@ size_t Frozen::living_between(uint32_t first, uint32_t last) const {
 
 size_t Frozen::nbytes() const {
   return sizeof(*this) + arrays_.text.size_bytes() + arrays_.starts.size_bytes() +
-         arrays_.order.size_bytes() + arrays_.ranks.size_bytes() +
-         living_.capacity() * sizeof(living_[0]) + counts_.capacity() * sizeof(counts_[0]) +
-         keys_.capacity() * sizeof(keys_[0]);
+         arrays_.order.size_bytes() + arrays_.ranks.size_bytes() + arrays_.keys.size_bytes() +
+         arrays_.followed.size_bytes() + living_.capacity() * sizeof(living_[0]) +
+         counts_.capacity() * sizeof(counts_[0]);
 }
 
 }  // namespace draftline
