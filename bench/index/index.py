@@ -212,6 +212,8 @@ def read_options(argv: list[str] | None) -> argparse.Namespace:
         options.tokenizer.name == "tokenizer.json" and options.tokenizer.is_file()
     ):
         parser.error(f"--tokenizer {options.tokenizer}: no such file; name a tokenizer.json")
+    if options.work and not options.work.is_dir():
+        parser.error(f"--work {options.work}: not a folder")
     paths = sysconfig.get_paths()
     options.source = options.source or [Path(paths["stdlib"]), Path(paths["purelib"])]
     for folder in options.source:

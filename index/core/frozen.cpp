@@ -122,7 +122,7 @@ void Frozen::require_fit() const {
   bool ascending = (text.size() == 1) == starts.empty() && (starts.empty() || starts[0] == 0);
   for (size_t doc = 0; doc + 1 < starts.size(); ++doc)
     ascending = ascending && starts[doc] < starts[doc + 1];
-  require(ascending && (starts.empty() || starts.back() + 1 < text.size()), "its documents");
+  require(ascending && (starts.empty() || starts.back() < text.size() - 1), "its documents");
 }
 
 void Frozen::check() const {

@@ -223,6 +223,67 @@ def test_inconsistent_arrays_are_refused() -> None:
                 Frozen.mapped(**{**arrays, name: shorter})
 
 
+ARRAYS = ("text", "starts", "order", "ranks", "keys", "followed")
+
+
+@settings(max_examples=100)
+@given(indexes())
+def test_a_segment_mapped_unread_answers_the_same(
+    index: tuple[list[tuple[str, Documents]], list[list[int]]],
+) -> None:
+    parts, tails = index
+    for _, documents in parts:
+        whole = part_of("frozen", documents, 0)
+        labels = [ids([label[at] for _, label, _ in documents]) for at in (0, 1)]
+        arrays = [np.array(getattr(whole, name)) for name in ARRAYS]
+        mapped = Frozen.mapped(*arrays, np.arange(len(documents)), *labels)
+        mapped.check()
+        for number, (_, _, deleted) in enumerate(documents):
+            if deleted:
+                mapped.kill(number)
+        assert mapped.living == whole.living
+        for tail in tails:
+            for near in ((-1, -1), (0, 0), (2, 1)):
+                found = Segments([mapped]).match(ids(tail), 9, 64, *near)
+                assert found == Segments([whole]).match(ids(tail), 9, 64, *near)
+
+
+def test_damage_in_a_segment_mapped_unread_is_safe_and_found() -> None:
+    good = Frozen([ids([1, 2, 1] * 30), ids([]), ids([2])])
+    arrays = {name: np.array(getattr(good, name)) for name in ARRAYS}
+    harmless = 0
+    for name, array in arrays.items():
+        for at in range(len(array)):
+            for value in (-(2**31), -5, -1, 0, 1, 2, 90, 2**30, 2**31 - 1):
+                bad = array.astype(np.int64)
+                bad[at] = value
+                changed = {**arrays, name: bad.astype(array.dtype)}
+                try:
+                    damaged = Frozen.mapped(**changed)
+                except ValueError as error:
+                    assert str(error).startswith("invalid segment: ")
+                    continue
+                for tail in ([1], [2], [1, 2], [2, 1, 1, 2], [0], [2**31 - 1]):
+                    segments = Segments([damaged])
+                    segments.match(tail, 200)
+                    tree = segments.tree(tail)
+                    assert (tree.tokens >= 0).all()
+                try:
+                    damaged.check()
+                    harmless += not np.array_equal(changed[name], array)
+                except ValueError as error:
+                    assert str(error).startswith("invalid segment: ")
+                for document in range(3):
+                    damaged.kill(document)
+                assert Segments([damaged]).match([1], 200) is not None
+    positions = sum(text >= 0 for text in good.text.tolist())
+    assert harmless <= 9 * (positions + 4), "other tokens, and ranks of borders, can be consistent"
+    for name in ("keys", "followed"):
+        for wrong in (arrays[name][:-1], np.append(arrays[name], arrays[name][:1])):
+            with pytest.raises(ValueError, match="its keys do not fit"):
+                Frozen.mapped(**{**arrays, name: wrong})
+
+
 def test_mapped_arrays_live_as_long_as_the_segment() -> None:
     def make() -> Segments:
         first = Frozen([ids([1, 2, 3]), ids([2, 3, 4])])

@@ -123,6 +123,10 @@ def _check(args: argparse.Namespace) -> None:
         raise Failure(USAGE, "--clear --no-save: nothing to do: leave one out")
     if args.no_save and (args.export or args.archive):
         raise Failure(USAGE, "--no-save: --export and --import need the saved index: leave it out")
+    if args.export and args.export.exists():
+        raise Failure(USAGE, f"{args.export}: exists: choose another name, or delete it")
+    if args.export and not args.export.absolute().parent.is_dir():
+        raise Failure(USAGE, f"--export {args.export}: no such folder: make it first")
     args.paths = args.paths or [Path()]
     for path in [] if args.clear else args.paths:  # a removed folder's index can be cleared
         try:
