@@ -170,15 +170,16 @@ class Frozen(Documents):
         ranks: NDArray[np.uint32],
         keys: NDArray[np.uint64] | None = None,
         followed: NDArray[np.uint64] | None = None,
+        tops: NDArray[np.uint32] | None = None,
         changed: NDArray[np.int64] | None = None,
         paths: NDArray[np.int32] | None = None,
         folders: NDArray[np.int32] | None = None,
     ) -> Frozen:
         """A segment on the arrays of another one, which are kept alive and not copied. All its
         documents are living, and unlabelled without `changed`. ValueError if the arrays are
-        inconsistent. With `keys` and `followed` only their sizes and `starts` are looked at, so
-        that it takes no time per token: queries of damaged arrays are wrong, but memory-safe, and
-        `check` finds the damage."""
+        inconsistent. With `keys`, `followed` and `tops` only `starts` and what is a 64th of the
+        others' size is read: queries of damaged arrays are wrong, but memory-safe, and `check`
+        finds the damage."""
 
     def check(self) -> None:
         """ValueError if the arrays contradict each other. Reads all of them."""
@@ -207,6 +208,10 @@ class Frozen(Documents):
     @property
     def followed(self) -> NDArray[np.uint64]:
         """A view of one bit for each rank: whether a token follows it in its document."""
+
+    @property
+    def tops(self) -> NDArray[np.uint32]:
+        """A view of the largest position of every 64 ranks."""
 
     @property
     def nbytes(self) -> int:

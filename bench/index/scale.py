@@ -59,6 +59,7 @@ COLUMNS = (  # column title, key, unit, digits
 )
 ROUNDS = 3  # of matches, in which the first warms up
 STARTS = 3
+REPEATS = 10  # of the real text, with other ids, in the largest size
 START_TAIL = 16  # tokens of the first match
 MAX_GB, MAX_DISK_BYTES, MAX_MATCH_RATIO, MAX_VISIBLE_MS, MAX_START_S = (
     2.0,
@@ -273,7 +274,7 @@ def measure(
     stream, encoder = index_corpus.texts(source), load_encoder(tokenizer)
     unseen = np.concatenate(index_corpus.collect(stream, encoder, amounts.unseen))
     report.say("tokenising")
-    documents = index_corpus.collect(stream, encoder, max(sizes))
+    documents = index_corpus.collect(stream, encoder, max(max(sizes) // REPEATS, min(sizes)))
     real = sum(map(len, documents))
     for tokens in sizes:
         folder = work / str(tokens)

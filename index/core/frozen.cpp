@@ -50,6 +50,15 @@ class Symbols {
   size_t count_ = 2;
 };
 
+// Keeps the largest entries; returns the upper half of the largest dropped one, or 0.
+uint32_t keep_largest(std::vector<uint64_t>& entries, size_t most) {
+  if (entries.size() <= most) return 0;
+  std::nth_element(entries.begin(), entries.begin() + most, entries.end(), std::greater<>());
+  const auto dropped = static_cast<uint32_t>(entries[most] >> 32);
+  entries.resize(most);
+  return dropped;
+}
+
 void require(bool sound, const char* what) {
   if (!sound) throw std::invalid_argument(std::string("invalid segment: ") + what);
 }
@@ -108,16 +117,16 @@ Frozen::Frozen(Arrays arrays, std::shared_ptr<const void> owner, const std::vect
 }
 
 void Frozen::require_fit() const {
-  const auto& [text, starts, order, ranks, keys, followed] = arrays_;
+  const auto& [text, starts, order, ranks, keys, followed, tops] = arrays_;
   require(!text.empty() && text.size() <= kMaxPositions && text.back() == kNoToken &&
               text.front() == kNoToken,
           "its text");
   require(starts.size() < text.size() && ranks.size() + 1 == text.size() &&
               order.size() + starts.size() == ranks.size(),
           "its arrays do not fit each other");
-  require((keys.empty() && followed.empty()) ||
-              (keys.size() == (order.size() + kStride - 1) / kStride &&
-               followed.size() == (order.size() + 63) / 64),
+  const size_t lines = (order.size() + kStride - 1) / kStride;
+  require((keys.empty() && followed.empty() && tops.empty()) ||
+              (keys.size() == lines && followed.size() == lines && tops.size() == lines),
           "its keys do not fit its ranks");
   bool ascending = (text.size() == 1) == starts.empty() && (starts.empty() || starts[0] == 0);
   for (size_t doc = 0; doc + 1 < starts.size(); ++doc)
@@ -129,10 +138,11 @@ void Frozen::check() const {
   check_order();
   require(std::ranges::equal(arrays_.keys, find_keys()), "its keys");
   require(std::ranges::equal(arrays_.followed, find_followed()), "its followed ranks");
+  require(std::ranges::equal(arrays_.tops, find_tops()), "its largest positions");
 }
 
 void Frozen::check_order() const {
-  const auto& [text, starts, order, ranks, keys, followed] = arrays_;
+  const auto& [text, starts, order, ranks, keys, followed, tops] = arrays_;
   size_t doc = 0;
   for (size_t at = 0; at + 1 < text.size(); ++at) {
     const bool border = doc < starts.size() && starts[doc] == at;
@@ -163,17 +173,31 @@ std::vector<uint64_t> Frozen::find_followed() const {
   return followed;
 }
 
+std::vector<uint32_t> Frozen::find_tops() const {
+  const auto order = arrays_.order;
+  std::vector<uint32_t> tops((order.size() + kStride - 1) / kStride, 0);
+  for (size_t rank = 0; rank < order.size(); ++rank)
+    tops[rank / kStride] = std::max(tops[rank / kStride], order[rank]);
+  return tops;
+}
+
 void Frozen::prepare() {
   const size_t n = arrays_.order.size();
   if (arrays_.followed.empty()) {
     arrays_.keys = keys_ = find_keys();
     arrays_.followed = followed_ = find_followed();
+    arrays_.tops = tops_ = find_tops();
   }
   living_.assign(arrays_.followed.begin(), arrays_.followed.end());
   if (n % 64) living_.back() &= ~uint64_t{0} >> (64 - n % 64);
   counts_.assign(n / kBlock + 1, 0);
   for (size_t word = 0; word < living_.size(); ++word)
     counts_[word / (kBlock / 64)] += std::popcount(living_[word]);
+  block_tops_.assign(n / kBlock + 1, 0);
+  for (size_t line = 0; line < arrays_.tops.size(); ++line) {
+    uint32_t& top = block_tops_[line / (kBlock / kStride)];
+    top = std::max(top, arrays_.tops[line]);
+  }
 }
 
 void Frozen::killed(size_t doc) {
@@ -278,6 +302,7 @@ Found Frozen::find_living(Tokens tail, int64_t limit, size_t least) const {
 size_t Frozen::newest(Found found, size_t most, std::vector<uint32_t>& positions) const {
   positions.clear();
   const size_t count = living_between(found.first, found.last);
+  if (most == 0) return count;
   if (count <= most) {
     collect(found, 0, positions);
   } else {
@@ -295,10 +320,7 @@ size_t Frozen::newest(Found found, size_t most, std::vector<uint32_t>& positions
     } else if (part < size) {
       collect(found, static_cast<uint32_t>(size - part), positions);
     }
-    if (positions.size() < most) {
-      positions.clear();
-      collect(found, 0, positions);
-    }
+    if (positions.size() < most) collect_newest(found, most, positions);
   }
   if (positions.size() > most) {
     std::nth_element(positions.begin(), positions.begin() + most, positions.end(),
@@ -320,6 +342,34 @@ void Frozen::collect(Found found, uint32_t least, std::vector<uint32_t>& positio
       const uint32_t at = position(word * 64 + std::countr_zero(bits));
       if (at >= least) positions.push_back(at);
     }
+  }
+}
+
+// Finds the `most` newest living positions of a range, and a few others: looks only at the lines of
+// ranks with the largest positions, and at more of them if those are of deleted documents.
+void Frozen::collect_newest(Found found, size_t most, std::vector<uint32_t>& positions) const {
+  std::vector<uint64_t> blocks, lines;  // a largest position, and the number of its block or line
+  for (size_t limit = most;; limit *= 4) {
+    blocks.clear();
+    lines.clear();
+    positions.clear();
+    for (uint32_t block = found.first / kBlock; block <= (found.last - 1) / kBlock; ++block)
+      blocks.push_back(uint64_t{block_tops_[block]} << 32 | block);
+    const uint32_t missed = keep_largest(blocks, limit);
+    for (uint64_t entry : blocks) {
+      const uint32_t begin = static_cast<uint32_t>(entry) * kBlock;
+      const uint32_t first = std::max(begin, found.first);
+      const uint32_t last = std::min(begin + kBlock, found.last) - 1;
+      for (uint32_t line = first / kStride; line <= last / kStride; ++line)
+        lines.push_back(uint64_t{arrays_.tops[line]} << 32 | line);
+    }
+    const uint32_t least = std::max(missed, keep_largest(lines, limit));  // all above were seen
+    for (uint64_t entry : lines) {
+      const uint32_t begin = static_cast<uint32_t>(entry) * kStride;
+      const uint32_t first = std::max(begin, found.first);
+      collect({found.length, first, std::min(begin + kStride, found.last)}, least, positions);
+    }
+    if (least == 0 || positions.size() >= most) return;
   }
 }
 
@@ -374,7 +424,7 @@ size_t Frozen::nbytes() const {
   return sizeof(*this) + arrays_.text.size_bytes() + arrays_.starts.size_bytes() +
          arrays_.order.size_bytes() + arrays_.ranks.size_bytes() + arrays_.keys.size_bytes() +
          arrays_.followed.size_bytes() + living_.capacity() * sizeof(living_[0]) +
-         counts_.capacity() * sizeof(counts_[0]);
+         counts_.capacity() * sizeof(counts_[0]) + block_tops_.capacity() * sizeof(block_tops_[0]);
 }
 
 }  // namespace draftline

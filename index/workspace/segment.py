@@ -23,7 +23,7 @@ MAX_SEGMENT_TOKENS = 1 << 25  # of a merged segment; sorting takes up to 20 byte
 MAX_DEAD_SHARE = 1 / 3  # of a segment's tokens; above it the segment is rewritten
 EXTEND_TOKENS = 1024  # appended per call, each of which holds the GIL
 
-ARRAYS = ("text", "starts", "order", "ranks", "keys", "followed")  # of `Frozen`
+ARRAYS = ("text", "starts", "order", "ranks", "keys", "followed", "tops")  # of `Frozen`
 
 Core = Automaton | Frozen
 PathIds = Callable[[str], tuple[int, int]]  # path -> (id of the path, id of its folder)
@@ -128,8 +128,8 @@ def map_arrays(
     documents: Sequence[IndexedDocument],
     ids: Sequence[tuple[int, int]],
 ) -> Frozen:
-    """A frozen segment on such arrays, which are neither copied nor read. Without `keys` and
-    `followed`, as older versions saved them, all are read. ValueError if they are inconsistent."""
+    """A frozen segment on such arrays, which are neither copied nor read. Without the last
+    three, as older versions saved them, all are read. ValueError if they are inconsistent."""
     given: Any = [arrays.get(name) for name in ARRAYS]
     return Frozen.mapped(*given, *_labels(documents, ids))
 

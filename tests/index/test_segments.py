@@ -74,7 +74,7 @@ def indexes(draw: st.DrawFn) -> tuple[list[tuple[str, Documents]], list[list[int
 @settings(max_examples=200)
 @given(
     indexes(), st.integers(0, 9), st.integers(0, 30), st.integers(-1, 3), st.integers(-1, 2),
-    st.integers(0, 4),
+    st.integers(0, 4), st.sampled_from([0, 2, 100]),
 )  # fmt: skip
 def test_answers_equal_brute_force(
     index: tuple[list[tuple[str, Documents]], list[list[int]]],
@@ -83,10 +83,12 @@ def test_answers_equal_brute_force(
     path: int,
     folder: int,
     least: int,
+    apart: int,
 ) -> None:
+    """`apart`: how much newer each segment is than the one before, which may have newer texts."""
     parts, tails = index
-    slow = [oracle_of(documents, 100 * at) for at, (_, documents) in enumerate(parts)]
-    fast = [part_of(form, documents, 100 * at) for at, (form, documents) in enumerate(parts)]
+    slow = [oracle_of(documents, apart * at) for at, (_, documents) in enumerate(parts)]
+    fast = [part_of(form, documents, apart * at) for at, (form, documents) in enumerate(parts)]
     for one, expected in zip(fast, slow, strict=True):
         assert (one.documents, one.size) == (expected.documents, expected.size)
         assert one.living == expected.living
@@ -175,6 +177,27 @@ def test_frequent_text_is_found(form: str) -> None:
                     assert found == (length, count, best[:k])
 
 
+@pytest.mark.parametrize("deleted", ["none", "newest", "many"])
+def test_the_newest_of_many_occurrences_are_found_wherever_they_are(deleted: str) -> None:
+    """Frequent in old documents only, so that a look at the newest text does not find enough."""
+    chance = random.Random(4)
+    old = [[chance.choice([1, 1, 2]) for _ in range(400)] for _ in range(60)]
+    new = [[chance.choice([5, 6, 1 if number % 9 == 0 else 7]) for _ in range(400)]
+           for number in range(40)]  # fmt: skip
+    frozen, oracle = Frozen([ids(one) for one in [*old, *new]]), naive.Automaton()
+    for one in [*old, *new]:
+        oracle.add(one)
+    dead = {"none": [], "newest": [*range(40, 100)], "many": chance.sample(range(100), 80)}
+    for doc in dead[deleted]:
+        frozen.kill(doc)
+        oracle.kill(doc)
+    fast, slow = Segments([frozen]), naive.Segments([oracle])
+    for tail in ([1], [2], [1, 1], [1, 2, 1], [5], [7, 1]):
+        length, count, best = slow.match(tail, 2000)
+        for k in (1, 64, 500, 2000):
+            assert fast.match(tail, k) == (length, count, best[:k])
+
+
 def test_many_deleted_ranks_are_skipped() -> None:
     """Whole blocks are skipped by their counts."""
     texts = [[at % 97, 5, at % 89] * 10 for at in range(600)]
@@ -223,7 +246,7 @@ def test_inconsistent_arrays_are_refused() -> None:
                 Frozen.mapped(**{**arrays, name: shorter})
 
 
-ARRAYS = ("text", "starts", "order", "ranks", "keys", "followed")
+ARRAYS = ("text", "starts", "order", "ranks", "keys", "followed", "tops")
 
 
 @settings(max_examples=100)
@@ -278,7 +301,7 @@ def test_damage_in_a_segment_mapped_unread_is_safe_and_found() -> None:
                 assert Segments([damaged]).match([1], 200) is not None
     positions = sum(text >= 0 for text in good.text.tolist())
     assert harmless <= 9 * (positions + 4), "other tokens, and ranks of borders, can be consistent"
-    for name in ("keys", "followed"):
+    for name in ("keys", "followed", "tops"):
         for wrong in (arrays[name][:-1], np.append(arrays[name], arrays[name][:1])):
             with pytest.raises(ValueError, match="its keys do not fit"):
                 Frozen.mapped(**{**arrays, name: wrong})
