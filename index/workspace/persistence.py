@@ -248,17 +248,17 @@ def unpack_strings(table: Arrays, name: str) -> list[str]:
 def restore_segments(saved: SavedState, path_ids: SegmentSet) -> list[Segment]:
     """The segments with their live documents. Raises an error if table and parts disagree."""
     table = saved.table
-    documents: list[list[IndexedDocument]] = []
+    documents: list[list[IndexedDocument | None]] = []
     sizes: list[list[int]] = []
     for part in saved.parts:
         starts, stop = part.arrays["starts"], len(part.arrays["text"]) - 1
         sizes.append((np.diff(starts.astype(np.int64), append=stop) - 1).tolist())
-        documents.append([_dead() for _ in sizes[-1]])
+        documents.append([None] * len(sizes[-1]))
     columns = (table["segment"].tolist(), table["number"].tolist(), table["changed"].tolist())
     paths, stamps = unpack_strings(table, "path"), table["stamp"].tolist()
     digests = table["digest"].tobytes()
     for row, (at, number, changed) in enumerate(zip(*columns, strict=False)):
-        if number < 0 or documents[at][number].alive:
+        if number < 0 or documents[at][number]:
             raise ValueError("two files share a document, or one names none")
         stamp = Stamp(*stamps[row])
         documents[at][number] = IndexedDocument(
@@ -271,7 +271,8 @@ def restore_segments(saved: SavedState, path_ids: SegmentSet) -> list[Segment]:
             size=sizes[at][number],
         )
     segments = []
-    for part, some in zip(saved.parts, documents, strict=True):
+    for part, known in zip(saved.parts, documents, strict=True):
+        some = [one or _dead() for one in known]
         ids = [path_ids.path_ids(one.path) if one.alive else (-1, -1) for one in some]
         segment = Segment(map_arrays(part.arrays, some, ids), some)
         segment.name = part.name

@@ -158,6 +158,15 @@ def test_an_index_in_use_is_not_replaced(root: Path) -> None:
 # -- bad archives ------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A root whose index is saved, and exported beside it."""
+    root = tmp_path_factory.mktemp("made") / "root"
+    make_tree(root, random.Random(1))
+    exported(root)
+    return root
+
+
 def refused(root: Path, file: Path) -> str:
     """Why a file is refused, in one line; the index stays as it was."""
     home = root.parent / "home"
@@ -216,11 +225,10 @@ def other_formats(file: Path) -> None:
 @pytest.mark.parametrize(
     "kind", [".tar", ".zip", ".pickle", ".folder", ".pipe", ".link", ".text", ".missing"]
 )
-def test_other_files_are_refused(root: Path, kind: str) -> None:
-    exported(root)
-    file = root.parent / f"other{kind}"
+def test_other_files_are_refused(made: Path, tmp_path: Path, kind: str) -> None:
+    file = tmp_path / f"other{kind}"
     other_formats(file)
-    refused(root, file)
+    refused(made, file)
 
 
 def paths(*names: str) -> Callable[[Arrays], Arrays]:
@@ -288,14 +296,14 @@ HOSTILE: dict[str, tuple[Callable[[Arrays], Arrays], str]] = {
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_hostile_archives_are_refused(root: Path, kind: str) -> None:
+def test_hostile_archives_are_refused(made: Path, tmp_path: Path, kind: str) -> None:
     """With right digests."""
     change_of, why = HOSTILE[kind]
-    good = ArrayFile(exported(root))
+    good = ArrayFile(made.parent / "archive")
     arrays = change_of(dict(good.arrays))
     about = good.about | {"digests": {name: archive._digest(one) for name, one in arrays.items()}}
-    array_file.write(root.parent / "hostile", good.fingerprint, about, arrays)
-    said = refused(root, root.parent / "hostile")
+    array_file.write(tmp_path / "hostile", good.fingerprint, about, arrays)
+    said = refused(made, tmp_path / "hostile")
     assert any(one in said for one in why.split("|")), said
 
 
@@ -309,17 +317,17 @@ def test_hostile_archives_are_refused(root: Path, kind: str) -> None:
         {"archive": 1, "tokenizer": ["a"], "roots": ["root"], "digests": {}},
     ],
 )
-def test_other_headers_are_refused(root: Path, about: dict[str, Any]) -> None:
-    good = ArrayFile(exported(root))
-    array_file.write(root.parent / "other", good.fingerprint, about, dict(good.arrays))
-    assert "copy or export it again" in refused(root, root.parent / "other")
+def test_other_headers_are_refused(made: Path, tmp_path: Path, about: dict[str, Any]) -> None:
+    good = ArrayFile(made.parent / "archive")
+    array_file.write(tmp_path / "other", good.fingerprint, about, dict(good.arrays))
+    assert "copy or export it again" in refused(made, tmp_path / "other")
 
 
-def test_names_in_messages_cannot_drive_a_terminal(root: Path) -> None:
-    good = ArrayFile(exported(root))
+def test_names_in_messages_cannot_drive_a_terminal(made: Path, tmp_path: Path) -> None:
+    good = ArrayFile(made.parent / "archive")
     about = good.about | {"tokenizer": "\x1b[2J\nevil" + "x" * 9999}
-    array_file.write(root.parent / "other", "\x1b[2J another", about, dict(good.arrays))
-    said = refused(root, root.parent / "other")
+    array_file.write(tmp_path / "other", "\x1b[2J another", about, dict(good.arrays))
+    said = refused(made, tmp_path / "other")
     assert "\x1b" not in said and len(said) < 1000
 
 
