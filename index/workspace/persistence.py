@@ -47,6 +47,7 @@ class SavedIndex:
         self.folder = folder
         self._store = SegmentStore(folder / key[:32], key)
         self._store_lock = threading.Lock()
+        self._closed = False
         self._saved_generation = 0
         self._unverified: list[Segment] = []  # what was loaded
         self._due_at = 0.0  # monotonic time of the next save in the background
@@ -87,7 +88,7 @@ class SavedIndex:
             return segment
         with self._store_lock:
             try:
-                if not self._store.acquire():
+                if self._closed or not self._store.acquire():
                     return segment
                 part = self._store.put(part_of(segment))
             except OSError as error:
@@ -144,11 +145,10 @@ class SavedIndex:
 
     def clear(self) -> None:
         """Delete it. PermissionError if another process keeps it."""
-        folder = self._store.folder
-        if not self._store.acquire():
-            raise PermissionError(f"{folder}: in use by another process; stop that one first")
-        self._store.clear()
-        self._saved_generation = 0
+        with self._store_lock:
+            self._need_store()
+            self._store.clear()
+            self._saved_generation = 0
 
     def state(self) -> SavedState:
         """What this process has saved. PermissionError if another one keeps the index."""
@@ -165,18 +165,23 @@ class SavedIndex:
         """Save this in place of the index, before it is loaded. PermissionError if another process
         keeps it, OSError if the disk is full."""
         with self._store_lock:
-            if not self._store.acquire():
-                folder = self._store.folder
-                raise PermissionError(f"{folder}: in use by another process; stop that one first")
+            self._need_store()
             self._store.save(saved)
+
+    def _need_store(self) -> None:
+        if not self._store.acquire():
+            folder = self._store.folder
+            raise PermissionError(f"{folder}: in use by another process; stop that one first")
 
     def nbytes(self) -> int:
         """Bytes on disk."""
         return self._store.nbytes()
 
     def close(self) -> None:
-        """Let other processes save this index."""
-        self._store.close()
+        """Let other processes save this index. A merge that still runs writes no more files."""
+        with self._store_lock:
+            self._closed = True
+            self._store.close()
 
     def _delete_unused(self) -> None:
         """Delete the indexes of folders that were not opened for a long time."""

@@ -15,6 +15,7 @@ import index.workspace.persistence
 import index.workspace.segment
 import index.workspace.workspace
 from index import Workspace
+from index.workspace.array_file import ArrayFile
 from index.workspace.persistence import SavedIndex
 from index.workspace.segment_store import SegmentStore
 from tests.support.child import end_of, start
@@ -154,9 +155,8 @@ def test_a_damaged_segment_is_dropped_with_all_that_was_loaded(tmp_path: Path) -
     with Workspace(root, Bytes(), home) as workspace:
         workspace.build()
     for part in home.rglob("*.part"):
-        data = bytearray(part.read_bytes())
-        data[len(data) // 3 :: 97] = b"\xff" * len(data[len(data) // 3 :: 97])
-        part.write_bytes(data)
+        order = ArrayFile(part).arrays["order"].tobytes()
+        part.write_bytes(part.read_bytes().replace(order, b"\xff" * len(order)))
     with warnings_of_index() as lines, Workspace(root, Bytes(), home) as workspace:
         workspace.build()
         check(workspace)
@@ -179,3 +179,21 @@ def test_an_index_of_an_older_version_is_loaded(
         with Workspace(root, Bytes(), home) as workspace:
             workspace.build()
     starts_warm(root, home)
+
+
+@pytest.mark.usefixtures("limits")
+def test_a_merge_that_outlives_the_workspace_writes_no_file(tmp_path: Path) -> None:
+    """Else it would keep other processes from saving."""
+    root, home = tree_of_files(tmp_path / "root"), tmp_path / "home"
+    workspace = Workspace(root, Bytes(), home)
+    workspace.build()
+    workspace.close()
+    before = sorted(home.rglob("*"))
+    segment = max(workspace._segments.segments, key=lambda one: one.size)
+    assert workspace._saved and segment.size >= BATCH_TOKENS
+    ids = [(0, 0)] * len(segment.documents)
+    assert workspace._saved.to_disk(segment, ids) is segment
+    assert sorted(home.rglob("*")) == before
+    with Workspace(root, Bytes(), home) as other:
+        other.build()
+        other.clear()
