@@ -61,7 +61,7 @@ class SavedIndex:
             return
         try:
             loaded = restore_segments(saved, segments)
-            rejected = _rejected(saved)
+            rejected = _rejected(saved.table)
         except (ValueError, KeyError, IndexError, TypeError) as error:
             log.warning("%s: %s; rebuilding the index", self._store.folder, error)
             return
@@ -243,11 +243,11 @@ def pack_strings(name: str, texts: Sequence[str]) -> Arrays:
     }
 
 
-def unpack_strings(table: Arrays, name: str) -> list[str]:
-    """The strings that `pack_strings` packed under this name."""
+def unpack_strings(table: Arrays, name: str, first: int = 0) -> list[str]:
+    """The strings that `pack_strings` packed under this name, from the first one asked for."""
     data = table[name].tobytes()
-    ends = table[f"{name}_ends"].tolist()
-    return [os.fsdecode(data[a:b]) for a, b in pairwise([0, *ends])]
+    ends = [0, *table[f"{name}_ends"].tolist()]
+    return [os.fsdecode(data[a:b]) for a, b in pairwise(ends[first:])]
 
 
 def restore_segments(saved: SavedState, path_ids: SegmentSet) -> list[Segment]:
@@ -304,10 +304,9 @@ def _offsets(arrays: Arrays, number: int) -> Any:
     return found if len(found) else None
 
 
-def _rejected(saved: SavedState) -> dict[str, tuple[Stamp, str]]:
+def _rejected(table: Arrays) -> dict[str, tuple[Stamp, str]]:
     """By path: stamp and reason of the files that were rejected for their contents."""
-    table = saved.table
-    paths, reasons = unpack_strings(table, "path"), unpack_strings(table, "reason")
-    stamps = [Stamp(*row) for row in table["stamp"].tolist()]
-    first = len(paths) - len(reasons)
-    return dict(zip(paths[first:], zip(stamps[first:], reasons, strict=True), strict=True))
+    first, reasons = len(table["number"]), unpack_strings(table, "reason")
+    paths = unpack_strings(table, "path", first)
+    stamps = [Stamp(*row) for row in table["stamp"][first:].tolist()]
+    return dict(zip(paths, zip(stamps, reasons, strict=True), strict=True))

@@ -58,17 +58,19 @@ class SegmentSet:
         known = self._path_ids.get(path)
         if known is None:
             with self.lock:
-                folder = self._folder_ids.setdefault(os.path.dirname(path), len(self._folder_ids))
+                folder = self._folder_ids.setdefault(_folder(path), len(self._folder_ids))
                 known = self._path_ids.setdefault(path, (len(self._path_ids), folder))
         return known
 
     def known_path_ids(self, path: str) -> tuple[int, int]:
         """The ids of a path and of its folder, -1 for what no document has used."""
-        return self._path_ids.get(path) or (-1, self._folder_ids.get(os.path.dirname(path), -1))
+        return self._path_ids.get(path) or (-1, self._folder_ids.get(_folder(path), -1))
 
     def below(self, paths: Collection[str]) -> list[str]:
         """The documents at these paths or below them."""
         folders = tuple(f"{path}/" for path in paths)
+        if not any(one.startswith(folders) for one in self._folder_ids):  # there are fewer of them
+            return [path for path in paths if path in self.documents]
         return [one for one in self.documents if one in paths or one.startswith(folders)]
 
     def add(self, document: IndexedDocument, ids: Ids) -> None:
@@ -193,3 +195,8 @@ class SegmentSet:
     def _publish(self, segments: list[Segment]) -> None:
         self.generation += 1
         self.snapshot = (segments, Segments([segment.core for segment in segments]))
+
+
+def _folder(path: str) -> str:
+    """What the paths of a folder's files begin with; "" for a buffer without a file."""
+    return path[: path.rfind(os.sep) + 1]
