@@ -151,9 +151,11 @@ class SavedIndex:
             self._saved_generation = 0
 
     def state(self) -> SavedState:
-        """What this process has saved. PermissionError if another one keeps the index."""
+        """What was saved last. PermissionError if another process keeps the index, or if the last
+        save failed."""
         with self._store_lock:
-            saved = self._store.load() if self._store.writable else None
+            usable = self._store.acquire() and not self._failing
+            saved = self._store.load() if usable else None
         if saved is None:
             folder = self._store.folder
             raise PermissionError(

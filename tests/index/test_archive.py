@@ -77,7 +77,10 @@ def test_equal_archives_have_one_identity(root: Path) -> None:
         workspace.build()
         first = workspace.export(root.parent / "a", "model a")
         second = workspace.export(root.parent / "b", "model a")
-    assert first == second
+    with Workspace(root, Bytes(), root.parent / "home") as workspace:
+        workspace.build()  # nothing has changed
+        third = workspace.export(root.parent / "c", "model a")
+    assert first == second == third
     assert archive.read(root.parent / "a", [root], Bytes(), "model a")[1] == first
 
 
@@ -144,7 +147,7 @@ def test_a_full_disk_leaves_nothing(root: Path) -> None:
         assert not list((root.parent / "tiny").rglob("*.part"))
 
 
-def test_an_index_in_use_is_not_replaced(root: Path) -> None:
+def test_an_index_in_use_is_neither_replaced_nor_exported(root: Path) -> None:
     file = exported(root)
     with Workspace(root, Bytes(), root.parent / "home") as workspace:
         workspace.build()
@@ -153,6 +156,11 @@ def test_an_index_in_use_is_not_replaced(root: Path) -> None:
         workspace.compact()
         with pytest.raises(PermissionError, match="another process"):
             Workspace(root, Bytes(), root.parent / "home").load_from(file, "a")
+        with Workspace(root, Bytes(), root.parent / "home") as other:
+            other.build()
+            with pytest.raises(PermissionError, match="another process"):
+                other.export(root.parent / "second", "a")
+    assert not (root.parent / "second").exists()
 
 
 # -- bad archives ------------------------------------------------------------------------------
