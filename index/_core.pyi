@@ -146,7 +146,7 @@ class Automaton(Documents):
         """Allocated memory."""
 
 class Frozen(Documents):
-    """Immutable documents: the suffix array of their reversed text, in 12 bytes per token. In
+    """Immutable documents: the suffix array of their reversed text, in 12.3 bytes per token. In
     `Segments` it answers exactly like an automaton of the same documents.
 
     Built by SA-IS: Nong, Zhang and Chan, "Two Efficient Algorithms for Linear Time Suffix Array
@@ -168,9 +168,21 @@ class Frozen(Documents):
         starts: NDArray[np.uint32],
         order: NDArray[np.uint32],
         ranks: NDArray[np.uint32],
+        keys: NDArray[np.uint64] | None = None,
+        followed: NDArray[np.uint64] | None = None,
+        tops: NDArray[np.uint32] | None = None,
+        changed: NDArray[np.int64] | None = None,
+        paths: NDArray[np.int32] | None = None,
+        folders: NDArray[np.int32] | None = None,
     ) -> Frozen:
         """A segment on the arrays of another one, which are kept alive and not copied. All its
-        documents are living and unlabelled. ValueError if the arrays are inconsistent."""
+        documents are living, and unlabelled without `changed`. ValueError if the arrays are
+        inconsistent. With `keys`, `followed` and `tops` only `starts` and what is a 64th of the
+        others' size is read: queries of damaged arrays are wrong, but memory-safe, and `check`
+        finds the damage."""
+
+    def check(self) -> None:
+        """ValueError if the arrays contradict each other. Reads all of them."""
 
     @property
     def text(self) -> NDArray[np.int32]:
@@ -188,6 +200,18 @@ class Frozen(Documents):
     @property
     def ranks(self) -> NDArray[np.uint32]:
         """A view of the rank of each position, 0 for borders."""
+
+    @property
+    def keys(self) -> NDArray[np.uint64]:
+        """A view of the sort keys of every 64th rank."""
+
+    @property
+    def followed(self) -> NDArray[np.uint64]:
+        """A view of one bit for each rank: whether a token follows it in its document."""
+
+    @property
+    def tops(self) -> NDArray[np.uint32]:
+        """A view of the largest position of every 64 ranks."""
 
     @property
     def nbytes(self) -> int:

@@ -21,7 +21,8 @@ into the active environment, which must have torch; arctic-inference's CMake fin
 
 Every tail has 64 tokens; half of them occur in the index, half come from files that no index holds.
 Then a folder is measured: cold start against the tokenizer alone, warm start, a git checkout.
---growth measures sizes from 0.1M to 10M tokens instead and draws a chart. The run ends with one
+--growth measures sizes from 0.1M to 10M tokens instead and draws a chart. --scale measures only the
+workspace, with 10M and 200M tokens: memory, disk, start, matches, changes. The run ends with one
 JSON line; the same record is written to a file after each part, so that a stopped run leaves it.
 """
 
@@ -37,19 +38,22 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from rich.console import Console
 
 from bench.common import report
 from bench.common.charts import save
 from bench.common.cli import argument_parser
 from bench.common.environment import environment, results_path
 from bench.index import corpus as index_corpus
-from bench.index import plot
+from bench.index import plot, scale
 from bench.index.compare import Amounts, Row, by_folder, by_workspace, compare, targets
 from bench.index.folder import load_encoder
 
 SIZES, GROWTH_SIZES = "1000000,5000000", "100000,300000,1000000,3000000,10000000"
+SCALE_SIZES = "10000000,200000000"
 QUICK = Amounts(repeats=2, tails=20, changes=3, unseen=10_000, folder=100_000, checkout=20)
 GROWTH_AMOUNTS = Amounts(repeats=3, tails=500)
+Columns = tuple[tuple[str, str, float, int], ...]
 PACKAGES = ("arctic_inference", "pydivsufsort", "tokenizers")
 COLUMNS = (  # column title, key, unit, digits
     ("tokens/M", "tokens", 1e6, 2),
@@ -73,6 +77,11 @@ def measure(
     options: argparse.Namespace, amounts: Amounts, record: Row, work: Path
 ) -> Iterator[None]:
     """Fill the record; yields after each part."""
+    if options.scale:
+        for row in scale.measure(options.tokens, amounts, options.source, options.tokenizer, work):
+            record["results"].append(row)
+            yield
+        return
     report.say("tokenising")
     stream = index_corpus.texts(options.source)
     encoder = load_encoder(options.tokenizer)
@@ -115,11 +124,13 @@ def show(record: Row) -> None:
     for why in [*record["left_out"], *filter(None, [record.get("repeated")])]:
         console.print(why, markup=False)
     rows = record["results"]
-    lines = []
-    for row in rows:
-        cells = ((row.get(key), unit, digits) for _, key, unit, digits in COLUMNS)
-        found = ["" if one is None else f"{one / unit:.{digits}f}" for one, unit, digits in cells]
-        lines.append([row["index"], *found])
+    if record["scale"]:
+        heads = " ".join(column[0] for column in scale.COLUMNS)
+        lines = [_cells(row, scale.COLUMNS) for row in rows]
+        console.print(report.table("A workspace by size", heads, lines))
+        _show_targets(console, record)
+        return
+    lines = [[row["index"], *_cells(row, COLUMNS)] for row in rows]
     heads = " ".join(["index", *(column[0] for column in COLUMNS)])
     console.print(report.table("Indexes", heads, lines))
     lines = [
@@ -138,6 +149,16 @@ def show(record: Row) -> None:
     if lines:
         heads = "tokens frozen_segments young_tokens match_us p99"
         console.print(report.table("Our match by segments", heads, lines))
+    _show_targets(console, record)
+
+
+def _cells(row: Row, columns: Columns) -> list[str]:
+    """A row's cells; "" for what was not measured."""
+    cells = ((row.get(key), unit, digits) for _, key, unit, digits in columns)
+    return ["" if one is None else f"{one / unit:.{digits}f}" for one, unit, digits in cells]
+
+
+def _show_targets(console: Console, record: Row) -> None:
     lines = [
         [one["what"], f"{one['measured']:.2f}", f"{one['target']:g}", "yes" if one["met"] else "NO"]
         for one in record["targets"]
@@ -159,19 +180,26 @@ def _interval(ratio: list[float]) -> str:
 
 def read_options(argv: list[str] | None) -> argparse.Namespace:
     parser = argument_parser("index", __doc__)
-    parser.add_argument("--tokens", help=f"sizes; {SIZES}, with --growth {GROWTH_SIZES}")
+    parser.add_argument(
+        "--tokens",
+        help=f"sizes; {SIZES}, with --growth {GROWTH_SIZES}, with --scale {SCALE_SIZES}",
+    )
     parser.add_argument("--tokenizer", type=Path, help="a tokenizer.json")
     parser.add_argument(
         "--source", type=Path, action="append", help="folders in place of Python's own"
     )
     parser.add_argument("--repeats", type=int, help="rounds; 5, with --growth 3")
-    parser.add_argument("--growth", action="store_true", help="sizes up to 10M tokens, and a chart")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--growth", action="store_true", help="sizes up to 10M tokens, and a chart")
+    which.add_argument("--scale", action="store_true", help="only the workspace, up to 200M tokens")
+    parser.add_argument(
+        "--work", type=Path, help="folder for the run's files, 30 bytes a token with --scale; /tmp"
+    )
     parser.add_argument("--quick", action="store_true", help="a trial run: little of everything")
     parser.add_argument("--out", type=Path, help="the results; bench/results/index-...json")
     options = parser.parse_args(argv)
-    sizes = options.tokens or (
-        "20000" if options.quick else GROWTH_SIZES if options.growth else SIZES
-    )
+    usual = GROWTH_SIZES if options.growth else SCALE_SIZES if options.scale else SIZES
+    sizes = options.tokens or ("20000" if options.quick else usual)
     try:
         options.tokens = sorted(int(size) for size in sizes.split(","))
     except ValueError:
@@ -184,6 +212,8 @@ def read_options(argv: list[str] | None) -> argparse.Namespace:
         options.tokenizer.name == "tokenizer.json" and options.tokenizer.is_file()
     ):
         parser.error(f"--tokenizer {options.tokenizer}: no such file; name a tokenizer.json")
+    if options.work and not options.work.is_dir():
+        parser.error(f"--work {options.work}: not a folder")
     paths = sysconfig.get_paths()
     options.source = options.source or [Path(paths["stdlib"]), Path(paths["purelib"])]
     for folder in options.source:
@@ -205,14 +235,17 @@ def main(argv: list[str] | None = None) -> int:
         "title": f"{machine['cpu']}, {machine['cores']} cores; tokens: {tokenizer}",
         **known,
         "growth": options.growth,
+        "scale": options.scale,
         "repeats": amounts.repeats,
         "left_out": [],
         "results": [],
     }
-    out = options.out or results_path("index-growth" if options.growth else "index")
-    with tempfile.TemporaryDirectory(prefix="bench-index-") as work:
+    kind = "index-growth" if options.growth else "index-scale" if options.scale else "index"
+    out = options.out or results_path(kind)
+    with tempfile.TemporaryDirectory(prefix="bench-index-", dir=options.work) as work:
         for _ in measure(options, amounts, record, Path(work)):
-            record["targets"] = targets(record)
+            rows = record["results"]
+            record["targets"] = scale.targets(rows) if options.scale else targets(record)
             record["seconds"] = round(time.perf_counter() - began)
             write(out, record)
     show(record)

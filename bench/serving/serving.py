@@ -1,12 +1,14 @@
 """Measure `draftline serve` under load: many clients, half of whom hang up midway.
 
     python -m bench serving [--model qwen2.5-coder-0.5b] [--clients 20] [--seconds 300]
+    python -m bench serving --sharing 1,4,16 [--seconds 30]
 
 A real server process is used. Every answer must equal the text that the same request gets alone, a
 full queue must reply with status 429, and memory, threads and file handles must return to what they
 were near the start. Then, on the idle server, the time is measured until it is idle again after a
 client hangs up, during prefill and during decoding. The machine should be otherwise idle. The run
-prints a table and one JSON line, and writes the same record to bench/results.
+prints a table and one JSON line, and writes the same record to bench/results. --sharing measures
+something else: what each of so many clients gets that ask at the same time.
 
 Exit code 1: an answer was wrong.
 """
@@ -34,6 +36,7 @@ from bench.common import report
 from bench.common.cli import argument_parser
 from bench.common.environment import ROOT, environment, results_path
 from bench.serving.load import CHAT, Tally, alone, load, plan
+from bench.serving.sharing import share
 from engine.config import DEFAULT_MODEL
 
 Figures = dict[str, Any]
@@ -194,6 +197,28 @@ def hung_up(server: Server) -> Figures:
     return found
 
 
+def shared(server: Server, options: argparse.Namespace) -> list[Figures]:
+    """What each of several clients gets, for each number of clients."""
+    asked = plan(options.tokens)
+    rows = []
+    asyncio.run(share(server.url, asked, 1, 0))  # warms up
+    for clients in options.sharing:
+        report.say(f"{clients} clients at the same time")
+        server.wait_idle()
+        rows.append(asyncio.run(share(server.url, asked, clients, options.seconds)))
+    return rows
+
+
+def whole_run(server: Server, options: argparse.Namespace) -> Figures:
+    """The figures under load, and after hanging up on the idle server."""
+    report.say(f"{options.clients} clients for {options.seconds:g} s")
+    tally, figures = under_load(server, options)
+    report.say("hanging up")
+    for wrong in tally.wrong[:10]:
+        report.say(wrong)
+    return figures | hung_up(server)
+
+
 def read_options(argv: list[str] | None) -> argparse.Namespace:
     parser = argument_parser("serving", __doc__)
     add = parser.add_argument
@@ -207,8 +232,19 @@ def read_options(argv: list[str] | None) -> argparse.Namespace:
         default=16,
         help="the server's queue; fewer than clients, to see status 429",
     )
+    add("--sharing", metavar="1,4,16", help="measure what so many clients get at the same time")
     add("--out", type=Path, help="the results; bench/results/serving-...json")
-    return parser.parse_args(argv)
+    options = parser.parse_args(argv)
+    try:
+        options.sharing = [
+            int(clients) for clients in (options.sharing or "").split(",") if clients
+        ]
+    except ValueError:
+        parser.error(f"--sharing {options.sharing}: whole numbers, with commas between them")
+    if options.sharing and min(options.sharing) < 1:
+        parser.error(f"--sharing {min(options.sharing)}: must be 1 or more")
+    options.queue = max([options.queue, *options.sharing])
+    return options
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -220,17 +256,21 @@ def main(argv: list[str] | None = None) -> int:
         "seconds": options.seconds,
         "queue": options.queue,
     }
-    options.out = options.out or results_path("serving", record["model"])
-    report.say(f"{options.clients} clients for {options.seconds:g} s")
+    options.out = options.out or results_path(
+        "serving-sharing" if options.sharing else "serving", record["model"]
+    )
     with server_of(options) as server:
-        tally, figures = under_load(server, options)
-        report.say("hanging up")
-        figures |= hung_up(server)
-    for wrong in tally.wrong[:10]:
-        report.say(wrong)
-    record["figures"] = figures
-    for name, value in figures.items():
+        if options.sharing:
+            record["sharing"] = shared(server, options)
+        else:
+            record["figures"] = whole_run(server, options)
+    if options.sharing:
+        heads = " ".join(record["sharing"][0])
+        lines = [[str(value) for value in row.values()] for row in record["sharing"]]
+        console = report.console(120)
+        console.print(report.table("Clients that ask at the same time", heads, lines))
+    for name, value in record.get("figures", {}).items():
         print(f"{name.replace('_', ' '):40} {value}")
     report.write_json(options.out, record)
     report.print_json_line(record)
-    return 1 if tally.wrong else 0
+    return 1 if record.get("figures", {}).get("wrong") else 0

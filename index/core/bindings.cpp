@@ -162,15 +162,31 @@ std::vector<Label> labels_of(size_t size, const std::optional<Array<int64_t>>& c
   return labels;
 }
 
-Frozen mapped(Ids text, Array<uint32_t> starts, Array<uint32_t> order, Array<uint32_t> ranks) {
+Frozen mapped(Ids text, Array<uint32_t> starts, Array<uint32_t> order, Array<uint32_t> ranks,
+              std::optional<Array<uint64_t>> keys, std::optional<Array<uint64_t>> followed,
+              std::optional<Array<uint32_t>> tops, const std::optional<Array<int64_t>>& changed,
+              const std::optional<Ids>& paths, const std::optional<Ids>& folders) {
   struct Kept {
     Ids text;
     Array<uint32_t> starts, order, ranks;
+    std::optional<Array<uint64_t>> keys, followed;
+    std::optional<Array<uint32_t>> tops;
   };
-  const Frozen::Arrays arrays{span(text), span(starts), span(order), span(ranks)};
-  auto kept = std::make_shared<Kept>(Kept{text, starts, order, ranks});
+  Frozen::Arrays arrays{span(text), span(starts), span(order), span(ranks)};
+  if (keys) arrays.keys = span(*keys);
+  if (followed) arrays.followed = span(*followed);
+  if (tops) arrays.tops = span(*tops);
+  std::vector<Label> labels(starts.size());
+  if (changed) labels = labels_of(starts.size(), changed, paths, folders);
+  auto kept = std::make_shared<Kept>(Kept{text, starts, order, ranks, keys, followed, tops});
   nb::gil_scoped_release unlocked;
-  return Frozen(arrays, std::move(kept));
+  return Frozen(arrays, std::move(kept), labels);
+}
+
+// A view of one of the arrays of a segment.
+template <auto member>
+auto view_of(nb::handle_t<Frozen> self) {
+  return view(nb::cast<const Frozen&>(self).arrays().*member, self);
 }
 
 }  // namespace
@@ -246,33 +262,19 @@ NB_MODULE(_core, m) {
           },
           "documents"_a, "changed"_a = nb::none(), "paths"_a = nb::none(), "folders"_a = nb::none())
       .def_static("mapped", &mapped, "text"_a.noconvert(), "starts"_a.noconvert(),
-                  "order"_a.noconvert(), "ranks"_a.noconvert())
+                  "order"_a.noconvert(), "ranks"_a.noconvert(), "keys"_a.noconvert() = nb::none(),
+                  "followed"_a.noconvert() = nb::none(), "tops"_a.noconvert() = nb::none(),
+                  "changed"_a = nb::none(), "paths"_a = nb::none(), "folders"_a = nb::none())
       .def(
           "kill", [](Frozen& frozen, int64_t doc) { frozen.kill(doc); }, "doc"_a)
-      .def_prop_ro(
-          "text",
-          [](nb::handle_t<Frozen> self) {
-            return view(nb::cast<const Frozen&>(self).arrays().text, self);
-          },
-          nb::rv_policy::reference)
-      .def_prop_ro(
-          "starts",
-          [](nb::handle_t<Frozen> self) {
-            return view(nb::cast<const Frozen&>(self).arrays().starts, self);
-          },
-          nb::rv_policy::reference)
-      .def_prop_ro(
-          "order",
-          [](nb::handle_t<Frozen> self) {
-            return view(nb::cast<const Frozen&>(self).arrays().order, self);
-          },
-          nb::rv_policy::reference)
-      .def_prop_ro(
-          "ranks",
-          [](nb::handle_t<Frozen> self) {
-            return view(nb::cast<const Frozen&>(self).arrays().ranks, self);
-          },
-          nb::rv_policy::reference)
+      .def("check", &Frozen::check, nb::call_guard<nb::gil_scoped_release>())
+      .def_prop_ro("text", &view_of<&Frozen::Arrays::text>, nb::rv_policy::reference)
+      .def_prop_ro("starts", &view_of<&Frozen::Arrays::starts>, nb::rv_policy::reference)
+      .def_prop_ro("order", &view_of<&Frozen::Arrays::order>, nb::rv_policy::reference)
+      .def_prop_ro("ranks", &view_of<&Frozen::Arrays::ranks>, nb::rv_policy::reference)
+      .def_prop_ro("keys", &view_of<&Frozen::Arrays::keys>, nb::rv_policy::reference)
+      .def_prop_ro("followed", &view_of<&Frozen::Arrays::followed>, nb::rv_policy::reference)
+      .def_prop_ro("tops", &view_of<&Frozen::Arrays::tops>, nb::rv_policy::reference)
       .def_prop_ro("nbytes", &Frozen::nbytes);
 
   nb::class_<Parts> parts(m, "Segments");

@@ -62,10 +62,14 @@ Tokens Documents::continuation(int64_t doc, int64_t end, int64_t n) const {
 
 void Documents::add_document(Label label) {
   labels_.push_back(label);
+  last_change_ = std::max(last_change_, label.changed);
   alive_.push_back(true);
 }
 
-void Documents::set_label(int64_t doc, Label label) { labels_[require_document(doc)] = label; }
+void Documents::set_label(int64_t doc, Label label) {
+  labels_[require_document(doc)] = label;
+  last_change_ = std::max(last_change_, label.changed);
+}
 
 void Documents::kill(int64_t doc) {
   const size_t at = require_document(doc);

@@ -42,6 +42,7 @@ class Documents {
   void kill(int64_t doc);  // idempotent
   const Label& label(size_t doc) const { return labels_[doc]; }
   void set_label(int64_t doc, Label label);
+  int64_t last_change() const { return last_change_; }  // no document's `changed` is larger
 
   // Positions index `run()`. A match is identified by the position of its last token.
   virtual Tokens run() const = 0;
@@ -70,6 +71,7 @@ class Documents {
   std::vector<Label> labels_;
   std::vector<bool> alive_;
   size_t dead_ = 0;  // tokens
+  int64_t last_change_ = INT64_MIN;
   bool any_dead_ = false;
 };
 

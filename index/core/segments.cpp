@@ -22,6 +22,26 @@ std::vector<Found> Segments::find(Tokens tail, int64_t limit, size_t least, size
   return found;
 }
 
+// The parts with a match of this length, in the order of their newest documents.
+std::vector<size_t> Segments::newest_first(const std::vector<Found>& found, size_t length) const {
+  std::vector<size_t> order;
+  for (size_t part = 0; part < parts_.size(); ++part)
+    if (found[part].length == length) order.push_back(part);
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return parts_[a]->last_change() > parts_[b]->last_change();
+  });
+  return order;
+}
+
+// The age of the oldest of a part's newest occurrences, if there are enough of them: none in parts
+// that are older is among the `most` newest ones of all.
+int64_t Segments::oldest_change(size_t part, const std::vector<uint32_t>& positions,
+                                size_t most) const {
+  if (positions.empty() || positions.size() < most) return INT64_MIN;
+  const Documents& documents = *parts_[part];
+  return documents.label(documents.document_at(positions.back())).changed;
+}
+
 void Segments::add_hits(size_t part, const std::vector<uint32_t>& positions,
                         std::vector<Hit>& hits) const {
   const Documents& documents = *parts_[part];
@@ -78,9 +98,12 @@ Places Segments::match(Tokens tail, int64_t k, int64_t limit, int32_t path, int3
   Places places{static_cast<int64_t>(length), 0, {}};
   std::vector<Hit> hits;
   std::vector<uint32_t> positions;
-  for (size_t part = 0; part < parts_.size(); ++part) {
-    if (found[part].length < length) continue;
-    const size_t count = parts_[part]->newest(found[part], std::max(kSample, most), positions);
+  const size_t wanted = std::max(kSample, most);
+  int64_t oldest = INT64_MIN;
+  for (size_t part : newest_first(found, length)) {
+    const bool too_old = parts_[part]->last_change() < oldest;
+    const size_t count = parts_[part]->newest(found[part], too_old ? 0 : wanted, positions);
+    oldest = std::max(oldest, oldest_change(part, positions, wanted));
     if (near && count > positions.size() && count <= kFew)
       parts_[part]->newest(found[part], count, positions);
     places.count += static_cast<int64_t>(count);
@@ -129,9 +152,12 @@ Tree Segments::tree(Tokens tail, int64_t nodes, int64_t width, int64_t limit, in
   const std::vector<Found> found = find(tail, limit, static_cast<size_t>(least), length);
   std::vector<Hit> hits;
   std::vector<uint32_t> positions;
-  for (size_t part = 0; part < parts_.size() && length > 0; ++part) {
-    if (found[part].length < length) continue;
+  int64_t oldest = INT64_MIN;
+  const auto parts = length > 0 ? newest_first(found, length) : std::vector<size_t>{};
+  for (size_t part : parts) {
+    if (parts_[part]->last_change() < oldest) break;
     parts_[part]->newest(found[part], static_cast<size_t>(most), positions);
+    oldest = std::max(oldest, oldest_change(part, positions, static_cast<size_t>(most)));
     for (uint32_t position : positions)
       hits.push_back({static_cast<uint32_t>(part), 0, position, 0, 0});
   }

@@ -44,6 +44,8 @@ class Segments {
   };
 
   std::vector<Found> find(Tokens tail, int64_t limit, size_t least, size_t& length) const;
+  std::vector<size_t> newest_first(const std::vector<Found>& found, size_t length) const;
+  int64_t oldest_change(size_t part, const std::vector<uint32_t>& positions, size_t most) const;
   void add_hits(size_t part, const std::vector<uint32_t>& positions, std::vector<Hit>& hits) const;
   void add_near(size_t part, Tokens needle, size_t k, int32_t path, int32_t folder,
                 std::vector<Hit>& hits) const;

@@ -79,7 +79,7 @@ Tree grow_tree(int64_t length, std::vector<const int32_t*> places, int64_t nodes
     for (uint32_t i = begin + 1; i < begin + count && !mixed; ++i)
       mixed = places[i][depth] != places[begin][depth];
     if (!mixed) {
-      if (count > 0 && places[begin][depth] != kNoToken)
+      if (count > 0 && places[begin][depth] >= 0)
         groups.push_back({places[begin][depth], count, begin});
     } else {
       following.clear();
@@ -90,7 +90,7 @@ Tree grow_tree(int64_t length, std::vector<const int32_t*> places, int64_t nodes
       for (uint32_t i = 0; i < count; ++i) {
         const auto [token, place] = following[i];
         places[begin + i] = place;
-        if (token == kNoToken) continue;
+        if (token < 0) continue;
         if (!groups.empty() && groups.back().token == token)
           ++groups.back().count;
         else

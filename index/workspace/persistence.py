@@ -1,7 +1,8 @@
 """The index on disk: frozen segments and a table of their files, as arrays in a `SegmentStore`.
 
 Loading restores what was saved; the next scan detects by their stamps which files changed since.
-Open buffers and the active segment are not saved: their files are read again.
+Open buffers and the active segment are not saved: their files are read again. Loading looks at the
+table only, so that readers get answers at once; `verify` reads all the rest.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import threading
 import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
@@ -17,17 +19,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from index._core import Frozen
 from index.workspace.array_file import Arrays
 from index.workspace.file_filter import Stamp
 from index.workspace.roots import RootFiles
-from index.workspace.segment import IndexedDocument, Segment, tokens_of
-from index.workspace.segment_set import SegmentSet
+from index.workspace.segment import IndexedDocument, Segment, arrays_of, map_arrays
+from index.workspace.segment_set import PathIdList, SegmentSet
 from index.workspace.segment_store import Part, SavedState, SegmentStore, new_name
 
 log = logging.getLogger(__name__)
 
+MAPPED_TOKENS = 1 << 22  # a segment as large as this is on disk before it is queried
 UNKNOWN_STAMP = Stamp(-1, -1, -1, -1, -1)  # of a file that must be read again
 SAVE_INTERVAL_S = 10  # between saves in the background
 RETRY_INTERVAL_S = 60  # after a save that failed
@@ -42,27 +46,57 @@ class SavedIndex:
         key = hashlib.sha256(names + b"\0" + fingerprint.encode()).hexdigest()
         self.folder = folder
         self._store = SegmentStore(folder / key[:32], key)
+        self._store_lock = threading.Lock()
+        self._closed = False
         self._saved_generation = 0
+        self._unverified: list[Segment] = []  # what was loaded
         self._due_at = 0.0  # monotonic time of the next save in the background
         self._failing = False
 
     def load(self, segments: SegmentSet, files: RootFiles) -> None:
-        """Load the saved index if there is a usable one."""
-        saved = self._store.load()
+        """Load the saved index if there is a usable one, without reading the segments."""
+        saved = self._store.load(verify=False)
         self._store.sweep()
         if saved is None:
             return
         try:
-            loaded = _segments(saved, segments)
-            rejected = _rejected(saved)
+            loaded = restore_segments(saved, segments)
+            rejected = _rejected(saved.table)
         except (ValueError, KeyError, IndexError, TypeError) as error:
             log.warning("%s: %s; rebuilding the index", self._store.folder, error)
             return
         files.rejected = rejected
         segments.attach(loaded)
+        self._unverified = loaded
         self._saved_generation = segments.generation
         with suppress(OSError):
             os.utime(self._store.folder / "table")  # marks it as in use
+
+    def verify(self, segments: SegmentSet, files: RootFiles) -> None:
+        """Read all that was loaded. If it is damaged, drop it, so that the next scan rebuilds it.
+        Nothing may be merged before."""
+        loaded, self._unverified = self._unverified, []
+        if loaded and not self._store.verify():
+            segments.detach(loaded)
+            files.rejected = {}
+
+    def to_disk(self, segment: Segment, ids: PathIdList) -> Segment:
+        """A new frozen segment on a mapped file, so that the system can take its memory back; as it
+        is if it is small, if another process keeps the index, or if the disk is full, which is
+        logged. `ids`: of its documents' paths and folders."""
+        if segment.size < MAPPED_TOKENS:
+            return segment
+        with self._store_lock:
+            try:
+                if self._closed or not self._store.acquire():
+                    return segment
+                part = self._store.put(part_of(segment))
+            except OSError as error:
+                self._log_failure(error)
+                return segment
+        mapped = Segment(map_arrays(part.arrays, segment.documents, ids), segment.documents)
+        mapped.name = part.name
+        return mapped
 
     def is_due(self, segments: SegmentSet) -> bool:
         """Whether anything changed since the last save."""
@@ -76,8 +110,11 @@ class SavedIndex:
         """Save the frozen segments if they changed and no other process keeps this index. A full
         disk is logged."""
         self._due_at = time.monotonic() + SAVE_INTERVAL_S
-        if not self.is_due(segments) or not self._store.acquire():
-            return
+        with self._store_lock:
+            if self.is_due(segments) and self._store.acquire():
+                self._save(segments, files, buffers)
+
+    def _save(self, segments: SegmentSet, files: RootFiles, buffers: Collection[str]) -> None:
         with segments.lock:
             generation = segments.generation
             kept = [
@@ -92,32 +129,61 @@ class SavedIndex:
                 if _is_saved(document, buffers)
             ]
         try:
-            parts = [_part(segment) for segment in kept]
-            self._store.save(SavedState({}, _table(documents, files.rejected.copy()), parts))
+            parts = [part_of(segment) for segment in kept]
+            self._store.save(SavedState({}, table_of(documents, files.rejected.copy()), parts))
             self._saved_generation = generation
             self._failing = False
             self._delete_unused()
         except OSError as error:
-            if not self._failing:
-                log.warning("cannot save the index, retrying: %s", error)
-            self._failing = True
+            self._log_failure(error)
             self._due_at = time.monotonic() + RETRY_INTERVAL_S
+
+    def _log_failure(self, error: OSError) -> None:
+        if not self._failing:
+            log.warning("cannot save the index, retrying: %s", error)
+        self._failing = True
 
     def clear(self) -> None:
         """Delete it. PermissionError if another process keeps it."""
-        folder = self._store.folder
+        with self._store_lock:
+            self._need_store()
+            self._store.clear()
+            self._saved_generation = 0
+
+    def state(self) -> SavedState:
+        """What was saved last. PermissionError if another process keeps the index, or if the last
+        save failed."""
+        with self._store_lock:
+            usable = self._store.acquire() and not self._failing
+            saved = self._store.load() if usable else None
+        if saved is None:
+            folder = self._store.folder
+            raise PermissionError(
+                f"{folder}: not saved: another process uses it, or the disk is full"
+            )
+        return saved
+
+    def replace(self, saved: SavedState) -> None:
+        """Save this in place of the index, before it is loaded. PermissionError if another process
+        keeps it, OSError if the disk is full."""
+        with self._store_lock:
+            self._need_store()
+            self._store.save(saved)
+
+    def _need_store(self) -> None:
         if not self._store.acquire():
+            folder = self._store.folder
             raise PermissionError(f"{folder}: in use by another process; stop that one first")
-        self._store.clear()
-        self._saved_generation = 0
 
     def nbytes(self) -> int:
         """Bytes on disk."""
         return self._store.nbytes()
 
     def close(self) -> None:
-        """Let other processes save this index."""
-        self._store.close()
+        """Let other processes save this index. A merge that still runs writes no more files."""
+        with self._store_lock:
+            self._closed = True
+            self._store.close()
 
     def _delete_unused(self) -> None:
         """Delete the indexes of folders that were not opened for a long time."""
@@ -133,15 +199,11 @@ def _is_saved(document: IndexedDocument, buffers: Collection[str]) -> bool:
     return document.alive and document.path not in buffers
 
 
-def _part(segment: Segment) -> Part:
+def part_of(segment: Segment) -> Part:
+    """The arrays of a frozen segment, under its name."""
     core = segment.core
     assert isinstance(core, Frozen)
-    arrays: Arrays = {
-        "text": core.text,
-        "starts": core.starts,
-        "order": core.order,
-        "ranks": core.ranks,
-    }
+    arrays: Arrays = arrays_of(core)
     offsets = [document.starts for document in segment.documents]
     if any(one is not None for one in offsets):
         each = [np.zeros(0, np.int32) if one is None else one for one in offsets]
@@ -151,7 +213,7 @@ def _part(segment: Segment) -> Part:
     return Part(segment.name, arrays)
 
 
-def _table(
+def table_of(
     documents: Sequence[tuple[int, int, IndexedDocument]], rejected: dict[str, tuple[Stamp, str]]
 ) -> Arrays:
     """The file table: live documents, then rejected files with segment -1."""
@@ -159,8 +221,8 @@ def _table(
     stamps += [stamp for stamp, _ in rejected.values()]
     digests = b"".join(document.digest for _, _, document in documents)
     return {
-        **_pack_strings("path", [one.path for _, _, one in documents] + list(rejected)),
-        **_pack_strings("reason", [reason for _, reason in rejected.values()]),
+        **pack_strings("path", [one.path for _, _, one in documents] + list(rejected)),
+        **pack_strings("reason", [reason for _, reason in rejected.values()]),
         "segment": np.array([at for at, _, _ in documents] + [-1] * len(rejected), np.int32),
         "number": np.array([number for _, number, _ in documents], np.int32),
         "changed": np.array([document.changed for _, _, document in documents], np.int64),
@@ -169,7 +231,13 @@ def _table(
     }
 
 
-def _pack_strings(name: str, texts: Sequence[str]) -> Arrays:
+def unknown_stamps(count: int) -> NDArray[np.int64]:
+    """The column of stamps for files that must be read again."""
+    return np.array([UNKNOWN_STAMP] * count, np.int64).reshape(count, len(Stamp._fields))
+
+
+def pack_strings(name: str, texts: Sequence[str]) -> Arrays:
+    """Strings as two arrays of a table."""
     data = [os.fsencode(text) for text in texts]
     return {
         name: np.frombuffer(b"".join(data), np.uint8),
@@ -177,52 +245,56 @@ def _pack_strings(name: str, texts: Sequence[str]) -> Arrays:
     }
 
 
-def _unpack_strings(table: Arrays, name: str) -> list[str]:
+def unpack_strings(table: Arrays, name: str, first: int = 0) -> list[str]:
+    """The strings that `pack_strings` packed under this name, from the first one asked for."""
     data = table[name].tobytes()
-    ends = table[f"{name}_ends"].tolist()
-    return [os.fsdecode(data[a:b]) for a, b in pairwise([0, *ends])]
+    ends = [0, *table[f"{name}_ends"].tolist()]
+    return [os.fsdecode(data[a:b]) for a, b in pairwise(ends[first:])]
 
 
-def _segments(saved: SavedState, path_ids: SegmentSet) -> list[Segment]:
+def restore_segments(saved: SavedState, path_ids: SegmentSet) -> list[Segment]:
     """The segments with their live documents. Raises an error if table and parts disagree."""
     table = saved.table
-    segments = []
+    documents: list[list[IndexedDocument | None]] = []
+    sizes: list[list[int]] = []
     for part in saved.parts:
-        arrays = part.arrays
-        core = Frozen.mapped(arrays["text"], arrays["starts"], arrays["order"], arrays["ranks"])
-        segment = Segment(core, [])
-        segment.name = part.name
-        segments.append(segment)
+        starts, stop = part.arrays["starts"], len(part.arrays["text"]) - 1
+        sizes.append((np.diff(starts.astype(np.int64), append=stop) - 1).tolist())
+        documents.append([None] * len(sizes[-1]))
     columns = (table["segment"].tolist(), table["number"].tolist(), table["changed"].tolist())
-    by_place: dict[tuple[int, int], IndexedDocument] = {}
-    paths, stamps = _unpack_strings(table, "path"), table["stamp"].tolist()
+    paths, stamps = unpack_strings(table, "path"), table["stamp"].tolist()
+    digests = table["digest"].tobytes()
     for row, (at, number, changed) in enumerate(zip(*columns, strict=False)):
+        if number < 0 or documents[at][number]:
+            raise ValueError("two files share a document, or one names none")
         stamp = Stamp(*stamps[row])
-        segment = segments[at]
-        document = IndexedDocument(
+        documents[at][number] = IndexedDocument(
             path=paths[row],
             version=0,
             changed=changed,
-            digest=table["digest"][row].tobytes(),
+            digest=digests[16 * row : 16 * row + 16],
             stamp=None if stamp == UNKNOWN_STAMP else stamp,
             starts=_offsets(saved.parts[at].arrays, number),
-            size=len(tokens_of(segment.core, number)),
+            size=sizes[at][number],
         )
-        document.place = (segment.core, number)
-        if by_place.setdefault((at, number), document) is not document:
-            raise ValueError("two files share a document")
-    for at, segment in enumerate(segments):
-        for number in range(segment.core.documents):
-            known = by_place.pop((at, number), None)
-            if known:
-                segment.core.label(number, known.changed, *path_ids.path_ids(known.path))
+    segments = []
+    for part, known in zip(saved.parts, documents, strict=True):
+        some = [one or _dead() for one in known]
+        ids = [path_ids.path_ids(one.path) if one.alive else (-1, -1) for one in some]
+        segment = Segment(map_arrays(part.arrays, some, ids), some)
+        segment.name = part.name
+        for number, document in enumerate(some):
+            if document.alive:
+                document.place = (segment.core, number)
             else:
                 segment.core.kill(number)
-                known = IndexedDocument("", 0, 0, b"", None, None, 0, alive=False)
-            segment.documents.append(known)
-    if by_place:
-        raise ValueError("a file names a missing document")
+        segments.append(segment)
     return segments
+
+
+def _dead() -> IndexedDocument:
+    """In place of a document that was deleted before the save."""
+    return IndexedDocument("", 0, 0, b"", None, None, 0, alive=False)
 
 
 def _offsets(arrays: Arrays, number: int) -> Any:
@@ -234,10 +306,9 @@ def _offsets(arrays: Arrays, number: int) -> Any:
     return found if len(found) else None
 
 
-def _rejected(saved: SavedState) -> dict[str, tuple[Stamp, str]]:
+def _rejected(table: Arrays) -> dict[str, tuple[Stamp, str]]:
     """By path: stamp and reason of the files that were rejected for their contents."""
-    table = saved.table
-    paths, reasons = _unpack_strings(table, "path"), _unpack_strings(table, "reason")
-    stamps = [Stamp(*row) for row in table["stamp"].tolist()]
-    first = len(paths) - len(reasons)
-    return dict(zip(paths[first:], zip(stamps[first:], reasons, strict=True), strict=True))
+    first, reasons = len(table["number"]), unpack_strings(table, "reason")
+    paths = unpack_strings(table, "path", first)
+    stamps = [Stamp(*row) for row in table["stamp"][first:].tolist()]
+    return dict(zip(paths, zip(stamps, reasons, strict=True), strict=True))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +19,11 @@ from index.records import Span
 from index.workspace.file_filter import Stamp
 from index.workspace.token_cache import Encoder, Ids
 
-MAX_SEGMENT_TOKENS = 1 << 24  # of a merged segment
+MAX_SEGMENT_TOKENS = 1 << 25  # of a merged segment; sorting takes up to 20 bytes for each
 MAX_DEAD_SHARE = 1 / 3  # of a segment's tokens; above it the segment is rewritten
 EXTEND_TOKENS = 1024  # appended per call, each of which holds the GIL
+
+ARRAYS = ("text", "starts", "order", "ranks", "keys", "followed", "tops")  # of `Frozen`
 
 Core = Automaton | Frozen
 PathIds = Callable[[str], tuple[int, int]]  # path -> (id of the path, id of its folder)
@@ -112,14 +115,30 @@ def freeze(
 
     The documents still point to their old segment until `move_in`.
     """
-    labels = np.array(ids, np.int32).reshape(-1, 2)
-    core = Frozen(
-        list(tokens),
-        np.array([document.changed for document in documents], np.int64),
-        np.ascontiguousarray(labels[:, 0]),
-        np.ascontiguousarray(labels[:, 1]),
-    )
-    return Segment(core, list(documents))
+    return Segment(Frozen(list(tokens), *_labels(documents, ids)), list(documents))
+
+
+def arrays_of(core: Frozen) -> dict[str, NDArray[Any]]:
+    """Views of the arrays that make up a frozen segment; `map_arrays` is the inverse."""
+    return {name: getattr(core, name) for name in ARRAYS}
+
+
+def map_arrays(
+    arrays: dict[str, NDArray[Any]],
+    documents: Sequence[IndexedDocument],
+    ids: Sequence[tuple[int, int]],
+) -> Frozen:
+    """A frozen segment on such arrays, which are neither copied nor read. Without the last
+    three, as older versions saved them, all are read. ValueError if they are inconsistent."""
+    given: Any = [arrays.get(name) for name in ARRAYS]
+    return Frozen.mapped(*given, *_labels(documents, ids))
+
+
+def _labels(documents: Sequence[IndexedDocument], ids: Sequence[tuple[int, int]]) -> Any:
+    """`changed`, path ids and folder ids as arrays."""
+    both = np.array(ids, np.int32).reshape(-1, 2)
+    changed = np.array([document.changed for document in documents], np.int64)
+    return changed, np.ascontiguousarray(both[:, 0]), np.ascontiguousarray(both[:, 1])
 
 
 def move_in(segment: Segment, ids: Sequence[tuple[int, int]], path_ids: PathIds) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Collection, Container, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 
 from index._core import Automaton, Segments
 from index.workspace.segment import (
@@ -22,13 +22,18 @@ from index.workspace.segment import (
 )
 from index.workspace.token_cache import Ids
 
+PathIdList = Sequence[tuple[int, int]]
+
 ACTIVE_SEGMENT_TOKENS = 1 << 15  # deleted ones included; a larger active segment is sealed
 
 
 class SegmentSet:
     """Documents by path, in frozen segments and one active segment, which is the last."""
 
-    def __init__(self) -> None:
+    def __init__(self, to_disk: Callable[[Segment, PathIdList], Segment] | None = None) -> None:
+        """`to_disk`: puts a new frozen segment, given the ids of its documents' paths and folders,
+        on a mapped file, or returns it as it is."""
+        self._to_disk = to_disk or (lambda segment, ids: segment)
         self.lock = threading.RLock()
         self.documents: dict[str, IndexedDocument] = {}
         self.changed = 0  # sequence number of the newest document
@@ -53,17 +58,19 @@ class SegmentSet:
         known = self._path_ids.get(path)
         if known is None:
             with self.lock:
-                folder = self._folder_ids.setdefault(os.path.dirname(path), len(self._folder_ids))
+                folder = self._folder_ids.setdefault(_folder(path), len(self._folder_ids))
                 known = self._path_ids.setdefault(path, (len(self._path_ids), folder))
         return known
 
     def known_path_ids(self, path: str) -> tuple[int, int]:
         """The ids of a path and of its folder, -1 for what no document has used."""
-        return self._path_ids.get(path) or (-1, self._folder_ids.get(os.path.dirname(path), -1))
+        return self._path_ids.get(path) or (-1, self._folder_ids.get(_folder(path), -1))
 
     def below(self, paths: Collection[str]) -> list[str]:
         """The documents at these paths or below them."""
         folders = tuple(f"{path}/" for path in paths)
+        if not any(one.startswith(folders) for one in self._folder_ids):  # there are fewer of them
+            return [path for path in paths if path in self.documents]
         return [one for one in self.documents if one in paths or one.startswith(folders)]
 
     def add(self, document: IndexedDocument, ids: Ids) -> None:
@@ -90,7 +97,7 @@ class SegmentSet:
         Those whose paths are in `excluded` once the segment is built are dropped.
         """
         ids = [self.path_ids(document.path) for document in documents]
-        new = freeze(documents, tokens, ids)  # slow, so without the lock
+        new = self._to_disk(freeze(documents, tokens, ids), ids)  # slow, so without the lock
         with self.lock:
             for document in documents:
                 document.alive = document.path not in excluded
@@ -128,6 +135,12 @@ class SegmentSet:
         while group := self._due():
             self._replace(group)
 
+    def purge(self) -> None:
+        """Rewrite the frozen segments that still hold deleted text. Merge first."""
+        for segment in self.segments[:-1]:
+            if segment.living < segment.size:
+                self._replace([segment])
+
     def close(self) -> None:
         """Freeze what is not frozen, so that all can be saved. A merge on another thread is
         abandoned: its result is dropped."""
@@ -151,6 +164,8 @@ class SegmentSet:
             places = [document.place for document in documents]
             ids = [self.path_ids(document.path) for document in documents]
         new = freeze(documents, [tokens_of(*place) for place in places], ids)
+        if not closed:
+            new = self._to_disk(new, ids)
         with self.lock:
             if self.closed != closed:
                 return
@@ -168,6 +183,20 @@ class SegmentSet:
                         self.changed = max(self.changed, document.changed)
             self._publish([*segments, *self.segments])
 
+    def detach(self, segments: Sequence[Segment]) -> None:
+        """Drop attached segments and the documents that they still hold."""
+        with self.lock:
+            for segment in segments:
+                for document in segment.documents:
+                    if document.alive and self.documents.get(document.path) is document:
+                        self.delete(document.path)
+            self._publish([segment for segment in self.segments if segment not in segments])
+
     def _publish(self, segments: list[Segment]) -> None:
         self.generation += 1
         self.snapshot = (segments, Segments([segment.core for segment in segments]))
+
+
+def _folder(path: str) -> str:
+    """What the paths of a folder's files begin with; "" for a buffer without a file."""
+    return path[: path.rfind(os.sep) + 1]

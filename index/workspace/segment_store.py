@@ -70,6 +70,7 @@ class SegmentStore:
         self._warned = False  # that the folder cannot be used
         self._locked = (0, 0)  # device and inode of our lock file
         self._known: dict[str, FileIdentity] = {}  # parts that were written, or loaded and verified
+        self._unverified: list[ArrayFile] = []  # parts that were loaded
 
     def __enter__(self) -> Self:
         return self
@@ -115,9 +116,10 @@ class SegmentStore:
             self._lock.release(force=True)
             self._lock = None
 
-    def load(self) -> SavedState | None:
+    def load(self, verify: bool = True) -> SavedState | None:
         """The saved state, memory-mapped and verified. None if there is none, or if it is damaged,
-        which is logged rather than raised."""
+        which is logged rather than raised. `verify` False: the parts' contents are left to
+        `verify`, so that loading takes no time per byte of theirs."""
         try:
             check_cache_folder(self.folder, CACHE_LEVELS)
         except FileNotFoundError:
@@ -127,17 +129,38 @@ class SegmentStore:
             return None
         try:
             files = self._open_all()
-            for file in files:
+            for file in files[:1]:
                 file.check()
         except (OSError, Damaged) as error:
             logger.warning("%s; rebuilding the index", error)
             return None
         if not files:
             return None
-        table, *others = files
-        self._known |= {file.about["name"]: file.identity for file in others}
-        parts = [Part(file.about["name"], file.arrays) for file in others]
+        table, *self._unverified = files
+        parts = [Part(file.about["name"], file.arrays) for file in self._unverified]
+        if verify and not self.verify():
+            return None
         return SavedState(table.about["meta"], table.arrays, parts)
+
+    def verify(self) -> bool:
+        """Verify the loaded parts' contents. False if one is damaged, which is logged."""
+        files, self._unverified = self._unverified, []
+        try:
+            for file in files:
+                file.check()
+        except (OSError, Damaged) as error:
+            logger.warning("%s; rebuilding the index", error)
+            return False
+        self._known |= {file.about["name"]: file.identity for file in files}
+        return True
+
+    def put(self, part: Part) -> Part:
+        """Write a part before the state that will name it, and map it in place of its arrays. A
+        save that does not name it deletes it. OSError if the disk is full, RuntimeError if this is
+        not the writer."""
+        self._need_lock()
+        name, size, checksum = self._write(part)
+        return Part(name, self._open(name, FileIdentity(size, checksum)).arrays)
 
     def save(self, saved: SavedState) -> None:
         """Replace the saved state: write the missing parts, then the table, then delete the parts
@@ -148,7 +171,8 @@ class SegmentStore:
         """
         self._need_lock()
         _check(saved)
-        self._clean(self._named_on_disk())  # frees what a crashed writer left
+        names = {part.name for part in saved.parts}
+        self._clean(self._named_on_disk() | names)  # frees what a crashed writer left
         try:
             parts = [self._write(part) for part in saved.parts]
             sync(self.folder)
@@ -157,7 +181,6 @@ class SegmentStore:
             self._clean(self._named_on_disk())  # frees the new parts
             raise
         sync(self.folder)
-        names = {part.name for part in saved.parts}
         self._known = {name: identity for name, identity in self._known.items() if name in names}
         self._clean(names)
 

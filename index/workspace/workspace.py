@@ -20,19 +20,21 @@ from index.workspace.compactor import Compactor
 from index.workspace.file_filter import FileEntry, is_secret_path
 from index.workspace.persistence import SavedIndex
 from index.workspace.roots import FileText, Progress, RootFiles
-from index.workspace.segment import IndexedDocument
+from index.workspace.segment import MAX_SEGMENT_TOKENS, IndexedDocument
 from index.workspace.segment_set import SegmentSet
 from index.workspace.token_cache import Encoded, Encoder, Ids, TokenCache, digest
 from index.workspace.workspace_match import WorkspaceMatch
 
 if TYPE_CHECKING:
+    from index.workspace.archive import ArchiveInfo
     from index.workspace.watch import Watch
 
 INDEXING = "indexing the workspace"  # as progress names it, which counts files
 READ_BATCH_CHARS = 1 << 21
 READ_BATCH_FILES = 2000
 MAX_ACTIVE_BATCH_TOKENS = 1 << 14  # of changed files that go to the active segment
-FREEZE_BATCH_TOKENS = 1 << 20  # frozen at once during a build
+FREEZE_BATCH_TOKENS = 1 << 20  # frozen at once during a build, or as much as was before
+COMMIT_TOKENS = 1 << 22  # a batch as large as this is saved at once, so that a killed build resumes
 
 
 class Workspace:
@@ -59,7 +61,7 @@ class Workspace:
         self._saved: SavedIndex | None = None
         if home and self.roots:
             self._saved = SavedIndex(home / "index", self.roots, encoder.fingerprint)
-        self._segments = SegmentSet()
+        self._segments = SegmentSet(self._saved.to_disk if self._saved else None)
         self._buffers: dict[str, int] = {}  # versions of the open ones
         self._scan_lock = threading.RLock()  # reading the disk
         self._merge_lock = threading.Lock()
@@ -160,11 +162,14 @@ class Workspace:
     # -- changes -------------------------------------------------------------------------------
 
     def build(self, progress: Progress | None = None) -> None:
-        """Load the saved index and read what changed since. Blocks until everything is indexed.
-        NotADirectoryError if a root is not a folder."""
+        """Load the saved index and read what changed since. Blocks until everything is indexed;
+        readers get answers of the saved index from the start. NotADirectoryError if a root is not a
+        folder."""
         self._files.require_roots()
         if self._saved and not self._segments.documents:
-            self._saved.load(self._segments, self._files)
+            with self._merge_lock:  # nothing is merged that was not verified
+                self._saved.load(self._segments, self._files)
+                self._saved.verify(self._segments, self._files)
         self.scan(progress)
 
     def scan(self, progress: Progress | None = None) -> None:
@@ -257,6 +262,36 @@ class Workspace:
         self._save()
         self.token_cache.flush()
 
+    def export(self, path: Path, tokenizer: str) -> ArchiveInfo:
+        """Write the index, without open buffers and deleted text, to a new file, which `load_from`
+        reads elsewhere. `tokenizer`: its name for people. Build first. FileExistsError if there is
+        a file, PermissionError if the index cannot be saved, other OSErrors leave nothing."""
+        from index.workspace import archive
+
+        saved = self._need_home()
+        with self._merge_lock:
+            self._segments.seal()
+            self._segments.merge()
+            self._segments.purge()
+        self._save()
+        with self._save_lock:
+            return archive.write(path, saved.state(), self.roots, self.encoder, tokenizer)
+
+    def load_from(self, path: Path, tokenizer: str) -> ArchiveInfo:
+        """Replace the saved index by an exported one; `build` then reads the files that differ from
+        it. Call it before `build`. BadArchive if the file is refused, PermissionError if another
+        process keeps the index, OSError if the file cannot be read or the disk is full."""
+        from index.workspace import archive
+
+        saved, info = archive.read(path, self.roots, self.encoder, tokenizer)
+        self._need_home().replace(saved)
+        return info
+
+    def _need_home(self) -> SavedIndex:
+        if self._saved is None:
+            raise ValueError("nothing is saved without a home and roots: give both")
+        return self._saved
+
     def clear(self) -> None:
         """Delete the saved index, and the saved ids of this tokenizer. Nothing is saved before the
         next scan. PermissionError if another process keeps the index."""
@@ -312,9 +347,9 @@ class Workspace:
         changed.sort(key=lambda one: (one[1].changed, one[0]))
         pending: list[tuple[IndexedDocument, Ids]] = []
         batch: list[FileText] = []
-        batch_chars = 0
+        batch_chars = pending_tokens = frozen_tokens = 0
         with ThreadPoolExecutor(1) as freezer:  # freezes while the next batch is tokenized
-            done: list[Future[None]] = []
+            freezing: Future[None] | None = None
             for at, (path, file) in enumerate(changed, 1):
                 new = self._read(path, file)
                 batch += new
@@ -323,14 +358,18 @@ class Workspace:
                 if not last and batch_chars < READ_BATCH_CHARS and at % READ_BATCH_FILES:
                     continue
                 pending += self._encode(batch)
+                pending_tokens = sum(document.size for document, _ in pending)
                 batch, batch_chars = [], 0
-                if last or sum(document.size for document, _ in pending) >= FREEZE_BATCH_TOKENS:
-                    done.append(freezer.submit(self._add, pending))
+                if last or pending_tokens >= _batch_tokens(frozen_tokens):
+                    if freezing:  # two batches in memory are enough
+                        freezing.result()
+                    freezing = freezer.submit(self._add, pending)
+                    frozen_tokens += pending_tokens
                     pending = []
                 if progress:
                     progress(INDEXING, at, len(changed))
-            for each in done:
-                each.result()
+            if freezing:
+                freezing.result()
         self._compactor.request()
 
     def _read(self, path: str, file: FileEntry) -> list[FileText]:
@@ -376,6 +415,15 @@ class Workspace:
         else:
             documents, tokens = zip(*pending, strict=True)
             self._segments.add_frozen(documents, tokens, self._buffers)
+            if sum(document.size for document in documents) >= COMMIT_TOKENS:
+                self._commit()
+
+    def _commit(self) -> None:
+        """Save what a long scan has read so far."""
+        with self._save_lock:
+            if self._saved:
+                self._saved.save(self._segments, self._files, self._buffers)
+        self.token_cache.flush()
 
     def _is_known(self, path: str, file: FileEntry) -> bool:
         if path in self._buffers:
@@ -387,3 +435,9 @@ class Workspace:
         """Delete a file's document, but not an open buffer's."""
         if path not in self._buffers:
             self._segments.delete(path)
+
+
+def _batch_tokens(frozen: int) -> int:
+    """Tokens to freeze next if so many were: as many, so that a small build ends soon and a large
+    one sorts few tokens twice."""
+    return min(max(frozen, FREEZE_BATCH_TOKENS), MAX_SEGMENT_TOKENS)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.index import corpus as index_corpus
-from bench.index import index
+from bench.index import index, scale
 from bench.index.compare import ratio, same_length
 from bench.index.folder import HashTokenizer, PreparedTokenizer
 from bench.index.jobs import IndexProcesses
@@ -197,6 +197,27 @@ def test_a_run_ends_with_one_json_line_that_is_also_the_file(
     assert sorted(tmp_path.iterdir()) == [out], "something is left over"
 
 
+@pytest.mark.full
+def test_scale_is_measured_by_size(tmp_path: Path, run_bench: RunBench) -> None:
+    out = tmp_path / "scale.json"
+    options = ["--scale", "--quick", "--tokens", "20000,60000", "--work", tmp_path]
+    ran = run_bench(index.main, *options, "--source", ROOT, "--out", out)
+    assert ran.code == 0, ran.err
+    line = json.loads(ran.out.splitlines()[-1])
+    assert [row["tokens"] for row in line["results"]] == [20_000, 60_000]
+    for row in line["results"]:
+        assert all(row[key] > 0 for _, key, _, _ in scale.COLUMNS)
+    assert len(line["targets"]) == 5 and all(one["what"] in ran.out for one in line["targets"])
+    assert sorted(tmp_path.iterdir()) == [out], "something is left over"
+
+
+@given(DOCUMENTS.map(lambda all: [one for one in all if len(one)]).filter(len), st.integers(1, 300))
+def test_the_files_of_a_size_are_those_of_the_corpus(documents: list[Ids], tokens: int) -> None:
+    files = list(scale._repeated(documents, tokens))
+    expected = index_corpus.cut(documents, tokens)
+    assert [one.tolist() for one in files] == [one.tolist() for one in expected]
+
+
 def test_growth_is_measured_and_drawn(tmp_path: Path, run_bench: RunBench) -> None:
     out = tmp_path / "growth.json"
     options = ["--growth", "--quick", "--repeats", "1", "--tokens", "2000,4000"]
@@ -217,6 +238,8 @@ def test_growth_is_measured_and_drawn(tmp_path: Path, run_bench: RunBench) -> No
         (["--repeats", "0"], "--repeats 0"),
         (["--source", "nowhere"], "nowhere: not a folder"),
         (["--tokenizer", "nowhere.json"], "nowhere.json: no such file"),
+        (["--work", "nowhere"], "--work nowhere: not a folder"),
+        (["--scale", "--growth"], "not allowed with"),
     ],
 )
 def test_bad_options_are_named(run_bench: RunBench, arguments: list[str], names: str) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from bench.serving import serving
 from bench.serving.load import ExpectedAnswer, alone, load, plan
 from bench.serving.serving import medians, memory_by_tenth, tenths
+from bench.serving.sharing import Answer, figures, share
 from tests.bench.conftest import RunBench
 from tests.conftest import tiny_model
 from tests.support.server import serve_model
@@ -60,6 +61,30 @@ def test_clients_notice_a_different_text(tiny: Any, home: Any) -> None:
             tally = asyncio.run(load(served.url, texts, 4, 0.5))
             assert sum(tally.whole.values()) > 0
             assert (not tally.wrong) == right, tally.wrong[:3]
+
+
+@given(st.lists(st.builds(Answer, st.floats(0, 9), st.floats(9, 99), st.integers(0, 99)),
+                min_size=1, max_size=50), st.integers(1, 16))  # fmt: skip
+def test_the_tokens_are_shared_among_the_clients(answers: list[Answer], clients: int) -> None:
+    found = figures(answers, clients, 10.0)
+    assert found["tokens_per_s"] == round(sum(one.tokens for one in answers) / 10, 1)
+    assert found["tokens_per_s_each"] == round(sum(one.tokens for one in answers) / 10 / clients, 1)
+    assert found["first_s_p50"] <= found["first_s_p95"] <= found["answer_s_p95"] + 0.001
+    assert found["answers"] == len(answers)
+
+
+def test_clients_share_one_engine(tiny: Any, home: Any) -> None:
+    with serve_model(tiny("llama")) as served:
+        for clients in (1, 3):
+            found = asyncio.run(share(served.url, plan(6), clients, 0.2))
+            assert found["answers"] >= clients and found["tokens_per_s"] > 0
+            assert 0 < found["first_s_p50"] <= found["answer_s_p50"]
+
+
+@pytest.mark.parametrize("numbers", ["many", "0", "4,-1"])
+def test_bad_numbers_of_clients_are_named(run_bench: RunBench, numbers: str) -> None:
+    ran = run_bench(serving.main, "--sharing", numbers)
+    assert ran.code == 2 and "--sharing" in ran.err.splitlines()[-1]
 
 
 @pytest.mark.full

@@ -133,6 +133,39 @@ def test_clear_deletes_the_saved_index(project: Path, model: Path) -> None:
     assert gone["freed"]["index"] == 0
 
 
+# -- archives ----------------------------------------------------------------------------------
+
+
+def test_an_index_is_exported_and_imported_elsewhere(
+    project: Path, model: Path, tmp_path: Path
+) -> None:
+    made = index(project, model, "--export", tmp_path / "file")
+    assert made.returncode == 0 and made.stdout.startswith(b"3 files, ")
+    said = made.stderr.decode().splitlines()[-1]
+    assert said.startswith(f"draftline: exported to {tmp_path / 'file'}, ")
+    place = tmp_path / "elsewhere" / "checkout"
+    shutil.copytree(project, place)
+    (place / "a.py").write_text("other = 1\n")
+    taken = index(place, model, "--import", tmp_path / "file")
+    assert taken.returncode == 0, taken.stderr
+    assert taken.stdout.startswith(b"3 files, 1 of them new, ")
+    assert said.rsplit(maxsplit=1)[1] in taken.stderr.decode(), "the same identity"
+    assert (answer(place, model)["loaded"], answer(place, model)["misses"]) == (3, 0)
+
+
+def test_an_archive_of_another_tokenizer_is_refused(
+    project: Path, model: Path, tmp_path: Path
+) -> None:
+    index(project, model, "--export", tmp_path / "file")
+    other = shutil.copytree(model, tmp_path / "other-model")
+    text = (other / "tokenizer.json").read_text("utf-8")
+    (other / "tokenizer.json").write_text(text + "\n", "utf-8")
+    result = index(project, other, "--import", tmp_path / "file")
+    assert result.returncode == 1
+    line = one_line(result)
+    assert model.name in line and "other-model" in line and "--model" in line
+
+
 # -- find --------------------------------------------------------------------------------------
 
 
@@ -197,6 +230,11 @@ def test_a_file_cannot_drive_the_terminal(project: Path, model: Path) -> None:
         (["--most", "3"], 2, "--most 3"),
         (["--clear", "--no-save"], 2, "--clear --no-save"),
         (["--clear", "--watch"], 2, "not allowed with"),
+        (["--no-save", "--export", "x"], 2, "--no-save: --export and --import"),
+        (["--export", "a.py"], 2, "a.py: exists"),
+        (["--export", "nowhere/x"], 2, "--export nowhere/x: no such folder"),
+        (["--import", "nowhere"], 1, "--import nowhere: No such file"),
+        (["--import", "a.py"], 1, "a.py: not a draftline array file: copy or export it again"),
         (["--find"], 2, "expected one argument"),
         (["--model", "smollm"], 3, "unknown model 'smollm'"),
         (["--model", "project"], 3, "unknown model 'project'"),

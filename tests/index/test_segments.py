@@ -74,7 +74,7 @@ def indexes(draw: st.DrawFn) -> tuple[list[tuple[str, Documents]], list[list[int
 @settings(max_examples=200)
 @given(
     indexes(), st.integers(0, 9), st.integers(0, 30), st.integers(-1, 3), st.integers(-1, 2),
-    st.integers(0, 4),
+    st.integers(0, 4), st.sampled_from([0, 2, 100]),
 )  # fmt: skip
 def test_answers_equal_brute_force(
     index: tuple[list[tuple[str, Documents]], list[list[int]]],
@@ -83,10 +83,12 @@ def test_answers_equal_brute_force(
     path: int,
     folder: int,
     least: int,
+    apart: int,
 ) -> None:
+    """`apart`: how much newer each segment is than the one before, which may have newer texts."""
     parts, tails = index
-    slow = [oracle_of(documents, 100 * at) for at, (_, documents) in enumerate(parts)]
-    fast = [part_of(form, documents, 100 * at) for at, (form, documents) in enumerate(parts)]
+    slow = [oracle_of(documents, apart * at) for at, (_, documents) in enumerate(parts)]
+    fast = [part_of(form, documents, apart * at) for at, (form, documents) in enumerate(parts)]
     for one, expected in zip(fast, slow, strict=True):
         assert (one.documents, one.size) == (expected.documents, expected.size)
         assert one.living == expected.living
@@ -175,6 +177,27 @@ def test_frequent_text_is_found(form: str) -> None:
                     assert found == (length, count, best[:k])
 
 
+@pytest.mark.parametrize("deleted", ["none", "newest", "many"])
+def test_the_newest_of_many_occurrences_are_found_wherever_they_are(deleted: str) -> None:
+    """Frequent in old documents only, so that a look at the newest text does not find enough."""
+    chance = random.Random(4)
+    old = [[chance.choice([1, 1, 2]) for _ in range(400)] for _ in range(60)]
+    new = [[chance.choice([5, 6, 1 if number % 9 == 0 else 7]) for _ in range(400)]
+           for number in range(40)]  # fmt: skip
+    frozen, oracle = Frozen([ids(one) for one in [*old, *new]]), naive.Automaton()
+    for one in [*old, *new]:
+        oracle.add(one)
+    dead = {"none": [], "newest": [*range(40, 100)], "many": chance.sample(range(100), 80)}
+    for doc in dead[deleted]:
+        frozen.kill(doc)
+        oracle.kill(doc)
+    fast, slow = Segments([frozen]), naive.Segments([oracle])
+    for tail in ([1], [2], [1, 1], [1, 2, 1], [5], [7, 1]):
+        length, count, best = slow.match(tail, 2000)
+        for k in (1, 64, 500, 2000):
+            assert fast.match(tail, k) == (length, count, best[:k])
+
+
 def test_many_deleted_ranks_are_skipped() -> None:
     """Whole blocks are skipped by their counts."""
     texts = [[at % 97, 5, at % 89] * 10 for at in range(600)]
@@ -221,6 +244,67 @@ def test_inconsistent_arrays_are_refused() -> None:
         for shorter in (array[:-1], array[:0], np.append(array, array[:1])):
             with pytest.raises(ValueError, match="invalid segment"):
                 Frozen.mapped(**{**arrays, name: shorter})
+
+
+ARRAYS = ("text", "starts", "order", "ranks", "keys", "followed", "tops")
+
+
+@settings(max_examples=100)
+@given(indexes())
+def test_a_segment_mapped_unread_answers_the_same(
+    index: tuple[list[tuple[str, Documents]], list[list[int]]],
+) -> None:
+    parts, tails = index
+    for _, documents in parts:
+        whole = part_of("frozen", documents, 0)
+        labels = [ids([label[at] for _, label, _ in documents]) for at in (0, 1)]
+        arrays = [np.array(getattr(whole, name)) for name in ARRAYS]
+        mapped = Frozen.mapped(*arrays, np.arange(len(documents)), *labels)
+        mapped.check()
+        for number, (_, _, deleted) in enumerate(documents):
+            if deleted:
+                mapped.kill(number)
+        assert mapped.living == whole.living
+        for tail in tails:
+            for near in ((-1, -1), (0, 0), (2, 1)):
+                found = Segments([mapped]).match(ids(tail), 9, 64, *near)
+                assert found == Segments([whole]).match(ids(tail), 9, 64, *near)
+
+
+def test_damage_in_a_segment_mapped_unread_is_safe_and_found() -> None:
+    good = Frozen([ids([1, 2, 1] * 30), ids([]), ids([2])])
+    arrays = {name: np.array(getattr(good, name)) for name in ARRAYS}
+    harmless = 0
+    for name, array in arrays.items():
+        for at in range(len(array)):
+            for value in (-(2**31), -5, -1, 0, 1, 2, 90, 2**30, 2**31 - 1):
+                bad = array.astype(np.int64)
+                bad[at] = value
+                changed = {**arrays, name: bad.astype(array.dtype)}
+                try:
+                    damaged = Frozen.mapped(**changed)
+                except ValueError as error:
+                    assert str(error).startswith("invalid segment: ")
+                    continue
+                for tail in ([1], [2], [1, 2], [2, 1, 1, 2], [0], [2**31 - 1]):
+                    segments = Segments([damaged])
+                    segments.match(tail, 200)
+                    tree = segments.tree(tail)
+                    assert (tree.tokens >= 0).all()
+                try:
+                    damaged.check()
+                    harmless += not np.array_equal(changed[name], array)
+                except ValueError as error:
+                    assert str(error).startswith("invalid segment: ")
+                for document in range(3):
+                    damaged.kill(document)
+                assert Segments([damaged]).match([1], 200) is not None
+    positions = sum(text >= 0 for text in good.text.tolist())
+    assert harmless <= 9 * (positions + 4), "other tokens, and ranks of borders, can be consistent"
+    for name in ("keys", "followed", "tops"):
+        for wrong in (arrays[name][:-1], np.append(arrays[name], arrays[name][:1])):
+            with pytest.raises(ValueError, match="its keys do not fit"):
+                Frozen.mapped(**{**arrays, name: wrong})
 
 
 def test_mapped_arrays_live_as_long_as_the_segment() -> None:

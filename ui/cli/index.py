@@ -1,7 +1,7 @@
-"""`draftline index`: build, watch, search and clear the index of folders. Loads no model.
+"""`draftline index`: build, watch, search, copy and clear the index of folders. Loads no model.
 
 Results go to stdout, progress and problems to stderr. An interrupted build leaves the saved index
-unchanged.
+as it is, or with a part of what was read.
 """
 
 from __future__ import annotations
@@ -66,6 +66,16 @@ def add_parser(commands: Any) -> None:
         action="store_true",
         help="delete the saved index of these folders, and the model's token ids of all folders",
     )
+    what.add_argument(
+        "--export", type=Path, metavar="FILE", help="write the index, with all text, to a new file"
+    )
+    what.add_argument(
+        "--import",
+        type=Path,
+        metavar="FILE",
+        dest="archive",
+        help="start from such a file, made elsewhere, and read only the files that differ",
+    )
     add(
         "--most",
         type=int,
@@ -91,7 +101,12 @@ def run(args: argparse.Namespace) -> int:
         if args.find is not None:
             build(workspace)
             return _find(args, workspace)
-        _print_build(args, build(workspace, workspace.compact), workspace)
+        if args.archive:
+            _import(args, workspace)
+        built = build(workspace, workspace.compact)
+        if args.export:
+            _export(args, workspace)
+        _print_build(args, built, workspace)
         workspace.close()
     except NotADirectoryError as error:  # removed since _check
         raise Failure(USAGE, str(error)) from error
@@ -106,6 +121,12 @@ def _check(args: argparse.Namespace) -> None:
         raise Failure(USAGE, "--find: the text is empty: give the text to find")
     if args.clear and args.no_save:
         raise Failure(USAGE, "--clear --no-save: nothing to do: leave one out")
+    if args.no_save and (args.export or args.archive):
+        raise Failure(USAGE, "--no-save: --export and --import need the saved index: leave it out")
+    if args.export and args.export.exists():
+        raise Failure(USAGE, f"{args.export}: exists: choose another name, or delete it")
+    if args.export and not args.export.absolute().parent.is_dir():
+        raise Failure(USAGE, f"--export {args.export}: no such folder: make it first")
     args.paths = args.paths or [Path()]
     for path in [] if args.clear else args.paths:  # a removed folder's index can be cleared
         try:
@@ -300,6 +321,33 @@ def _print_match(match: Match, line: str) -> None:
     shown.stylize("bold red", at - first, at - first + length)
     head_text = Text(one_line(head), "magenta")
     console.print(Text.assemble(head_text, "  ", shown), soft_wrap=True)
+
+
+# -- archives ----------------------------------------------------------------------------------
+
+
+def _export(args: argparse.Namespace, workspace: Workspace) -> None:
+    try:
+        info = workspace.export(args.export, Path(args.model).name)
+    except FileExistsError as error:
+        raise Failure(USAGE, str(error)) from error
+    except OSError as error:
+        raise Failure(FAILED, f"--export {args.export}: {reason(error)}") from error
+    size = format_bytes(args.export.stat().st_size)
+    say(f"exported to {args.export}, {size}, identity {info.identity}")
+
+
+def _import(args: argparse.Namespace, workspace: Workspace) -> None:
+    """Replace the saved index by the archive. What differs from the files is read by the build."""
+    from index.workspace.archive import BadArchive
+
+    try:
+        info = workspace.load_from(args.archive, Path(args.model).name)
+    except BadArchive as error:
+        raise Failure(FAILED, str(error)) from error
+    except OSError as error:
+        raise Failure(FAILED, f"--import {args.archive}: {reason(error)}") from error
+    say(f"imported {args.archive}, identity {info.identity}")
 
 
 # -- clear -------------------------------------------------------------------------------------
