@@ -134,10 +134,8 @@ class SegmentStore:
             return None
         if not files:
             return None
-        table, *others = files
-        self._known |= {file.about["name"]: file.identity for file in others}
-        parts = [Part(file.about["name"], file.arrays) for file in others]
-        return SavedState(table.about["meta"], table.arrays, parts)
+        self._known |= {file.about["name"]: file.identity for file in files[1:]}
+        return _state(files)
 
     def save(self, saved: SavedState) -> None:
         """Replace the saved state: write the missing parts, then the table, then delete the parts
@@ -275,6 +273,23 @@ class SegmentStore:
             return self._named()
         except (OSError, Damaged):
             return set()
+
+
+def open_state(folder: Path) -> SavedState:
+    """The state of a store of any fingerprint, whoever owns it, mapped and verified. Raises OSError
+    or Damaged."""
+    table = ArrayFile(folder / "table")
+    files = SegmentStore(folder, table.fingerprint)._open_all()
+    for file in files:
+        file.check()
+    return _state(files or [table])
+
+
+def _state(files: list[ArrayFile]) -> SavedState:
+    """The state that a table and its parts hold."""
+    table, *others = files
+    parts = [Part(file.about["name"], file.arrays) for file in others]
+    return SavedState(table.about["meta"], table.arrays, parts)
 
 
 def _named(table: ArrayFile) -> dict[str, FileIdentity]:
