@@ -210,10 +210,13 @@ def test_ended_requests_leave_only_tokens_within_a_limit(monkeypatch: pytest.Mon
 
 
 def test_an_end_token_releases_a_request_at_once() -> None:
+    """Also where more was drafted and accepted after it."""
     drafter = batch()
-    row = ids([1, 2, 3, END])
+    row = ids([1, 2, 3, END, 5])
     assert drafter.propose([[END]], [4], row[None]) == [[]]
     assert drafter.live == 0 and drafter.parked_tokens == 4
+    assert drafter.propose([[3, END, 5]], [5], row[None]) == [[]]
+    assert drafter.live == 0
 
 
 def test_a_preempted_request_returns_after_any_time() -> None:

@@ -120,7 +120,10 @@ class BatchDrafter:
             answers.append(self._advance(rows[place, :size], len(new)) if fits else None)
         self._observe_pass(answers)
         batch = sum(answer is not None for answer in answers)
-        drafts = [self._draft(answer, batch) if answer else [] for answer in answers]
+        drafts = [
+            self._draft(answer, new, batch) if answer else []
+            for answer, new in zip(answers, sampled, strict=True)
+        ]
         for answer in [one for one in self._live if self._step - one.seen > MISSING_STEPS]:
             self._park(answer)
         return drafts
@@ -159,10 +162,10 @@ class BatchDrafter:
             answer.drafter.commit(written)
         self._live.append(answer)
 
-    def _draft(self, answer: Answer, batch: int) -> list[int]:
-        """A chain for a request in a batch of so many."""
+    def _draft(self, answer: Answer, new: Sequence[int], batch: int) -> list[int]:
+        """A chain for a request in a batch of so many, after `new` tokens."""
         answer.drafted = 0
-        if int(answer.tokens[-1]) in self._limits.ends:
+        if not self._limits.ends.isdisjoint(new):
             self._park(answer)
             return []
         room = min(self._limits.tokens, self._limits.context - answer.size - 1)
@@ -170,10 +173,11 @@ class BatchDrafter:
             return []
         assert answer.drafter is not None
         chain = answer.drafter.propose(room, self._costs(batch, room))
-        answer.drafted = len(chain)
         # Shared texts may hold ids that the model lacks: they end the chain.
         wrong = (n for n, token in enumerate(chain) if not 0 <= token < self._limits.vocabulary)
-        return chain[: next(wrong, len(chain))]
+        chain = chain[: next(wrong, len(chain))]
+        answer.drafted = len(chain)
+        return chain
 
     def _know(self, answer: Answer) -> None:
         """File a request under its newest tokens."""
