@@ -15,9 +15,9 @@ plugin would. Of each method the table says:
 
 --add runs methods one at a time: rows of the others are kept.
 
-`suffix` is left out where arctic-inference is not installed. With --replay recorded edits are
-drafted by Draftline without a model: acceptance, and milliseconds that drafting takes a request and
-step, in batches of --batch.
+`suffix` is left out where build/vllm lacks arctic-inference; bench/index/index.py has the commands.
+With --replay recorded edits are drafted by Draftline without a model: acceptance, and milliseconds
+that drafting takes a request and step, in batches of --batch.
 """
 
 from __future__ import annotations
