@@ -38,6 +38,7 @@ from bench.common import report
 from bench.common.cli import argument_parser, complain
 from bench.common.environment import environment, results_path
 from bench.common.tasks import Task, from_file
+from bench.replay.replay import load_tokenizer
 from bench.vllm.model_folder import safetensors_folder
 from bench.vllm.replay import drafter_of, play, recorded_answers
 from bench.vllm.server import METHODS, PYTHON, DraftCounts, VllmAnswer, VllmServer, vllm_server
@@ -132,9 +133,9 @@ def kept_rows(out: Path, record: Row, methods: list[str]) -> list[Row]:
     return [row for row in before["rows"] if row["method"] not in methods]
 
 
-def replay(options: argparse.Namespace, model: Path) -> list[Row]:
+def replay(options: argparse.Namespace) -> list[Row]:
     """A row for each mode and size of batch."""
-    tokenizer, rows = Tokenizer(model), list[Row]()
+    tokenizer, rows = load_tokenizer(options.model), list[Row]()
     edits = [one for one in read(options.replay) if len(one.before) < options.max_chars]
     edits = edits[:: max(1, len(edits) // options.limit)][: options.limit]
     for mode in ("hunk", "file"):
@@ -195,16 +196,15 @@ def main(arguments: list[str] | None = None) -> int:
     record: Row = environment() | {"model": Path(options.model).name, "source": source.name}
     record["settings"] = {name: getattr(options, name) for name in SETTINGS[kind]}
     try:
-        model = locate(options.model)
         if options.replay:
-            record["rows"] = replay(options, model)
+            record["rows"] = replay(options)
         else:
             record["vllm"] = vllm_versions()
             if "suffix" in options.methods and "arctic-inference" not in record["vllm"]:
                 report.say("suffix is left out: arctic-inference is not installed")
                 options.methods.remove("suffix")
             kept = kept_rows(out, record, options.methods) if options.add else []
-            record["rows"] = kept + compare(options, safetensors_folder(model))
+            record["rows"] = kept + compare(options, safetensors_folder(locate(options.model)))
             compare_texts(record["rows"])
     except (WeightsError, EditError, ValueError, OSError, RuntimeError, httpx.HTTPError) as error:
         complain("vllm", error)

@@ -18,7 +18,7 @@ from bench.vllm.server import DraftCounts, VllmAnswer, counts_of
 from engine.drafting.hosts.batch_drafter import BatchDrafter
 from engine.prompts.tokenizer import Tokenizer
 from tests.bench.conftest import RunBench
-from tests.conftest import tiny_model
+from tests.conftest import byte_bpe
 
 METRICS = """# HELP vllm:spec_decode_num_drafts_total Number of spec decoding drafts.
 vllm:spec_decode_num_drafts_total{engine="0",model_name="served"} 18.0
@@ -59,13 +59,13 @@ def test_counters_of_a_server_are_read_and_subtracted() -> None:
 def test_edits_are_replayed_with_the_drafter_of_the_proposer(
     tmp_path: Path, run_bench: RunBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = tiny_model(tmp_path / "tiny")
+    byte_bpe(tmp_path)
     edits = tmp_path / "edits.jsonl"
     lines = SAMPLE.read_text("utf-8").splitlines()
     edits.write_text("\n".join(sorted(lines, key=len)[:3]), "utf-8")
     monkeypatch.setattr("engine.drafting.stdlib_ngram.StdlibNgram.build", lambda self: iter(()))
     result = run_bench(
-        vllm.main, "--replay", edits, "--model", model, "--limit", "3", "--batch", "1", "4",
+        vllm.main, "--replay", edits, "--model", tmp_path, "--limit", "3", "--batch", "1", "4",
         "--out", tmp_path / "out.json",
     )  # fmt: skip
     assert result.code == 0, result.err
@@ -81,7 +81,8 @@ def test_tasks_are_asked_as_chats_about_a_code_block(tmp_path: Path) -> None:
     file = tmp_path / "tasks.jsonl"
     task = {"id": "1", "instruction": " Rename x. ", "context": "import os\n", "before": "x = 1\n"}
     file.write_text(json.dumps(task), "utf-8")
-    tokenizer = Tokenizer(tiny_model(tmp_path / "tiny"))
+    byte_bpe(tmp_path)
+    tokenizer = Tokenizer(tmp_path)
     (prompt,) = vllm.prompts_of(from_file(file, 1), tokenizer)
     text = tokenizer.decode(prompt)
     assert "```python\nx = 1\n```\n\nRewrite this code: Rename x.\n" in text
@@ -113,6 +114,8 @@ def test_methods_are_measured_one_at_a_time_and_compared_in_the_end(tmp_path: Pa
 
 
 def test_safetensors_are_taken_as_they_are(tmp_path: Path) -> None:
-    model = tiny_model(tmp_path / "tiny")
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "model.safetensors").touch()
     assert safetensors_folder(model, tmp_path / "made") == model
     assert not (tmp_path / "made").exists()

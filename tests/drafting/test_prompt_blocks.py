@@ -99,4 +99,4 @@ def test_blocks_of_a_real_tokenizer_decode_to_their_texts() -> None:
 def test_hostile_prompts_take_linear_time() -> None:
     """A quadratic search would take hours."""
     for text in ("<a>\n", "```\n", "</a>\n<b>\n", "````" * 3, "<a " + "x" * 150, "~~~x"):
-        find_blocks(np.frombuffer(text.encode() * 100_000, np.uint8).astype(np.int32), TEXTS)
+        find_blocks(np.frombuffer(text.encode() * 20_000, np.uint8).astype(np.int32), TEXTS)
