@@ -7,12 +7,13 @@ the changes, in a code block. Batches run in lockstep, as vLLM runs them.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from time import perf_counter
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bench.replay.run import garbage_collection_paused
 from bench.vllm.server import DraftCounts
@@ -27,6 +28,8 @@ from engine.model.cost_model import USUAL, USUAL_GPU, CostModel
 from engine.prompts.tokenizer import Tokenizer
 from engine.research.train.edit_records import Edit, Mode, cut
 from engine.weights import home
+
+Ids = NDArray[np.int32]
 
 ASKED = "```python\n{}```\n\nMake the change that the next release has."
 VOCABULARY, MAX_CONTEXT = 1 << 20, 1 << 20  # more than any model has
@@ -86,35 +89,41 @@ def recorded_answers(
     return found
 
 
-def drafter_of(tokenizer: Tokenizer, tokens: int, on_cpu: bool) -> BatchDrafter:
-    """A drafter as vLLM's proposer makes it, with usual costs and no history,
-    since recorded answers repeat each other."""
+# Numbers of the requests, and what vLLM passes: sampled tokens, sizes, rows.
+Propose = Callable[[Sequence[int], list[list[int]], Ids, Ids], list[list[int]]]
+
+
+def draftline(tokenizer: Tokenizer, tokens: int, on_cpu: bool) -> Propose:
+    """A drafter as vLLM's proposer makes it, with usual costs and no history, since recorded
+    answers repeat each other."""
     library = StdlibNgram(home(), tokenizer)
     for _ in library.build():
         pass
     cost = FixedCost(USUAL if on_cpu else USUAL_GPU)
-    return BatchDrafter(
+    drafter = BatchDrafter(
         NextTokenModel(vocabulary(tokenizer), library, load_weights()),
         TokenTexts(tokenizer.token_bytes),
         SharedText((), 0),
         cost,
         DraftingLimits(tokens, MAX_CONTEXT, VOCABULARY, frozenset(tokenizer.eos)),
     )
+    return lambda numbers, *batch: drafter.propose(*batch)
 
 
-def play(drafter: BatchDrafter, answers: Sequence[RecordedAnswer], batch: int) -> ReplayTally:
+def play(propose: Propose, answers: Sequence[RecordedAnswer], batch: int) -> ReplayTally:
     """Replay all answers, `batch` at a time."""
     tally = ReplayTally()
     context = max(len(one.prompt) + len(one.output) for one in answers)
     rows = np.zeros((batch, context), np.int32)
     sizes = np.zeros(batch, np.int32)
-    waiting = iter(answers)
-    running = [_Row(one) for one in islice(waiting, batch)]
+    waiting = enumerate(answers)
+    running = [_Row(number, one) for number, one in islice(waiting, batch)]
     with garbage_collection_paused():
         while running:
             sampled = [one.step(rows, sizes, place, tally) for place, one in enumerate(running)]
+            numbers = [one.number for one in running]
             began = perf_counter()
-            drafts = drafter.propose(sampled, sizes, rows)
+            drafts = propose(numbers, sampled, sizes, rows)
             tally.seconds.append((perf_counter() - began) / len(running))
             for one, draft in zip(running, drafts, strict=True):
                 one.draft = draft
@@ -125,13 +134,11 @@ def play(drafter: BatchDrafter, answers: Sequence[RecordedAnswer], batch: int) -
 class _Row:
     """An answer in its row."""
 
-    def __init__(self, answer: RecordedAnswer) -> None:
-        self.answer, self.written = answer, 0
+    def __init__(self, number: int, answer: RecordedAnswer) -> None:
+        self.number, self.answer, self.written = number, answer, 0
         self.draft: list[int] = []
 
-    def step(
-        self, rows: np.ndarray, sizes: np.ndarray, place: int, tally: ReplayTally
-    ) -> list[int]:
+    def step(self, rows: Ids, sizes: Ids, place: int, tally: ReplayTally) -> list[int]:
         """Verify the draft; returns the tokens of this pass, which its row has then."""
         left = self.answer.output[self.written :]
         accepted = 0
@@ -152,10 +159,10 @@ class _Row:
         return new
 
 
-def _replaced(running: list[_Row], waiting: Iterator[RecordedAnswer]) -> Iterator[_Row]:
+def _replaced(running: list[_Row], waiting: Iterator[tuple[int, RecordedAnswer]]) -> Iterator[_Row]:
     """The rows with those that ended replaced by the next ones, or dropped."""
     for one in running:
         if one.written < len(one.answer.output):
             yield one
         elif (following := next(waiting, None)) is not None:
-            yield _Row(following)
+            yield _Row(*following)

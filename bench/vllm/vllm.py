@@ -16,8 +16,9 @@ plugin would. Of each method the table says:
 --add runs methods one at a time: rows of the others are kept.
 
 `suffix` is left out where build/vllm lacks arctic-inference; bench/index/index.py has the commands.
-With --replay recorded edits are drafted by Draftline without a model: acceptance, and milliseconds
-that drafting takes a request and step, in batches of --batch.
+With --replay recorded edits are drafted without a model: acceptance, and milliseconds that drafting
+takes a request and step, in batches of --batch; by vLLM's own methods, too, where the bench runs in
+vLLM's environment (`build/vllm/bin/python -m bench vllm --replay …`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
+from itertools import product
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -40,7 +42,8 @@ from bench.common.environment import environment, results_path
 from bench.common.tasks import Task, from_file
 from bench.replay.replay import load_tokenizer
 from bench.vllm.model_folder import safetensors_folder
-from bench.vllm.replay import drafter_of, play, recorded_answers
+from bench.vllm.peers import peers
+from bench.vllm.replay import draftline, play, recorded_answers
 from bench.vllm.server import METHODS, PYTHON, DraftCounts, VllmAnswer, VllmServer, vllm_server
 from engine.prompts.builder import EDIT_REQUEST
 from engine.prompts.tokenizer import Tokenizer
@@ -138,12 +141,15 @@ def replay(options: argparse.Namespace) -> list[Row]:
     tokenizer, rows = load_tokenizer(options.model), list[Row]()
     edits = [one for one in read(options.replay) if len(one.before) < options.max_chars]
     edits = edits[:: max(1, len(edits) // options.limit)][: options.limit]
+    known = {"draftline": lambda tokens: draftline(tokenizer, tokens, options.cpu_costs)} | peers()
+    options.methods = [name for name in options.methods if name in known]
     for mode in ("hunk", "file"):
         answers = recorded_answers(edits, mode, tokenizer)
-        for batch in options.batch:
-            tally = play(drafter_of(tokenizer, options.tokens, options.cpu_costs), answers, batch)
+        for method, batch in product(options.methods, options.batch):
+            tally = play(known[method](options.tokens), answers, batch)
             rows.append(
                 {
+                    "method": method,
                     "mode": mode,
                     "batch": batch,
                     "answers": len(answers),

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from bench.common.tasks import from_file
 from bench.replay.replay import SAMPLE
 from bench.vllm import vllm
 from bench.vllm.model_folder import safetensors_folder
-from bench.vllm.replay import RecordedAnswer, play
+from bench.vllm.replay import Ids, RecordedAnswer, play
 from bench.vllm.server import DraftCounts, VllmAnswer, counts_of
-from engine.drafting.hosts.batch_drafter import BatchDrafter
 from engine.prompts.tokenizer import Tokenizer
 from tests.bench.conftest import RunBench
 from tests.conftest import byte_bpe
@@ -29,22 +28,21 @@ vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="0"} 17.0
 """
 
 
-class Ahead:
-    """Drafts the next two tokens of an answer that counts up, the second one wrong every time."""
-
-    def propose(
-        self, sampled: list[list[int]], sizes: np.ndarray, rows: np.ndarray
-    ) -> list[list[int]]:
-        for place, new in enumerate(sampled):
-            assert rows[place, : sizes[place]][-len(new) :].tolist() == new
-        return [[new[-1] + 1, 0] for new in sampled]
+def ahead(
+    numbers: Sequence[int], sampled: list[list[int]], sizes: Ids, rows: Ids
+) -> list[list[int]]:
+    """The next two tokens of answers that count up, the second one wrong every time."""
+    for place, (number, new) in enumerate(zip(numbers, sampled, strict=True)):
+        row = rows[place, : sizes[place]].tolist()
+        assert row[0] == number and row[-len(new) :] == new
+    return [[new[-1] + 1, 0] for new in sampled]
 
 
 def test_a_replay_verifies_drafts_and_counts_all_answers() -> None:
-    answers = [RecordedAnswer([9], list(range(1, count + 1))) for count in (1, 2, 7, 8, 3)]
-    drafter: BatchDrafter = Ahead()  # type: ignore[assignment]
+    counts = (1, 2, 7, 8, 3)
+    answers = [RecordedAnswer([n], list(range(1, 1 + count))) for n, count in enumerate(counts)]
     for batch in (1, 2, 8):
-        tally = play(drafter, answers, batch)
+        tally = play(ahead, answers, batch)
         assert tally.tokens == 21 and tally.accepted_tokens == tally.tokens - tally.steps
         assert tally.steps == 1 + 2 + 4 + 5 + 2
 
@@ -66,6 +64,7 @@ def test_edits_are_replayed_with_the_drafter_of_the_proposer(
     monkeypatch.setattr("engine.drafting.stdlib_ngram.StdlibNgram.build", lambda self: iter(()))
     result = run_bench(
         vllm.main, "--replay", edits, "--model", tmp_path, "--limit", "3", "--batch", "1", "4",
+        "--methods", "draftline",
         "--out", tmp_path / "out.json",
     )  # fmt: skip
     assert result.code == 0, result.err
