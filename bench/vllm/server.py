@@ -32,12 +32,16 @@ VARIABLES = {
 COUNTER = re.compile(
     r"^vllm:spec_decode_num_(drafts|draft_tokens|accepted_tokens)_total{.*} (\S+)$"
 )
+OURS = {"method": "custom_class", "model": "engine.drafting.hosts.vllm.Proposer"}
 METHODS: dict[str, dict[str, Any]] = {  # name -> what vLLM is told, beside the number of tokens
     "plain": {},
     "ngram": {"method": "ngram", "prompt_lookup_max": 5, "prompt_lookup_min": 2},
     "suffix": {"method": "suffix"},
-    "draftline": {"method": "custom_class", "model": "engine.drafting.hosts.vllm.Proposer"},
+    "draftline": OURS,
+    "draftline-gpu": OURS,
 }
+# Drafts as long as on a card, where they cost next to nothing.
+METHOD_VARIABLES = {"draftline-gpu": {"DRAFTLINE_COSTS": "gpu"}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +109,6 @@ def vllm_server(
     method: str,
     tokens: int = 16,
     options: tuple[str, ...] = (),
-    variables: dict[str, str] | None = None,
     python: Path = PYTHON,
 ) -> Iterator[VllmServer]:
     """A server that drafts up to `tokens` tokens by a method of METHODS, on loopback. RuntimeError
@@ -124,7 +127,7 @@ def vllm_server(
     if METHODS[method]:
         asked = {**METHODS[method], "num_speculative_tokens": tokens}
         command += ["--speculative-config", json.dumps(asked)]
-    environment = os.environ | VARIABLES | (variables or {})
+    environment = os.environ | VARIABLES | METHOD_VARIABLES.get(method, {})
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, cwd="/")
         try:

@@ -13,6 +13,7 @@ plugin would. Of each method the table says:
 * tokens/s of all clients together, and how many texts differ from those of plain decoding with the
   first number of clients.
 
+`draftline` drafts what pays on this machine, `draftline-gpu` as on a card, where drafts are cheap.
 --add runs methods one at a time: rows of the others are kept.
 
 `suffix` is left out where build/vllm lacks arctic-inference; bench/index/index.py has the commands.

@@ -81,6 +81,9 @@ def test_what_cannot_be_used_is_named(model: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(ValueError, match="DRAFTLINE_HISTORY=many: give a number of tokens"):
         Proposer(config(model))
     monkeypatch.setenv(vllm.HISTORY, "0")
+    with pytest.raises(ValueError, match="DRAFTLINE_COSTS=free: choose from cpu, gpu"):
+        vllm.usual_costs("free", "cpu")
+    assert vllm.usual_costs("", "cuda").seconds[5] < vllm.usual_costs("", "cpu").seconds[5]
     monkeypatch.setenv(vllm.INDEX, str(model))
     with pytest.raises(OSError, match="table"):
         Proposer(config(model))

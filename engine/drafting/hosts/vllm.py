@@ -32,7 +32,8 @@ from index.workspace.persistence import open_shared
 
 log = logging.getLogger("vllm.draftline")  # below vLLM's own logger, which has a handler
 
-INDEX, HISTORY = "DRAFTLINE_INDEX", "DRAFTLINE_HISTORY"
+INDEX, HISTORY, COSTS = "DRAFTLINE_INDEX", "DRAFTLINE_HISTORY", "DRAFTLINE_COSTS"
+USUAL_COSTS = {"cpu": USUAL, "gpu": USUAL_GPU}  # of passes by their rows
 
 
 class Proposer:
@@ -54,13 +55,12 @@ class Proposer:
             for _ in library.build():
                 pass
         next_token = NextTokenModel(vocabulary(tokenizer), library, load_weights_or_default())
-        on_cpu = vllm_config.device_config.device_type == "cpu"
         index = shared_index(os.environ.get(INDEX, ""), tokenizer.fingerprint)
         self._drafter = BatchDrafter(
             next_token,
             TokenTexts(tokenizer.token_bytes),
             SharedText(index, history_tokens(os.environ.get(HISTORY, ""))),
-            CostModel(USUAL if on_cpu else USUAL_GPU),
+            usual_costs(os.environ.get(COSTS, ""), vllm_config.device_config.device_type),
             limits,
         )
         tokens = sum(one.living for one in index)
@@ -108,6 +108,14 @@ def shared_index(paths: str, fingerprint: str) -> list[Frozen]:
         for segment in open_shared(folder, fingerprint)
         if isinstance(segment.core, Frozen)
     ]
+
+
+def usual_costs(name: str, device: str) -> CostModel:
+    """The costs of passes to start from, by default those of the device. Raises ValueError for an
+    unknown name."""
+    if name not in ("", *USUAL_COSTS):
+        raise ValueError(f"{COSTS}={name}: choose from {', '.join(USUAL_COSTS)}")
+    return CostModel(USUAL_COSTS[name or ("cpu" if device == "cpu" else "gpu")])
 
 
 def history_tokens(text: str) -> int:
