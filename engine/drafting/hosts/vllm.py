@@ -27,6 +27,7 @@ from engine.drafting.vocabulary import vocabulary
 from engine.model.cost_model import USUAL, USUAL_GPU, CostModel
 from engine.prompts.tokenizer import Tokenizer
 from engine.weights import WeightsError, find, home
+from engine.weights.resolve import path_of
 from index._core import Frozen
 from index.workspace.persistence import open_shared
 
@@ -83,11 +84,8 @@ class Proposer:
 
 def tokenizer_folder(name: str) -> Path:
     """The local folder of a tokenizer that vLLM has loaded, by folder or hub id."""
-    folder = Path(name)
-    if (folder / "tokenizer.json").is_file():
-        return folder
     try:
-        found = find(name)
+        found = path_of(name) or find(name)
     except WeightsError as error:
         raise ValueError(str(error)) from error
     if found is None or not (found / "tokenizer.json").is_file():
