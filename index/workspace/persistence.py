@@ -27,7 +27,13 @@ from index.workspace.file_filter import Stamp
 from index.workspace.roots import RootFiles
 from index.workspace.segment import IndexedDocument, Segment, arrays_of, map_arrays
 from index.workspace.segment_set import PathIdList, SegmentSet
-from index.workspace.segment_store import Part, SavedState, SegmentStore, new_name
+from index.workspace.segment_store import (
+    Part,
+    SavedState,
+    SegmentStore,
+    new_name,
+    open_state,
+)
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +41,7 @@ MAPPED_TOKENS = 1 << 22  # a segment as large as this is on disk before it is qu
 UNKNOWN_STAMP = Stamp(-1, -1, -1, -1, -1)  # of a file that must be read again
 SAVE_INTERVAL_S = 10  # between saves in the background
 RETRY_INTERVAL_S = 60  # after a save that failed
+TOKENIZER = "tokenizer"  # in the metadata: the fingerprint
 UNUSED_INDEX_S = 90 * 24 * 3600  # after which an index that nobody loaded is deleted
 
 
@@ -44,7 +51,7 @@ class SavedIndex:
     def __init__(self, folder: Path, roots: Sequence[Path], fingerprint: str) -> None:
         names = b"\0".join(os.fsencode(root) for root in roots)
         key = hashlib.sha256(names + b"\0" + fingerprint.encode()).hexdigest()
-        self.folder = folder
+        self.folder, self._meta = folder, {TOKENIZER: fingerprint}
         self._store = SegmentStore(folder / key[:32], key)
         self._store_lock = threading.Lock()
         self._closed = False
@@ -130,7 +137,8 @@ class SavedIndex:
             ]
         try:
             parts = [part_of(segment) for segment in kept]
-            self._store.save(SavedState({}, table_of(documents, files.rejected.copy()), parts))
+            table = table_of(documents, files.rejected.copy())
+            self._store.save(SavedState(self._meta, table, parts))
             self._saved_generation = generation
             self._failing = False
             self._delete_unused()
@@ -168,7 +176,7 @@ class SavedIndex:
         keeps it, OSError if the disk is full."""
         with self._store_lock:
             self._need_store()
-            self._store.save(saved)
+            self._store.save(SavedState(self._meta, saved.table, saved.parts))
 
     def _need_store(self) -> None:
         if not self._store.acquire():
@@ -193,6 +201,22 @@ class SavedIndex:
             with suppress(OSError), SegmentStore(table.parent, "") as store:
                 if time.time() - table.stat().st_mtime > UNUSED_INDEX_S and store.acquire():
                     store.clear()
+
+
+def open_shared(folder: Path, fingerprint: str) -> list[Segment]:
+    """The segments of a saved index that is only read: another user's, or a copy. Raises OSError,
+    or ValueError if it is damaged or was made with a tokenizer other than `fingerprint`."""
+    saved = open_state(folder)
+    made_with = str(saved.meta.get(TOKENIZER, "unknown"))
+    if made_with != fingerprint:
+        raise ValueError(
+            f"{folder}: made with tokenizer {made_with[:12]}, the model has {fingerprint[:12]}: "
+            "index the folder again with this model"
+        )
+    try:
+        return restore_segments(saved, SegmentSet())
+    except (ValueError, KeyError, IndexError, TypeError) as error:
+        raise ValueError(f"{folder}: damaged ({error}): copy it again") from error
 
 
 def _is_saved(document: IndexedDocument, buffers: Collection[str]) -> bool:

@@ -136,11 +136,8 @@ class SegmentStore:
             return None
         if not files:
             return None
-        table, *self._unverified = files
-        parts = [Part(file.about["name"], file.arrays) for file in self._unverified]
-        if verify and not self.verify():
-            return None
-        return SavedState(table.about["meta"], table.arrays, parts)
+        self._unverified = files[1:]
+        return _state(files) if not verify or self.verify() else None
 
     def verify(self) -> bool:
         """Verify the loaded parts' contents. False if one is damaged, which is logged."""
@@ -298,6 +295,23 @@ class SegmentStore:
             return self._named()
         except (OSError, Damaged):
             return set()
+
+
+def open_state(folder: Path) -> SavedState:
+    """The state of a store of any fingerprint, whoever owns it, mapped and verified. Raises OSError
+    or Damaged."""
+    table = ArrayFile(folder / "table")
+    files = SegmentStore(folder, table.fingerprint)._open_all()
+    for file in files:
+        file.check()
+    return _state(files or [table])
+
+
+def _state(files: list[ArrayFile]) -> SavedState:
+    """The state that a table and its parts hold."""
+    table, *others = files
+    parts = [Part(file.about["name"], file.arrays) for file in others]
+    return SavedState(table.about["meta"], table.arrays, parts)
 
 
 def _named(table: ArrayFile) -> dict[str, FileIdentity]:

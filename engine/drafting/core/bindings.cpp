@@ -203,6 +203,7 @@ NB_MODULE(_drafting, m) {
                        int64_t(before.shape(0)));
           },
           "expected"_a.noconvert(), "start"_a, "before"_a.noconvert())
+      .def("align", &Drafter::align, "position"_a)
       .def(
           "files",
           [](Drafter& self, In<int32_t> tokens, In<int32_t> parents, In<double> probs, int match) {

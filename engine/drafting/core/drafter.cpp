@@ -75,6 +75,12 @@ void Drafter::begin(const int32_t* expected, int64_t size, int32_t start, const 
   evaluated_ = 0;
 }
 
+void Drafter::align(int32_t position) {
+  at_ = Alignment{std::clamp(position, 0, expected_.size()), 0, 0, -1, 0};
+  left_ = -1;
+  evaluated_ = 0;  // the last tree was scored elsewhere
+}
+
 View Drafter::view(const Alignment& at, const int32_t* shapes_end, const int32_t* tail_end,
                    int32_t tail_size, int32_t files_node, int32_t drafted) const {
   return {&expected_,  &output_,   &files_,    ngram_,   &rules_,

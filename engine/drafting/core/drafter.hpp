@@ -45,6 +45,8 @@ class Drafter {
   // `expected`: the text to be repeated, from `start` on; `before`: the text before the answer.
   void begin(const int32_t* expected, int64_t size, int32_t start, const int32_t* before,
              int64_t before_size);
+  // The answer goes on at `position` of the expected text.
+  void align(int32_t position);
   // Continuations from other files, for the next propose only.
   Files& files() { return files_; }
   void recycle(const Recycling* table) { recycling_ = table; }
