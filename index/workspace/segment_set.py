@@ -128,6 +128,13 @@ class SegmentSet:
         while group := self._due():
             self._replace(group)
 
+    def expunge(self) -> None:
+        """Rewrite the segments that hold deleted documents. One caller at a time."""
+        self.seal()
+        for segment in self.segments[:-1]:
+            if not all(document.alive for document in segment.documents):
+                self._replace([segment])
+
     def close(self) -> None:
         """Freeze what is not frozen, so that all can be saved. A merge on another thread is
         abandoned: its result is dropped."""
