@@ -80,14 +80,15 @@ class HttpJob(Submitted):
 
     def cancel(self) -> None:
         """Stop after the current forward pass. The Done has the text written so far."""
-        self._engine.cancel(self)
+        if self._done is None and self._ended is None:
+            self._engine.cancel(self)
 
     def _next(self) -> Event:
         if self._ended is None:
             try:
                 for line in self._lines:
                     if line:
-                        return _event(line)
+                        return self._passed(_event(line))
                 self.end(Lost(f"{self._engine.url}: the connection was lost: ask again"))
             except LinkError as error:
                 self.end(error)
@@ -95,6 +96,13 @@ class HttpJob(Submitted):
                 self.end(LinkError(f"{self._engine.url}: a wrong answer: {error}"))
         assert self._ended is not None
         return self._ended
+
+    def _passed(self, event: Event) -> Event:
+        """The event. At the end of the answer its connection is freed for the next request."""
+        if isinstance(event, Done):
+            with contextlib.suppress(LinkError):
+                next(self._lines, None)
+        return event
 
 
 def _event(line: bytes) -> Event:
@@ -122,8 +130,8 @@ class HttpEngine:
         on_lost: Callable[[str], None] = lambda why: None,
     ) -> None:
         """Wait until the server has loaded its model, or `stop` says that nobody waits. `on_lost`
-        is called, in any thread, with one line when the connection fails. AddressError, LinkError;
-        OSError where the tokenizer cannot be stored."""
+        is called, in any thread, with one line when the connection fails. AddressError, LinkError.
+        """
         self.url, self.on_lost = url, on_lost
         self.name = uuid4().hex  # of this client, among those with the same key
         self.link = Link(url, url.key(), {"draftline-protocol": str(HTTP_PROTOCOL)})
@@ -180,6 +188,9 @@ class HttpEngine:
             return store(home(), digest, self.link.get(f"{HTTP_PATH}/tokenizer"))
         except BadMessage as error:
             raise AddressError(f"{self.url}: {error}: start the server again") from error
+        except OSError as error:
+            why = f"the tokenizer of {self.url} cannot be stored ({error.strerror or error})"
+            raise LinkError(f"{home()}: {why}: free some space there") from error
 
     @property
     def context(self) -> int:

@@ -88,20 +88,27 @@ class Link:
         path: str,
         body: Any,
         compress: bool = True,
-        opened: Callable[[httpx.Response], None] = lambda answer: None,
+        opened: Callable[[httpx.Response | None], None] = lambda answer: None,
     ) -> Iterator[bytes]:
         """An empty line once the server has accepted the body, then the lines that answer it, as
-        they arrive; further empty ones are signs of life. `opened` is called before the first one.
-        Raises LinkError."""
+        they arrive; further empty ones are signs of life. `opened` is called before the first one,
+        and with None at the end, before the connection is used again. Raises LinkError."""
         with self._answer("POST", path, body, compress) as answer:
             opened(answer)
-            yield b""
-            rest = b""
-            for part in answer.iter_bytes():
-                *lines, rest = (rest + part).split(b"\n")
-                yield from lines
-                if len(rest) > MAX_LINE_BYTES:
-                    raise LinkError(f"{self.url}: a line over {MAX_LINE_BYTES >> 20} MiB")
+            try:
+                yield b""
+                yield from self._split(answer.iter_bytes())
+            finally:
+                opened(None)
+
+    def _split(self, parts: Iterator[bytes]) -> Iterator[bytes]:
+        """The complete lines of a body. Raises LinkError."""
+        rest = b""
+        for part in parts:
+            *lines, rest = (rest + part).split(b"\n")
+            yield from lines
+            if len(rest) > MAX_LINE_BYTES:
+                raise LinkError(f"{self.url}: a line over {MAX_LINE_BYTES >> 20} MiB")
 
     def close(self) -> None:
         self._http.close()

@@ -10,9 +10,11 @@ import contextlib
 import json
 import logging
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +39,7 @@ log = logging.getLogger(__name__)
 USUAL_CONTEXT = 8192  # tokens, of a server that does not say
 PREFILL_TOKENS_PER_S = 2000.0  # assumed: of a server on a card
 UNANSWERABLE = (400, 404, 413, 422, 501)  # statuses of requests that cannot be answered
+MAX_LINES_AFTER_LAST = 4
 DATA, LAST = b"data:", b"[DONE]"
 REASONS = {"length": "length"}  # by finish_reason; all others are "stop"
 # Part of a model's name, in lower case -> its format for fill in the middle
@@ -56,7 +59,8 @@ class OpenAiJob(Submitted):
         self.late = 0
         self.cancelled = False
         self._engine = engine
-        self._answer: httpx.Response | None = None
+        self._answer: httpx.Response | None = None  # that is being read
+        self._lock = threading.Lock()
         self._events = self._run()
         self._lines: Iterator[bytes] = iter(())
         self._failed: LinkError | None = None
@@ -74,17 +78,19 @@ class OpenAiJob(Submitted):
         except LinkError as error:
             self._failed = error
 
-    def opened(self, answer: httpx.Response) -> None:
-        """The answer has begun."""
-        self._answer = answer
+    def opened(self, answer: httpx.Response | None) -> None:
+        """The answer has begun; None: its connection is no longer its own."""
+        with self._lock:
+            self._answer = answer
 
     def cancel(self) -> None:
         """Hang up. The Done has the text written so far."""
-        self.cancelled = True
-        if self._answer is not None and "network_stream" in self._answer.extensions:
-            wire = self._answer.extensions["network_stream"].get_extra_info("socket")
-            with contextlib.suppress(OSError):  # ended already
-                wire.shutdown(socket.SHUT_RDWR)
+        with self._lock:
+            self.cancelled = self._done is None
+            if self._answer is not None and "network_stream" in self._answer.extensions:
+                wire = self._answer.extensions["network_stream"].get_extra_info("socket")
+                with contextlib.suppress(OSError):  # ended already
+                    wire.shutdown(socket.SHUT_RDWR)
 
     def _next(self) -> Event:
         return next(self._events)
@@ -139,6 +145,9 @@ class OpenAiJob(Submitted):
                 continue
             data = line.removeprefix(DATA).strip()
             if data == LAST:
+                self.opened(None)
+                for _ in islice(self._lines, MAX_LINES_AFTER_LAST):
+                    pass  # up to the end, so that the next request can use the connection
                 return
             try:
                 message = json.loads(data)

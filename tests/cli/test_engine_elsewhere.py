@@ -120,3 +120,18 @@ async def test_a_tool_of_an_agent(server: LocalServer, tmp_path: Path) -> None:
             client, "edit", path=str(file), instruction="do", first_line=2, last_line=2
         )
     assert fine and file.read_bytes() == EDITED, told
+
+
+@pytest.mark.usefixtures("key")
+def test_a_server_of_openais_protocol(server: LocalServer, tmp_path: Path) -> None:
+    url = f"openai:{server.url}/v1"
+    done = draftline(tmp_path, "chat", "--engine", url, "--json", stdin=b"hello\n")
+    (answer,) = map(json.loads, done.stdout.splitlines())
+    assert done.returncode == 0 and "without drafts" in done.stderr.decode(), answer
+    wrong = draftline(tmp_path, "chat", "--engine", url, "--model", "m", stdin=b"hello\n")
+    assert wrong.returncode == 2 and "has no model m" in one_line(wrong)
+    file = make_file(tmp_path)
+    done = draftline(tmp_path, "edit", file, "-i", "do", "--apply", "--engine", url)
+    assert done.returncode == 1 and untouched(file), "the answer has no code block"
+    served = draftline(tmp_path, "serve", "--port", "0", "--engine", server.url)
+    assert served.returncode == 2 and "openai:" in one_line(served)

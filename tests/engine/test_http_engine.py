@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import http.server
 import json
+import resource
+import shutil
 import socket
+import socketserver
+import ssl
+import subprocess
 import threading
 import zlib
 from collections.abc import Iterator
@@ -23,6 +29,7 @@ from engine.remote.address import AddressError
 from engine.remote.engine_url import EngineUrl, parse_engine
 from engine.remote.http_engine import HttpEngine
 from engine.remote.link import Link, LinkError
+from engine.remote.tokenizer_files import digest_of, read_files, store, stored
 from engine.worker import URGENCY
 from tests.engine.test_remote_engine import ASK, REQUESTS, TEXT
 from tests.support.held_model import unfinished
@@ -83,6 +90,18 @@ def test_steps_arrive_as_they_are_made(engine: Engine, remote: HttpEngine) -> No
     steps = [event for event in remote.submit(CHAT) if isinstance(event, Step)]
     assert "".join(step.text for step in steps) == engine.submit(CHAT).result().text
     assert len(steps) > 2
+
+
+def test_requests_share_a_connection(remote: HttpEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a cancellation that comes too late is not sent."""
+    posted: list[str] = []
+    monkeypatch.setattr(remote.link, "post", lambda path, body: posted.append(path))
+    for _ in range(3):
+        job = remote.submit(CHAT)
+        assert job.result().text
+        job.cancel()
+    assert len(remote.link._http._transport._pool.connections) == 1  # type: ignore[attr-defined]
+    assert posted == []
 
 
 def test_a_cancelled_answer_keeps_its_text(engine: Engine, remote: HttpEngine) -> None:
@@ -358,3 +377,94 @@ def test_info_names_no_path(server: LocalServer, engine: Engine) -> None:
     assert host.forget_after_s > 0 and host.delete_within_s > 0
     with pytest.raises(messages.BadMessage):
         messages.host_from_json({"protocol": 1, "version": "1", "server": {}})
+
+
+# -- encryption -------------------------------------------------------------------------------
+
+
+@contextmanager
+def tls_proxy(folder: Path, port: int) -> Iterator[int]:
+    """A proxy with TLS before a port, as nginx or Caddy is one; its certificate is in `folder`."""
+    files = {name: str(folder / f"{name}.pem") for name in ("key", "certificate")}
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    command += ["-nodes", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    command += ["-keyout", files["key"], "-out", files["certificate"]]
+    subprocess.run(command, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files["certificate"], files["key"])
+
+    class Proxy(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with contextlib.suppress(OSError):
+                near = context.wrap_socket(self.request, server_side=True)
+                with socket.create_connection(("127.0.0.1", port)) as far:
+                    back = threading.Thread(target=carry, args=(far, near))
+                    back.start()
+                    carry(near, far)
+                    back.join()
+
+    def carry(source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                target.sendall(data)
+            target.shutdown(socket.SHUT_RDWR)
+
+    class Proxies(socketserver.ThreadingTCPServer):
+        daemon_threads, block_on_close = True, False
+
+    with Proxies(("127.0.0.1", 0), Proxy) as made:
+        threading.Thread(target=made.serve_forever, daemon=True).start()
+        yield made.server_address[1]
+        made.shutdown()
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes certificates")
+def test_through_a_proxy_with_tls(
+    server: LocalServer, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tls_proxy(tmp_path, server.port) as port:
+        url = parse_engine(f"https://localhost:{port}")
+        with pytest.raises(LinkError, match="certificate") as caught:
+            HttpEngine(url)
+        assert str(caught.value).isprintable()
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "certificate.pem"))
+        with HttpEngine(url) as remote:
+            done = remote.submit(CHAT).result()
+            assert done.text == engine.submit(CHAT).result().text
+            with unfinished(engine):
+                events = iter(job := remote.submit(Request("chat", messages=ASK)))
+                written = next(step.text for step in events if isinstance(step, Step) and step.text)
+                job.cancel()
+                *_, done = events
+            assert done.reason == "cancelled" and done.text.startswith(written)
+
+
+# -- the tokenizer, which is stored ------------------------------------------------------------
+
+
+def test_another_tokenizer_than_announced_is_not_stored(home: Path) -> None:
+    files = {"tokenizer.json": "{}", "config.json": "{}"}
+    digest = digest_of(files)
+    for wrong in (
+        None, {}, {"config.json": "{}"}, files | {"../x": ""}, files | {"config.json": 1},
+        files | {"config.json": "{ }"}, {"tokenizer.json": "{}"},
+    ):  # fmt: skip
+        with pytest.raises(messages.BadMessage):
+            store(home, digest, wrong)
+        assert stored(home, digest) is None
+    folder = store(home, digest, files)
+    assert stored(home, digest) == folder and digest_of(read_files(folder)) == digest
+    assert store(home, digest, files) == folder and len([*folder.parent.iterdir()]) == 1
+
+
+def test_a_full_disk_is_one_line(server: LocalServer, home: Path) -> None:
+    """And nothing half-written stays."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
+    try:
+        with pytest.raises(LinkError, match="free some space"):
+            HttpEngine(EngineUrl(server.url))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [*(home / "tokenizers").iterdir()] == []
+    HttpEngine(EngineUrl(server.url)).close()

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -22,6 +22,7 @@ from engine.prompts.word_tokenizer import WordTokenizer
 from engine.records import Done, Request, RequestError, Step
 from engine.remote.address import AddressError
 from engine.remote.engine_url import EngineUrl
+from engine.remote.http_engine import HttpEngine
 from engine.remote.link import LinkError
 from engine.remote.openai_bodies import plan_of
 from engine.remote.openai_engine import OpenAiEngine
@@ -34,6 +35,7 @@ from tests.support.server import (
     LocalServer,
     endless,
     reciter,
+    serve_engine,
     serve_model,
     speaker,
     wait_until,
@@ -78,6 +80,14 @@ def test_a_chat_has_the_text_of_the_server(server: LocalServer, remote: OpenAiEn
     }
     assert done.usage.completion_tokens == own.usage.completion_tokens
     assert done.usage.drafted == 0
+
+
+def test_requests_share_a_connection(remote: OpenAiEngine) -> None:
+    for _ in range(3):
+        job = remote.submit(CHAT)
+        assert job.result().text == ANSWER
+        job.cancel()  # too late
+    assert len(remote.link._http._transport._pool.connections) == 1  # type: ignore[attr-defined]
 
 
 def test_limits_and_stops(remote: OpenAiEngine) -> None:
@@ -167,6 +177,17 @@ def test_the_page_works_and_says_so(server: LocalServer, remote: OpenAiEngine) -
     page = PageState(remote, server.app.state.jobs)
     config = json.dumps(build(page).get_config_file(), default=str)
     assert "without drafts" in config and "tab-edit" in config and "tab-speed" not in config
+
+
+def test_it_can_be_served_again(remote: OpenAiEngine) -> None:
+    """As `draftline serve --engine openai:...` does it for the page and the API."""
+    with serve_engine(cast("Any", remote)) as again:
+        made = again.client().chat.completions.create(model=remote.model, messages=HELLO)
+        assert made.choices[0].message.content == ANSWER
+        assert again.http().get("/health").status_code == 200
+        assert again.http().get("/v1/draftline/info").status_code == 404
+        with pytest.raises(AddressError, match="openai:"):
+            HttpEngine(EngineUrl(again.url))
 
 
 # -- a server that answers wrongly -------------------------------------------------------------

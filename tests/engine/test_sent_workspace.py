@@ -4,6 +4,7 @@ client's index, by key, and loses what the client deletes."""
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -356,6 +357,20 @@ def test_ten_thousand_files_at_once(kept: ReceivedIndexes) -> None:
     assert workspace is not None and len(workspace.documents) == 10_000
     assert kept.sync("o", "w", {"whole": True, "files": {}})["missing"] == []
     assert not workspace.documents
+
+
+def test_a_full_disk_harms_no_index(kept: ReceivedIndexes) -> None:
+    """Nothing is written."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        fill(kept, {f"{n}.py": f"x = {n}\n" * 99 for n in range(200)})
+        workspace = kept.find("o", "w")
+        assert workspace is not None
+        workspace.compact()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert len(workspace.documents) == 200
 
 
 def test_what_is_too_much_is_one_line(

@@ -17,8 +17,9 @@ from engine.remote.engine_url import EngineUrl
 from lsp_server import shared_engine
 from lsp_server.cli import main
 from tests.support.command import EOS, chain_model
-from tests.support.lsp_editor import Editor, connected, local_server
-from tests.support.server import serve_app, wait_until
+from tests.support.held_model import unfinished
+from tests.support.lsp_editor import Editor, connected, local_server, refused
+from tests.support.server import endless, serve_app, wait_until
 from ui.api import app as api
 
 pytestmark = pytest.mark.asyncio
@@ -99,6 +100,27 @@ async def test_a_lost_connection_is_made_again(engine: Engine, tmp_path: Path) -
         with serve_app(api.app(engine), port):
             await one.ready()
             assert await completed(one) == WRITTEN
+
+
+async def test_an_edit_whose_connection_is_lost_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRAFTLINE_HOME", str(tmp_path / "home"))
+    config = Config(model=str(endless(tmp_path / "model")), threads=1, library=False)
+    file = tmp_path / "a.py"
+    file.write_text("x = 0\n\n")
+    with Engine(config) as engine, serve_app(app := api.app(engine)) as port:
+        async with editor(tmp_path, port) as one:
+            await one.ready()
+            uri = one.open(file.as_uri(), file.read_text())
+            edit = {"textDocument": one.doc(uri), "instruction": "do", "partialResultToken": "e"}
+            with unfinished(engine):
+                begun = one.begin("draftline/edit", edit)
+                await one.until(lambda: app.state.jobs.open)
+                app.state.jobs.cancel()  # as when the server is ended
+                code, message = await refused(begun)
+            assert "the server ends" in message and "\n" not in message and code != 0
+            assert one.applied == [] and file.read_text() == one.texts[uri] == "x = 0\n\n"
 
 
 async def test_a_wrong_key_is_an_error(

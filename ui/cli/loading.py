@@ -72,8 +72,7 @@ def open_elsewhere(args: argparse.Namespace, progress: Progress) -> HttpEngine |
         own = {*CONFIG_OPTIONS, "server"} - {"model" if url.is_openai else "workspace"}
         for name in sorted(own):
             if getattr(args, name, None):
-                why = f"--{name}: not with --engine {url}, which has its own"
-                raise Failure(USAGE, f"{why}: leave one of them out")
+                raise Failure(USAGE, f"--{name}: not with --engine {url}: leave one of them out")
         if not url.is_encrypted:
             say(f"{url}: not encrypted, others on the way can read all: use https or ssh -L")
         if url.is_openai:

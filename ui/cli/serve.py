@@ -139,6 +139,9 @@ class Access:
 def run(args: argparse.Namespace) -> int:
     """Serve until Ctrl-C or SIGTERM."""
     check_workspace(args.workspace)
+    if args.engine and not args.engine.startswith(OPENAI):
+        why = f"--engine {args.engine}: already serves all that `serve` does"
+        raise Failure(USAGE, f"{why}: use it, or name openai:http://HOST:PORT/v1")
     family, address = _resolve(args.host)
     access = _access(args, address)
     with _listening(family, address, args.port) as listening:
@@ -193,9 +196,6 @@ def _engine(args: argparse.Namespace, progress: Progress) -> Engine | OpenAiEngi
     """The engine that answers. Raises Failure."""
     if not args.engine:
         return open_engine(args, progress)
-    if not args.engine.startswith(OPENAI):
-        why = f"--engine {args.engine}: already serves all that `serve` does"
-        raise Failure(USAGE, f"{why}: use it, or name openai:http://HOST:PORT/v1")
     from engine.remote.http_engine import HttpEngine
 
     engine = open_elsewhere(args, progress)
