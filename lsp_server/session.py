@@ -401,21 +401,13 @@ class Session:
         return {
             "state": "loading" if state in ("idle", "asking") else state,
             "message": message,
-            "model": self._model,
+            "model": self.shared_engine.model or self.settings.model or DEFAULT_MODEL,
             "device": engine.info.device if engine else self.settings.device,
             "tokensPerSecond": round(recent_tokens / recent_seconds, 1) if recent_seconds else None,
             "acceptedShare": round(self.totals["accepted"] / tokens, 3) if tokens else None,
             "files": len(self.workspace.documents) if self.workspace else None,
             "tokens": self.workspace.size if self.workspace else None,
         }
-
-    @property
-    def _model(self) -> str:
-        """The model in use, as a person would name it."""
-        shared = self.shared_engine
-        if shared.elsewhere:
-            return shared.engine.info.model if shared.engine else str(shared.elsewhere)
-        return shared.model or self.settings.model or DEFAULT_MODEL
 
     def send_status(self) -> None:
         """Notify the client of the status, if it asked for that."""

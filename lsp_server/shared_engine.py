@@ -109,7 +109,9 @@ class SharedEngine:
 
     @property
     def model(self) -> str:
-        """The model in use, loaded or not."""
+        """The model in use, loaded or not; of another machine, its address until it is reached."""
+        if self.elsewhere:
+            return self.engine.info.model if self.engine else str(self.elsewhere)
         return self._wanted.model if self._wanted else ""
 
     @property
