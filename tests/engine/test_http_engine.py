@@ -12,11 +12,13 @@ import socket
 import socketserver
 import ssl
 import subprocess
+import sys
 import threading
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -366,6 +368,30 @@ def test_addresses() -> None:
     encrypted = {"https://box": True, "http://box": False, "http://127.0.0.1:8": True}
     for url, is_encrypted in encrypted.items():
         assert parse_engine(url).is_encrypted == is_encrypted
+
+
+def test_keys_come_from_the_environment_or_the_key_ring(monkeypatch: pytest.MonkeyPatch) -> None:
+    class KeyringError(Exception):
+        pass
+
+    def stored_key(service: str, name: str) -> str | None:
+        if name == "http://locked":
+            raise KeyringError("locked\nring")
+        return {("draftline", "openai:http://box/v1"): "stored-key"}.get((service, name))
+
+    url = parse_engine("openai:http://box/v1")
+    monkeypatch.delenv("DRAFTLINE_ENGINE_KEY", raising=False)
+    monkeypatch.setitem(sys.modules, "keyring", None)
+    assert url.key() == "", "the package is not installed"
+    errors = SimpleNamespace(KeyringError=KeyringError)
+    ring = SimpleNamespace(get_password=stored_key, errors=errors)
+    monkeypatch.setitem(sys.modules, "keyring", ring)
+    monkeypatch.setitem(sys.modules, "keyring.errors", errors)
+    assert url.key() == "stored-key" and parse_engine("http://box").key() == ""
+    with pytest.raises(AddressError, match="locked ring: unlock it"):
+        parse_engine("http://locked").key()
+    monkeypatch.setenv("DRAFTLINE_ENGINE_KEY", KEY)
+    assert url.key() == KEY
 
 
 def test_info_names_no_path(server: LocalServer, engine: Engine) -> None:
