@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 if TYPE_CHECKING:
     from engine.records import Event
-    from engine.remote.remote_engine import RemoteJob
-    from engine.worker import Job
+    from engine.worker import Submitted
 
 T = TypeVar("T")
 
@@ -125,7 +124,7 @@ class _End:
     error: Exception | None
 
 
-def follow(job: Job | RemoteJob) -> ThreadStream[Event]:
+def follow(job: Submitted) -> ThreadStream[Event]:
     """The events of a job, up to its Done. Use `aclosing`: closing the stream cancels the job."""
     stream: ThreadStream[Any] = ThreadStream(lambda _: job)
     stream.attach(job)

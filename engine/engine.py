@@ -54,6 +54,8 @@ def prefill_chunk(seconds_per_token: float) -> int:
 class Engine:
     """A loaded model and the thread that owns it. A context manager."""
 
+    drafts = True  # answers are drafted, and their text has sources
+
     def __init__(
         self,
         config: Config | None = None,

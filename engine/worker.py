@@ -39,6 +39,10 @@ class Submitted(ABC):
     def _next(self) -> Event:
         """Wait for the next event."""
 
+    @abstractmethod
+    def cancel(self) -> None:
+        """Stop after the current forward pass. The Done has the text written so far."""
+
     def __iter__(self) -> Iterator[Event]:
         while self._done is None:
             event = self._next()

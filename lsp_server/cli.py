@@ -15,10 +15,14 @@ import sys
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from engine.remote.address import OWN, SERVER_VARIABLE, AddressError, parse, remove_if_idle
+from engine.remote.engine_url import ENGINE_VARIABLE, KEY_VARIABLE, EngineUrl, parse_engine
 from lsp_server.settings import NEXT_EDIT_FORMATS
+
+if TYPE_CHECKING:
+    from engine.remote.any_engine import EditorEngine
 
 OK, FAILED, USAGE, NO_MODEL = 0, 1, 2, 3
 EXIT_CODES = """exit codes:
@@ -84,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         _set_up_logging(args.log_file, args.log_level)
         if args.check:
-            return _check(args.model, args.yes)
+            return _check(args)
         code = _serve(args)
     except _Failure as failure:
         _say(str(failure))
@@ -94,7 +98,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _serve(args: argparse.Namespace) -> int:
-    if args.transport == "stdio" and args.listen_fd is None and args.server != OWN:
+    elsewhere = _elsewhere(args)
+    shares = args.server != OWN and elsewhere is None
+    if args.transport == "stdio" and args.listen_fd is None and shares:
         code = _relay(args)
         if code is not None:
             return code
@@ -104,7 +110,7 @@ def _serve(args: argparse.Namespace) -> int:
     from lsp_server.shared_engine import NextEdits, SharedEngine
 
     next_edits = NextEdits(args.next_edit_model, args.next_edit_format)
-    shared_engine = SharedEngine(args.model, args.yes, next_edits=next_edits)
+    shared_engine = SharedEngine(args.model, args.yes, next_edits=next_edits, elsewhere=elsewhere)
 
     def make() -> Server:
         return create(shared_engine)
@@ -125,6 +131,25 @@ def _serve(args: argparse.Namespace) -> int:
         raise _Failure(USAGE, f"{where}: choose another --port, or 0 for any") from error
     finally:
         shared_engine.close(ENGINE_CLOSE_TIMEOUT_S)
+
+
+def _elsewhere(args: argparse.Namespace) -> EngineUrl | None:
+    """The address of another machine's engine. A window has a process of its own then, which needs
+    little memory. Raises _Failure."""
+    if not args.engine:
+        return None
+    try:
+        url = parse_engine(args.engine)
+        url.key()
+    except AddressError as error:
+        raise _Failure(USAGE, str(error)) from error
+    for name in ("server",) if url.is_openai else ("model", "server"):
+        if getattr(args, name):
+            why = f"--{name}: not with --engine {url}, which has its own model"
+            raise _Failure(USAGE, f"{why}: leave one of them out")
+    if not url.is_encrypted:
+        log.warning("%s: not encrypted, others on the way can read all: use https or ssh -L", url)
+    return url
 
 
 def _relay(args: argparse.Namespace) -> int | None:
@@ -167,22 +192,12 @@ def _next_edit_options(args: argparse.Namespace) -> tuple[str, ...]:
     return tuple(part for option, value in named.items() if value for part in (option, value))
 
 
-def _check(model: str | None, fetch: bool) -> int:
-    """Load the model, generate some tokens, and print the speed. `fetch`: it may be downloaded."""
-    from engine import Config, Engine, Request, RequestError
-    from engine.model.hf_model import UnsupportedModel
-    from engine.weights import WeightsError
-    from engine.weights.download import downloads, usual_model
+def _check(args: argparse.Namespace) -> int:
+    """Load the model, or connect to that of --engine, generate some tokens, and print the speed."""
+    from engine import Request, RequestError
 
-    try:
-        name = model or usual_model()
-        if (missing := downloads(name)) and not fetch:
-            why = f"{name} is not on this machine ({missing[0].described})"
-            raise _Failure(NO_MODEL, f"{why}: fetch it with --yes, or choose another --model")
-        engine = Engine(Config(model=name))
-    except (WeightsError, UnsupportedModel, OSError) as error:
-        raise _Failure(NO_MODEL, str(error)) from error
-    with engine:
+    with _checked_engine(args) as engine:
+        name = engine.info.model
         request = Request("complete", CHECK_TEXT, max_tokens=CHECK_TOKENS)
         try:
             done = engine.submit(request, speculation=False).result()
@@ -195,6 +210,29 @@ def _check(model: str | None, fetch: bool) -> int:
         device = f"{engine.info.device}, {engine.info.dtype}"
         print(f"{name} on {device}: {speed:.1f} tokens/s without drafts", flush=True)
     return OK
+
+
+def _checked_engine(args: argparse.Namespace) -> EditorEngine:
+    """The engine of the options. With --yes a model may be downloaded. Raises _Failure."""
+    from engine import Config, Engine
+    from engine.model.hf_model import UnsupportedModel
+    from engine.remote.http_engine import HttpEngine
+    from engine.remote.link import LinkError
+    from engine.remote.openai_engine import OpenAiEngine
+    from engine.weights import WeightsError
+    from engine.weights.download import downloads, usual_model
+
+    try:
+        if elsewhere := _elsewhere(args):
+            is_openai, model = elsewhere.is_openai, args.model or ""
+            return OpenAiEngine(elsewhere, model) if is_openai else HttpEngine(elsewhere)
+        name = args.model or usual_model()
+        if (missing := downloads(name)) and not args.yes:
+            why = f"{name} is not on this machine ({missing[0].described})"
+            raise _Failure(NO_MODEL, f"{why}: fetch it with --yes, or choose another --model")
+        return Engine(Config(model=name))
+    except (WeightsError, UnsupportedModel, AddressError, LinkError, OSError) as error:
+        raise _Failure(NO_MODEL, str(error)) from error
 
 
 def _set_up_logging(file: Path | None, level: str) -> None:
@@ -240,6 +278,14 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="of stdio: the engine that all windows share (default), HOST:PORT or the path of a "
         "socket where a server of this machine runs, or `own`: an engine for this window alone",
+    )
+    add(
+        "--engine",
+        default=os.environ.get(ENGINE_VARIABLE, ""),
+        metavar="URL",
+        help="the engine of another machine: http://HOST:PORT of a `draftline serve`, or "
+        "openai:http://HOST:PORT/v1 of any server of OpenAI's protocol, without drafts; its key is "
+        f"taken from {KEY_VARIABLE} or the key ring",
     )
     add(
         "--idle-minutes",

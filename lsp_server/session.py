@@ -33,8 +33,8 @@ from lsp_server.shared_engine import NotReady, SharedEngine, Superseded
 from lsp_server.workspace_index import WorkspaceIndex
 
 if TYPE_CHECKING:
-    from engine.engine import Engine
-    from engine.worker import Job
+    from engine.remote.any_engine import EditorEngine
+    from engine.worker import Submitted
     from index.workspace.workspace import Workspace
 
 log = logging.getLogger(__name__)
@@ -79,7 +79,8 @@ class Session:
         self.totals: defaultdict[str, float] = defaultdict(float)
         self._running: set[_Running] = set()
         self._rebases: dict[Rebase, str] = {}  # of running edits, with their URIs
-        self._waiting: dict[asyncio.Task[Engine], Slot] = {}  # requests that wait for the model
+        # Requests that wait for the model
+        self._waiting: dict[asyncio.Task[EditorEngine], Slot] = {}
         self._configured = asyncio.Event()
         self._seen: dict[str, Text] = {}  # by URI, the text up to which edits are in the history
         self._tasks: set[asyncio.Task[None]] = set()
@@ -142,7 +143,7 @@ class Session:
         """Wait until the client's settings are known."""
         await self._configured.wait()
 
-    async def engine(self, slot: Slot) -> Engine:
+    async def engine(self, slot: Slot) -> EditorEngine:
         """The engine, once the settings are known and the model is loaded. Raises NotReady if it
         cannot be loaded, and Superseded if the slot is cancelled or used by a newer request."""
         if self._configured.is_set() and self.shared_engine.loaded is not None:
@@ -150,7 +151,7 @@ class Session:
         for older in [task for task, own in self._waiting.items() if own == slot]:
             older.cancel()
 
-        async def wait() -> Engine:
+        async def wait() -> EditorEngine:
             await self.configured()
             return await self.shared_engine.ready()
 
@@ -291,7 +292,7 @@ class Session:
         slot: Slot,
         on_step: Callable[[Step], bool | None] = lambda step: None,
         timeout_s: float | None = None,
-        engine: Engine | None = None,
+        engine: EditorEngine | None = None,
     ) -> Done:
         """Run a request, once the model is loaded, in place of an older one in the same slot.
         `engine`: another than the main model's.
@@ -335,7 +336,7 @@ class Session:
             self.send_status()
         return done
 
-    async def _submit(self, engine: Engine, running: _Running) -> Job:
+    async def _submit(self, engine: EditorEngine, running: _Running) -> Submitted:
         """Queue the request. Tokenizing its prompt takes long for large texts and is then done in a
         thread; a completion's prompt is small."""
         request, workspace = running.request, self.workspace
@@ -343,7 +344,7 @@ class Session:
             workspace = None
         predicts = running.slot == MODEL_SLOT
 
-        def submit() -> Job:
+        def submit() -> Submitted:
             job = engine.submit(
                 request,
                 self.settings.speculation,
@@ -356,14 +357,15 @@ class Session:
             return job
 
         try:
-            at_once = request.kind == "complete" and not predicts
+            is_here = self.shared_engine.elsewhere is None
+            at_once = request.kind == "complete" and not predicts and is_here
             return submit() if at_once else await asyncio.to_thread(submit)
         except RuntimeError as error:  # the engine was closed meanwhile
             raise NotReady(f"another model is being loaded ({error})") from error
 
     def cancel(self, slot: Slot | None = None) -> int:
         """Cancel the requests of a slot, or all of them. Returns how many there were."""
-        requests: list[_Running | asyncio.Task[Engine]] = []
+        requests: list[_Running | asyncio.Task[EditorEngine]] = []
         requests += [one for one in self._running if slot in (None, one.slot)]
         requests += [task for task, own in self._waiting.items() if slot in (None, own)]
         for request in requests:

@@ -1,6 +1,6 @@
 """The engine that all clients of this process share: loaded in the background, and replaced when
 its clients agree on another model; and the one beside it, of a model for next edits. Independent of
-the protocol.
+the protocol. It may be that of another machine, which is connected to again when it is lost.
 
 A model that is not on this machine is fetched only after a client's user has agreed to it.
 """
@@ -20,13 +20,18 @@ from engine.config import DEFAULT_MODEL
 from engine.worker import Turns
 
 if TYPE_CHECKING:
-    from engine.engine import Engine
+    from engine.remote.any_engine import EditorEngine
+    from engine.remote.engine_url import EngineUrl
+    from engine.remote.http_engine import HttpEngine
+    from engine.remote.openai_engine import OpenAiEngine
     from engine.weights.download import Download
 
 log = logging.getLogger(__name__)
 
 # Of the engine beside the main one, whose prompts are short.
 BESIDE: dict[str, Any] = {"max_context": 8192, "cached_sequences": 2, "cache_bytes": 1 << 29}
+
+MIN_PAUSE_S, MAX_PAUSE_S = 1.0, 30.0  # between attempts to reach another machine, doubled each time
 
 # idle: no client has configured a model yet; asking: a user must agree to the download first
 State = Literal["idle", "asking", "loading", "ready", "error"]
@@ -70,13 +75,16 @@ class SharedEngine:
         fetch: bool = False,
         main: SharedEngine | None = None,
         next_edits: NextEdits | None = None,
+        elsewhere: EngineUrl | None = None,
     ) -> None:
         """`model` and `next_edits` override what clients configure. `fetch`: a missing model is
         fetched without asking. `main`: the engine beside which this one runs a model for next
-        edits, as long as a client wants that. They take turns."""
+        edits, as long as a client wants that. They take turns. `elsewhere`: the engine of another
+        machine, whatever clients configure."""
         self.state: State = "idle"
         self.message = ""
-        self.engine: Engine | None = None
+        self.engine: EditorEngine | None = None
+        self.elsewhere = elsewhere
         self.loads = 0  # that were started
         self.is_fetching = False  # the model is being downloaded
         self.listeners: list[Listener] = []
@@ -101,7 +109,9 @@ class SharedEngine:
 
     @property
     def model(self) -> str:
-        """The model in use, loaded or not."""
+        """The model in use, loaded or not; of another machine, its address until it is reached."""
+        if self.elsewhere:
+            return self.engine.info.model if self.engine else str(self.elsewhere)
         return self._wanted.model if self._wanted else ""
 
     @property
@@ -119,7 +129,8 @@ class SharedEngine:
     def configure(self, client: str, model: str, device: str) -> None:
         """A client wants this model, or with "" the usual one. It is loaded unless others use
         another, in which case they share that one until they agree."""
-        usual = self._usual or (_usual_model() if not (self._model or model) else "")
+        names_none = not (self._model or model or self.elsewhere)
+        usual = self._usual or (_usual_model() if names_none else "")
         with self._lock:
             self._usual = usual
             self._wishes.pop(client, None)
@@ -151,6 +162,9 @@ class SharedEngine:
             return wanted.model if other else f"{wanted.model} on {wanted.device}"
 
     def _resolved(self, wish: Wish) -> Wish:
+        if self.elsewhere:
+            model = self._model or wish.model
+            return Wish(model if self.elsewhere.is_openai else "", str(self.elsewhere))
         return Wish(self._model or wish.model or self._usual, wish.device)
 
     def _decide(self, retry: bool) -> bool:
@@ -167,7 +181,8 @@ class SharedEngine:
     def _start(self, wanted: Wish, fetch: bool) -> None:
         self._wanted = wanted
         self.loads += 1
-        self.state, self.message = "loading", f"loading {wanted.model}"
+        what = f"connecting to {self.elsewhere}" if self.elsewhere else f"loading {wanted.model}"
+        self.state, self.message = "loading", what
         self.is_fetching = fetch and bool(self._offers)
         self._offers, self._asked = [], ""
         self._cancel_fetch.clear()
@@ -177,7 +192,7 @@ class SharedEngine:
         )
         self._thread.start()
 
-    def _unload(self) -> Engine | None:
+    def _unload(self) -> EditorEngine | None:
         """Forget the model in use, as nobody wants it any more; the caller closes its engine. The
         lock is held."""
         self._cancel_fetch.set()
@@ -221,7 +236,7 @@ class SharedEngine:
     # -- the engine --------------------------------------------------------------------------------
 
     @property
-    def loaded(self) -> Engine | None:
+    def loaded(self) -> EditorEngine | None:
         """The engine of the configured model, if it is loaded."""
         return self.engine if self.state == "ready" else None
 
@@ -230,7 +245,7 @@ class SharedEngine:
         """Whether the model is yet to be loaded or to fail."""
         return self.state in ("idle", "asking", "loading")
 
-    async def ready(self) -> Engine:
+    async def ready(self) -> EditorEngine:
         """The engine, once it is loaded. Raises NotReady if that failed, and after `close`."""
         loop, changed = asyncio.get_running_loop(), asyncio.Event()
 
@@ -279,12 +294,12 @@ class SharedEngine:
             old, self.engine = self.engine, None
         if old:
             old.close()
-        engine: Engine | None = None
+        engine: EditorEngine | None = None
         offers: list[Download] = []
         state: State = "ready"
         message = ""
         try:
-            if self._main:
+            if self._main and not self._main.elsewhere:
                 self._check_memory(wanted.model, self._main.model)
             offers = self._downloads(wanted.model)
             if offers and not fetch:
@@ -297,7 +312,8 @@ class SharedEngine:
             message = f"{wanted.model}: the download was cancelled: restart the server to resume it"
         except Exception as error:  # the server keeps running, and reports it
             log.debug("the model was not loaded", exc_info=error)
-            state, message = "error", " ".join(f"{wanted.model}: {error}".split())
+            what = str(error) if self.elsewhere else f"{wanted.model}: {error}"
+            state, message = "error", " ".join(what.split())
         self.is_fetching = False
         with self._lock:
             is_current = wanted == self._wanted and not self._closed
@@ -310,6 +326,8 @@ class SharedEngine:
 
     def _downloads(self, model: str) -> list[Download]:
         """What must be fetched to load a model: it, or the usual ones, any of which will do."""
+        if self.elsewhere:
+            return []
         from engine.weights.download import downloads
 
         return downloads(None if model == self._usual and not self._model else model)
@@ -320,8 +338,11 @@ class SharedEngine:
 
         check_beside(model, other, Machine.this())
 
-    def _engine(self, wanted: Wish) -> Engine:
+    def _engine(self, wanted: Wish) -> EditorEngine:
         from engine import Config, Engine
+
+        if self.elsewhere:
+            return self._connect(self.elsewhere, wanted.model)
 
         def progress(what: str, done: int, total: int) -> None:
             if self._cancel_fetch.is_set():
@@ -332,6 +353,40 @@ class SharedEngine:
         if self._main:
             config = replace(config, **BESIDE)
         return Engine(config, progress, self.turns)
+
+    def _connect(self, url: EngineUrl, model: str) -> HttpEngine | OpenAiEngine:
+        """The engine of another machine, as soon as it can be reached. `model`: which one of a
+        server of OpenAI's protocol."""
+        from engine.remote.http_engine import HttpEngine
+        from engine.remote.link import Lost
+        from engine.remote.openai_engine import OpenAiEngine
+
+        pause = MIN_PAUSE_S
+        while True:
+            try:
+                if url.is_openai:
+                    return OpenAiEngine(url, model, on_lost=self._on_lost)
+                engine = HttpEngine(url, self.report, lambda: self._closed, self._on_lost)
+                engine.encode("")  # loads the tokenizer
+                return engine
+            except Lost as error:
+                if self._closed:
+                    raise
+                if pause == MIN_PAUSE_S:
+                    log.warning("%s", error)
+                self.message = f"{error} Trying again."
+                self._notify()
+            self._cancel_fetch.wait(pause)
+            pause = min(2 * pause, MAX_PAUSE_S)
+
+    def _on_lost(self, why: str) -> None:
+        """The other machine was lost: connect to it again. Called from any thread."""
+        with self._lock:
+            if self.state != "ready" or self._wanted is None or self._closed:
+                return
+            self._start(self._wanted, fetch=False)
+            self.message = why
+        self._notify()
 
     def _notify(self) -> None:
         for listener in list(self.listeners):

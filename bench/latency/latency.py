@@ -16,6 +16,10 @@ clients  eight clients over --ws at the same moment: waiting times, and whether 
 next_edit  time to the first token of a next edit by a model in Sweep's format, against one forward
          pass over the tokens of its prompt that are not cached, in turns
 
+With --engine the model is elsewhere: at an address, or with `own` in a `draftline serve` that this
+bench starts here. Everything between the language server and it passes through a link of --link-ms
+(20) to and fro. Only typist, prefix and edit are measured then.
+
 The machine should be otherwise idle. The run ends with one JSON line; the same record is written to
 a file after each part, so that a stopped run leaves it. What a model or machine cannot do is left
 out, with a line that says why.
@@ -26,12 +30,13 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import psutil
 
@@ -49,9 +54,13 @@ from bench.latency.parts import (
     clients,
     next_edit,
 )  # fmt: skip
+from bench.latency.slow_link import slow_link
+from bench.serving.serving import server_of
 from engine.config import DEFAULT_MODEL
 
 PACKAGES = ("draftline", "torch", "pygls", "lsprotocol", "websockets")
+OWN = "own"  # the value of --engine that starts a server here
+LINKED = ("typist", "prefix", "edit")  # parts that can be measured with --engine
 TYPED = ROOT / "index" / "workspace" / "token_db.py"  # about 300 lines
 TARGETS = (  # part, figure, comparison, target
     ("typist", "first_suggestion_s_p50_60", "<=", 1.0),
@@ -85,7 +94,10 @@ def measure(options: argparse.Namespace, amounts: Amounts, record: Figures) -> N
 
     if wanted := [name for name in options.only if name in PARTS]:
         began = time.perf_counter()
-        with closing(ServerProcess(options.model)) as served:
+        with (
+            elsewhere(options) as engine,
+            closing(ServerProcess(options.model, engine=engine)) as served,
+        ):
             client = served.client()
             client.start(options.workspace)
             served.usage = psutil.Process(client.ask("draftline/info")["process"])
@@ -100,6 +112,20 @@ def measure(options: argparse.Namespace, amounts: Amounts, record: Figures) -> N
         run("clients", partial(clients, options.model, amounts, options.workspace))
     if "next_edit" in options.only:
         run("next_edit", partial(next_edit, options.model, amounts, options.file))
+
+
+@contextmanager
+def elsewhere(options: argparse.Namespace) -> Iterator[str]:
+    """The address at this end of the link to --engine; "" without one."""
+    if not options.engine:
+        yield ""
+        return
+    served = argparse.Namespace(model=options.model, queue=32)
+    with server_of(served) if options.engine == OWN else nullcontext() as started:
+        url = urlsplit(started.url if started else options.engine)
+        seconds = options.link_ms / 1000
+        with slow_link(url.hostname or "", url.port or 80, seconds) as port:
+            yield f"http://127.0.0.1:{port}"
 
 
 def rounded(figures: Figures) -> Figures:
@@ -151,12 +177,20 @@ def read_options(argv: list[str] | None) -> argparse.Namespace:
         "--workspace", type=Path, default=ROOT, help="the folder to index; default: this repository"
     )
     add("--file", type=Path, default=TYPED, help="the Python file to retype, about 300 lines")
-    add("--only", default=",".join(NAMES), help=f"parts to measure: {','.join(NAMES)}")
+    add("--engine", default="", help="own, or http://HOST:PORT of a server without TLS")
+    add("--link-ms", type=float, default=20.0, help="to and fro, with --engine; default: 20")
+    add("--only", help=f"parts to measure: {','.join(NAMES)}")
     add("--repeats", type=int, help="of all parts but typist; default: 5")
     add("--quick", action="store_true", help="a trial run: little of everything")
     add("--out", type=Path, help="the results; bench/results/latency-...json")
     options = parser.parse_args(argv)
-    options.only = options.only.split(",")
+    options.only = (options.only or ",".join(LINKED if options.engine else NAMES)).split(",")
+    if options.engine and (wrong := [name for name in options.only if name not in LINKED]):
+        parser.error(f"--only {wrong[0]}: not with --engine; name some of {', '.join(LINKED)}")
+    if options.engine and options.engine != OWN and not options.engine.startswith("http://"):
+        parser.error(f"--engine {options.engine}: name own, or http://HOST:PORT")
+    if not 0 <= options.link_ms <= 10_000:
+        parser.error(f"--link-ms {options.link_ms:g}: must be 0 to 10000")
     if wrong := [name for name in options.only if name not in NAMES]:
         parser.error(f"--only {wrong[0]}: no such part; name some of {', '.join(NAMES)}")
     if options.repeats is not None and options.repeats < 1:
@@ -180,12 +214,14 @@ def main(argv: list[str] | None = None) -> int:
         "load_before": round(os.getloadavg()[0], 2),
         "quick": options.quick,
         "parts": options.only,
+        "link_ms": options.link_ms if options.engine else None,
         "left_out": [],
         "figures": {},
         "targets": [],
         "began": time.perf_counter(),
     }
-    options.out = options.out or results_path("latency", record["model"])
+    name = "latency-link" if options.engine else "latency"
+    options.out = options.out or results_path(name, record["model"])
     try:
         measure(options, amounts, record)
     except ServerError as why:

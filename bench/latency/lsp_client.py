@@ -185,8 +185,10 @@ class Client:
 class ServerProcess:
     """A server process: `client` connects over its pipes, `connect` over WebSockets."""
 
-    def __init__(self, model: str, ws: bool = False) -> None:
-        command = [sys.executable, "-m", "lsp_server", "--model", model]
+    def __init__(self, model: str, ws: bool = False, engine: str = "") -> None:
+        """`engine`: the address of one on another machine, in place of the model."""
+        command = [sys.executable, "-m", "lsp_server"]
+        command += ["--engine", engine] if engine else ["--model", model]
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(
             [*command, "--ws"] if ws else command,
@@ -194,7 +196,8 @@ class ServerProcess:
             stdout=pipe,
             stderr=pipe if ws else None,
             cwd=ROOT,
-            env={"DRAFTLINE_SERVER": "own"} | os.environ,  # set to "": through the shared server
+            # Set to "": through the shared server
+            env={"DRAFTLINE_SERVER": "" if engine else "own"} | os.environ,
         )
         self.usage = psutil.Process(self.process.pid)
         self._port = 0

@@ -142,13 +142,22 @@ def kept(texts: Sequence[str]) -> list[str]:
     return found
 
 
-def edit_prompt(request: Request, encoder: PromptEncoder) -> Prompt:
-    """The Prompt of an edit by instruction, which predicts the edited text first.
+@dataclass(frozen=True, slots=True)
+class EditTexts:
+    """The texts of an edit by instruction."""
 
-    The reply is started up to an open code fence, so the answer is the code itself, token for token
-    as in the file, up to the closing fence. Only the selection is shown, because small models
+    first: int  # the code to rewrite, without blank lines around it: code points of the text
+    last: int
+    chosen: str  # that code
+    fence: str  # around it
+    asked: str  # the user's message
+    reply: str  # the start of the answer, up to the code
+
+
+def edit_texts(request: Request) -> EditTexts:
+    """The texts of an edit by instruction. Only the selection is shown, because small models
     rewrite whatever else they see. The wording was chosen on EditEval's even records with
-    Qwen2.5-Coder of 0.5B and 1.5B."""
+    Qwen2.5-Coder of 0.5B and 1.5B. RequestError where there is nothing to do."""
     if not request.instruction.strip():
         raise RequestError("the instruction is empty: say what to change")
     start, stop = request.selection or (0, len(request.text))
@@ -161,11 +170,20 @@ def edit_prompt(request: Request, encoder: PromptEncoder) -> Prompt:
     instruction = request.instruction.strip()
     asked = f"{fence}{language}\n{chosen}\n{fence}\n\n{EDIT_REQUEST.format(instruction)}"
     reply = f"{EDIT_REPLY.format(instruction)}{fence}{language}\n"
-    tokenizer = encoder.tokenizer
-    messages = [{"role": "user", "content": asked}]
-    turns = tokenizer.turns(messages, reply, encoder.encode, thinking=False)
+    return EditTexts(first, last, chosen, fence, asked, reply)
+
+
+def edit_prompt(request: Request, encoder: PromptEncoder) -> Prompt:
+    """The Prompt of an edit by instruction, which predicts the edited text first.
+
+    The reply is started up to an open code fence, so the answer is the code itself, token for token
+    as in the file, up to the closing fence."""
+    texts, tokenizer = edit_texts(request), encoder.tokenizer
+    first, last, fence = texts.first, texts.last, texts.fence
+    messages = [{"role": "user", "content": texts.asked}]
+    turns = tokenizer.turns(messages, texts.reply, encoder.encode, thinking=False)
     ids = [one for _, part in turns for one in part]
-    expected = tokenizer.encode_inside(f"{chosen}\n{fence}")
+    expected = tokenizer.encode_inside(f"{texts.chosen}\n{fence}")
     room = request.max_tokens
     if room is None:
         room = EDIT_SPARE_TOKENS + len(expected) * 3 // 2

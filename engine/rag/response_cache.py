@@ -19,8 +19,7 @@ from engine.weights import home
 from index.cache_folder import check_cache_folder, make_cache_folder
 
 if TYPE_CHECKING:
-    from engine.engine import Engine
-    from engine.remote.remote_engine import RemoteEngine
+    from engine.remote.any_engine import AnyEngine
 
 MAX_FILES = 4096
 VERSION = 3  # change it whenever a response is processed differently before it is stored
@@ -72,8 +71,11 @@ class ResponseCache:
                 file.unlink(missing_ok=True)
 
 
-def response_cache(engine: Engine | RemoteEngine) -> ResponseCache:
-    """The responses of an engine's model in the cache folder."""
+def response_cache(engine: AnyEngine) -> ResponseCache | None:
+    """The responses of an engine's model in the cache folder; None for a model that may become
+    another one unnoticed."""
+    if engine.folder is None:
+        return None
     dtype = f"{engine.info.dtype} {engine.info.device}"
     key = model_key(engine.config.model, dtype, engine.encoder.fingerprint, engine.folder)
     return ResponseCache(home() / "finished", key)

@@ -19,10 +19,9 @@ from engine.rag.summary_plan import SectionSummary, SummaryOptions, SummaryPlan
 from engine.records import Done, Step
 
 if TYPE_CHECKING:
-    from engine.engine import Engine
     from engine.rag.response_cache import ResponseCache
-    from engine.remote.remote_engine import RemoteEngine, RemoteJob
-    from engine.worker import Job
+    from engine.remote.any_engine import AnyEngine
+    from engine.worker import Submitted
     from index.documents.documents import Document
 
 
@@ -59,14 +58,14 @@ SummaryEvent = SummaryBody | Step | Summary
 
 
 def summarize(
-    engine: Engine | RemoteEngine,
+    engine: AnyEngine,
     document: Document,
     options: SummaryOptions | None = None,
     cache: ResponseCache | None = None,
     stopped: Callable[[], bool] = lambda: False,
     speculation: bool = True,
     client: str = "",
-    attach: Callable[[Job | RemoteJob], None] = lambda job: None,
+    attach: Callable[[Submitted], None] = lambda job: None,
 ) -> Iterator[SummaryEvent]:
     """Summarize a document: a SummaryBody, the steps of the overall statement, then the Summary.
 
@@ -87,9 +86,7 @@ def summarize(
     yield _finish(plan, statement)
 
 
-def _statement(
-    job: Job | RemoteJob, stopped: Callable[[], bool]
-) -> Generator[Step, None, str | None]:
+def _statement(job: Submitted, stopped: Callable[[], bool]) -> Generator[Step, None, str | None]:
     """The steps of a job, then its first sentence, which may be ""; None if it was stopped. The job
     is cancelled once the sentence is complete."""
     text = ""

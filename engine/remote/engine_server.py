@@ -168,10 +168,14 @@ class _Client(socketserver.BaseRequestHandler):
 
     def answer(self, number: int, params: Any) -> Done:
         running = self.running[number]
-        request, speculation, _ = submission_from_json(params)
+        submission = submission_from_json(params)
         try:
             job = self.server.engine.submit(
-                request, speculation, client=self.name, cancelled=lambda: running.cancelled
+                submission.request,
+                submission.speculation,
+                client=self.name,
+                cancelled=lambda: running.cancelled,
+                urgency=submission.urgency,
             )
         except RuntimeError as error:  # the engine is closed, or has failed
             return Done("failed", error=str(error))

@@ -26,6 +26,7 @@ from engine.records import (
     Step,
     Usage,
 )
+from engine.worker import URGENCY
 from index.records import Span
 
 INFO = "draftline/info"  # params: {wait}; result: ServerInfo, with `wait` of a loaded model
@@ -34,6 +35,8 @@ ACCEPTED = "draftline/accepted"  # notification {id}: the request with this id i
 EVENT = "draftline/event"  # notification {id, event}: a Step of the request with this id
 CANCEL = "$/cancelRequest"  # {id}: the request ends with a Done, which has the text so far
 SERVER = "draftline"  # `ServerInfo.server`
+HTTP_PATH = "/v1/draftline"  # below it, the same requests and events over HTTP
+HTTP_PROTOCOL = 1  # of what is below it; raised with every change that an older program rejects
 
 T = TypeVar("T")
 Read = Callable[[Any, str], Any]  # (value, name) -> the value, checked and converted
@@ -44,6 +47,14 @@ ROLES = ("system", "user", "assistant", "tool")
 
 class BadMessage(ValueError):
     """A message that is not what its method expects. One line."""
+
+
+class OtherProtocol(Exception):
+    """A server that speaks another version of the protocol over HTTP."""
+
+    def __init__(self, protocol: int, version: str) -> None:
+        super().__init__(f"protocol {protocol} of draftline {version}")
+        self.protocol, self.version = protocol, version
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +78,29 @@ class Submission(NamedTuple):
     request: Request
     speculation: bool = True
     client: str = ""
+    workspace: str = ""  # over HTTP: the name of an index that the client keeps there
+    urgency: int | None = None  # smaller ones run first; None: that of the request's kind
+
+
+class Host(NamedTuple):
+    """A server of other machines: what it runs, and how long it keeps texts of workspaces."""
+
+    server: ServerInfo
+    tokenizer: str  # digest of its files (engine.remote.tokenizer_files)
+    forget_after_s: float  # without a client, an index is dropped
+    delete_within_s: float  # a text that a client deletes is gone from memory
 
 
 # -- writing -----------------------------------------------------------------------------------
 
 
-def to_json(value: Request | Event | ServerInfo | Submission) -> dict[str, Any]:
+def to_json(value: Request | Event | ServerInfo | Submission | Host) -> dict[str, Any]:
     """A JSON object of what is not a default."""
     if isinstance(value, Submission):
         return value._asdict() | {"request": to_json(value.request)}
+    if isinstance(value, Host):
+        about = {"protocol": HTTP_PROTOCOL, "version": value.server.version}
+        return about | value._asdict() | {"server": to_json(value.server)}
     defaults = {field.name: field.default for field in dataclasses.fields(value)}
     return {
         name: _plain(field)
@@ -97,8 +122,34 @@ def _plain(value: Any) -> Any:
 
 def submission_from_json(value: Any) -> Submission:
     """Raises BadMessage, and RequestError for numbers out of range."""
-    read = {"request": _request, "speculation": _flag, "client": _text}
+    read: dict[str, Read] = {
+        "request": _request,
+        "speculation": _flag,
+        "client": _text,
+        "workspace": _text,
+        "urgency": _or_none(_urgency),
+    }
     return Submission(**_fields(value, "params", read, {"request"}))
+
+
+def host_from_json(value: Any) -> Host:
+    """Raises BadMessage, OtherProtocol."""
+    fields = value if isinstance(value, dict) else {}
+    protocol, version = fields.get("protocol"), fields.get("version")
+    if type(protocol) is not int or not isinstance(version, str):
+        raise BadMessage("result: another program")
+    if protocol != HTTP_PROTOCOL:
+        raise OtherProtocol(protocol, version[:40])
+    read: dict[str, Read] = {
+        "protocol": _count,
+        "version": _text,
+        "server": lambda value, name: info_from_json(value),
+        "tokenizer": _text,
+        "forget_after_s": _number,
+        "delete_within_s": _number,
+    }
+    known = _fields(value, "result", read, read.keys())
+    return Host(*(known[name] for name in Host._fields))
 
 
 def request_from_json(value: Any) -> Request:
@@ -173,6 +224,12 @@ def _number(value: Any, name: str) -> float:
     if type(value) not in (int, float) or not math.isfinite(value):
         raise BadMessage(f"{name}: not a number")
     return float(value)
+
+
+def _urgency(value: Any, name: str) -> int:
+    if type(value) is not int or value not in URGENCY.values():
+        raise BadMessage(f"{name}: not one of {', '.join(map(str, URGENCY.values()))}")
+    return value
 
 
 def _one_of(names: tuple[str, ...]) -> Read:

@@ -136,7 +136,9 @@ class SegmentSet:
             self._replace(group)
 
     def purge(self) -> None:
-        """Rewrite the frozen segments that still hold deleted text. Merge first."""
+        """Rewrite the segments that hold deleted text. One caller at a time."""
+        self.seal()
+        self.merge()
         for segment in self.segments[:-1]:
             if segment.living < segment.size:
                 self._replace([segment])

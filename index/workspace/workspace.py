@@ -270,8 +270,6 @@ class Workspace:
 
         saved = self._need_home()
         with self._merge_lock:
-            self._segments.seal()
-            self._segments.merge()
             self._segments.purge()
         self._save()
         with self._save_lock:

@@ -13,7 +13,7 @@ from lsp_server.protocol.messages import Progress, cancelled, failed
 from lsp_server.shared_engine import NotReady, Superseded
 
 if TYPE_CHECKING:
-    from engine.engine import Engine
+    from engine.remote.any_engine import EditorEngine
     from lsp_server.session import Session, Slot
 
 
@@ -44,7 +44,7 @@ async def answer(
     slot: Slot,
     progress: Progress,
     title: str,
-    prepare: Callable[[Engine], Request],
+    prepare: Callable[[EditorEngine], Request],
 ) -> Answer:
     """Ask the model what `prepare` makes, in place of an older question in the same slot, and
     stream the answer. `prepare` runs in a thread. Raises a protocol error if there is no answer."""

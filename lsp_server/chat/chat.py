@@ -29,7 +29,7 @@ from lsp_server.protocol.positions import Text, units
 from lsp_server.protocol.text_sync import path_of
 
 if TYPE_CHECKING:
-    from engine.engine import Engine
+    from engine.remote.any_engine import EditorEngine
     from lsp_server.protocol.protocol import Server
     from lsp_server.session import Session
 
@@ -64,7 +64,7 @@ async def chat(server: Server, session: Session, params: ChatParams) -> dict[str
     open_, encoding = open_texts(session.documents), session.documents.encoding
     prepared: list[_Prepared] = []
 
-    def prepare(engine: Engine) -> Request:
+    def prepare(engine: EditorEngine) -> Request:
         prepared.append(_prepare(engine, params, open_, encoding))
         return prepared[-1].request
 
@@ -81,7 +81,7 @@ async def chat(server: Server, session: Session, params: ChatParams) -> dict[str
 
 
 def _prepare(
-    engine: Engine, params: ChatParams, open_: dict[str, Text], encoding: str
+    engine: EditorEngine, params: ChatParams, open_: dict[str, Text], encoding: str
 ) -> _Prepared:
     """The prompt: what the conversation is about, then as much of it as fits."""
     max_tokens = min(MAX_ANSWER_TOKENS, max(1, engine.context // 4))

@@ -14,7 +14,7 @@ from lsp_server.chat.context import Encode
 from lsp_server.protocol.messages import CommitMessageParams, Progress, failed
 
 if TYPE_CHECKING:
-    from engine.engine import Engine
+    from engine.remote.any_engine import EditorEngine
     from lsp_server.protocol.protocol import Server
     from lsp_server.session import Session
 
@@ -59,7 +59,7 @@ async def commit_message(
     return {"text": text, "stats": made.stats()}
 
 
-def request_for(engine: Engine, diff: str) -> Request:
+def request_for(engine: EditorEngine, diff: str) -> Request:
     """The prompt with as much of a diff as fits."""
     room = min(MAX_DIFF_TOKENS, engine.context // 2)
     shown = shortened(diff, room, engine.encode)

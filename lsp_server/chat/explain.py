@@ -23,7 +23,7 @@ from lsp_server.protocol.positions import Text
 from lsp_server.protocol.text_sync import Document
 
 if TYPE_CHECKING:
-    from engine.engine import Engine
+    from engine.remote.any_engine import EditorEngine
     from index.workspace.workspace import Workspace
     from lsp_server.protocol.protocol import Server
     from lsp_server.session import Session
@@ -58,7 +58,7 @@ async def ask(server: Server, session: Session, params: AskParams, title: str) -
 
 
 def request_for(
-    engine: Engine, document: Document, part: tuple[int, int] | None, question: str
+    engine: EditorEngine, document: Document, part: tuple[int, int] | None, question: str
 ) -> Request:
     """A prompt with the document, or a part of it, before the question, so that the next question
     about it reuses the KV cache."""

@@ -19,6 +19,9 @@ from lsp_server.completion.indentation import BLOCK_OPENER, indent_width
 
 if TYPE_CHECKING:
     from engine.prompts.tokenizer import Tokenizer
+    from engine.prompts.word_tokenizer import WordTokenizer
+
+    AnyTokenizer = Tokenizer | WordTokenizer
     from index.workspace.workspace import Workspace
 
 WORD = re.compile(r"[^\W\d]\w{2,}")
@@ -44,7 +47,7 @@ Snippet = tuple[str, str]  # path relative to its root, text
 
 
 def find_snippets(
-    before: str, after: str, path: str, room: int, workspace: Workspace, tokenizer: Tokenizer
+    before: str, after: str, path: str, room: int, workspace: Workspace, tokenizer: AnyTokenizer
 ) -> tuple[Snippet, ...]:
     """Definitions, in files other than `path`, of names around the cursor: at most `room` tokens,
     the definition of the nearest name last."""
@@ -62,7 +65,9 @@ def find_snippets(
     return tuple(reversed(found))
 
 
-def _definition(name: str, path: str, workspace: Workspace, tokenizer: Tokenizer) -> Snippet | None:
+def _definition(
+    name: str, path: str, workspace: Workspace, tokenizer: AnyTokenizer
+) -> Snippet | None:
     """The best definition of a name; None if `path` itself defines it, or nothing does."""
     heads = [
         f"{word} {name}"

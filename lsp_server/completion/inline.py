@@ -21,7 +21,7 @@ from lsp_server.completion.postprocess import find_end, fit_to_context, truncate
 from lsp_server.shared_engine import NotReady
 
 if TYPE_CHECKING:
-    from engine.engine import Engine
+    from engine.remote.any_engine import EditorEngine
     from lsp_server.protocol.text_sync import Document
     from lsp_server.session import Session
 
@@ -57,7 +57,7 @@ class PromptLayout:
     def snippets_for(
         self,
         session: Session,
-        engine: Engine,
+        engine: EditorEngine,
         document: Document,
         span: tuple[int, int, int],
         budget: int,
@@ -271,7 +271,7 @@ def _outcome(done: Done, raw: str, answer: str, max_time_ms: int) -> str:
 
 
 def request_for(
-    session: Session, engine: Engine, document: Document, offset: int, layout: PromptLayout
+    session: Session, engine: EditorEngine, document: Document, offset: int, layout: PromptLayout
 ) -> tuple[Request | None, str]:
     """The request for a cursor position; None and the reason if this machine is too slow to prefill
     a useful prompt in half of maxTimeMs."""

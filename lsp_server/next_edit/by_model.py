@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from pathlib import PurePath
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from engine.editing.edits import (
     LINE_END,
@@ -29,7 +29,8 @@ from lsp_server.next_edit.predict import MODEL_SLOT, NextEdit
 from lsp_server.shared_engine import NotReady
 
 if TYPE_CHECKING:
-    from engine.engine import Engine
+    from engine.prompts.tokenizer import Tokenizer
+    from engine.remote.any_engine import EditorEngine
     from lsp_server.protocol.text_sync import Document
     from lsp_server.session import Session
     from lsp_server.settings import Settings
@@ -43,10 +44,15 @@ SPARE_TOKENS = 64  # of an answer, beyond one and a half times the region
 CACHED_ANSWERS = 16
 
 
+def _tokenizer(engine: EditorEngine) -> Tokenizer:
+    """Of an engine of this process."""
+    return cast("Tokenizer", engine.encoder)
+
+
 class NextEditModel(NamedTuple):
     """A loaded model and its format."""
 
-    engine: Engine
+    engine: EditorEngine
     format: NextEditFormat
 
 
@@ -93,12 +99,13 @@ class ModelPredictor:
         is_new, self._settings = settings is not self._settings, settings
         if is_new:
             self._answers.clear()
-        if not name or name == main.model:
+        is_main = name == main.model and main.elsewhere is None
+        if not name or is_main:
             main.for_next_edits.leave(session.name)
         if not name:
             return None
         known = format_of(name, main.next_edits.format or settings.nextEditFormat)
-        if name == main.model:
+        if is_main:
             shared = main
         else:
             shared = main.for_next_edits
@@ -111,7 +118,7 @@ class ModelPredictor:
                 )
         if shared.loaded is None:
             return None
-        check_marks(known, name, shared.loaded.encoder)
+        check_marks(known, name, _tokenizer(shared.loaded))
         return NextEditModel(shared.loaded, known)
 
     async def _answer(
@@ -148,7 +155,7 @@ def _prompt(model: NextEditModel, context: EditContext) -> NextEditPrompt:
     longest = min(known.max_tokens, engine.context) - answer_tokens(engine.context)
     affordable = int(MAX_PREFILL_S * engine.info.prefill_tokens_per_s)
     limit = min(longest, max(affordable, MIN_PROMPT_TOKENS))
-    return known.build(context, limit, counter(engine.encoder))
+    return known.build(context, limit, counter(_tokenizer(engine)))
 
 
 def _context(session: Session, document: Document, offset: int) -> EditContext:

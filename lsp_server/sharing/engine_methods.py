@@ -33,8 +33,8 @@ from lsp_server.protocol.messages import failed
 from lsp_server.shared_engine import NotReady, SharedEngine
 
 if TYPE_CHECKING:
-    from engine.engine import Engine
-    from engine.worker import Job
+    from engine.remote.any_engine import EditorEngine
+    from engine.worker import Submitted
     from lsp_server.protocol.protocol import Server
 
 REPLACED = "the server loads another model now: run it again"
@@ -43,7 +43,7 @@ REPLACED = "the server loads another model now: run it again"
 def add_engine_methods(server: Server, shared_engine: SharedEngine, client: str) -> None:
     """Register the methods. `client`: the name under which its answers are remembered."""
 
-    async def loaded() -> Engine:
+    async def loaded() -> EditorEngine:
         try:
             return await shared_engine.ready()
         except NotReady as reason:
@@ -70,7 +70,9 @@ def add_engine_methods(server: Server, shared_engine: SharedEngine, client: str)
     server.on_close.append(forget)
 
 
-async def _answer(server: Server, engine: Engine, submission: Submission, client: str) -> Done:
+async def _answer(
+    server: Server, engine: EditorEngine, submission: Submission, client: str
+) -> Done:
     """Run a request and send its steps. `$/cancelRequest` ends it with what is written so far."""
     identity, running = server.protocol.msg_id, Cancellation()
     request, speculation = submission.request, submission.speculation
@@ -78,8 +80,14 @@ async def _answer(server: Server, engine: Engine, submission: Submission, client
     def is_cancelled() -> bool:
         return running.cancelled
 
-    def queue() -> Job:
-        return engine.submit(request, speculation, None, client, cancelled=is_cancelled)
+    def queue() -> Submitted:
+        return engine.submit(
+            request,
+            speculation,
+            client=client,
+            cancelled=is_cancelled,
+            urgency=submission.urgency,
+        )
 
     stopped = server.protocol.stoppable
     stopped[identity] = running.cancel

@@ -250,6 +250,15 @@ def test_keys_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> 
     assert len({right for _, right in compared}) == 1
 
 
+def test_several_keys_have_several_owners() -> None:
+    rules = AccessRules(key=f"{KEY} {KEY[::-1]}")
+    owners = {rules.owner(f"Bearer {key}") for key in (KEY, KEY[::-1])}
+    assert len(owners) == 2 and None not in owners
+    assert rules.owner(None, KEY) == rules.owner(f"Bearer {KEY}")
+    assert rules.owner(f"Bearer {KEY} {KEY[::-1]}") is None and rules.owner("Bearer ") is None
+    assert AccessRules().owner("Bearer x") == ""
+
+
 @given(st.text(max_size=40) | st.sampled_from([KEY, f" {KEY} ", KEY.upper(), KEY[:-1]]))
 def test_only_the_key_is_accepted(key: str) -> None:
     assert AccessRules(key=KEY).accepts_key(f"Bearer {key}") == (key.strip() == KEY)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import json
+import socket
+import time
 from itertools import islice, pairwise
 from pathlib import Path
 from statistics import mean
@@ -26,6 +28,7 @@ from bench.latency.model import (
     CpuWatch,
 )
 from bench.latency.parts import QUICK, cancel_figures
+from bench.latency.slow_link import slow_link
 from bench.latency.typist import (
     Press,
     bodies,
@@ -300,9 +303,33 @@ def test_a_missing_model_is_one_line(tmp_path: Path, run_bench: RunBench) -> Non
         (["--repeats", "0"], "--repeats 0"),
         (["--workspace", "nowhere"], "nowhere: not a folder"),
         (["--file", "nowhere.py"], "nowhere.py: no such file"),
+        (["--engine", "box"], "--engine box"),
+        (["--engine", "own", "--only", "change"], "--only change"),
+        (["--engine", "own", "--link-ms", "-1"], "--link-ms -1"),
     ],
 )
 def test_bad_options_are_named(run_bench: RunBench, arguments: list[str], names: str) -> None:
     ran = run_bench(latency.main, *arguments)
     assert ran.code == 2 and ran.out == ""
     assert names in ran.err.splitlines()[-1]
+
+
+def test_a_link_delays_and_changes_nothing() -> None:
+    """Both ways, in order, up to the end of each side."""
+    sent = [bytes([number]) * 40_000 for number in range(9)]
+    with (
+        socket.create_server(("127.0.0.1", 0)) as there,
+        slow_link("127.0.0.1", there.getsockname()[1], 0.1) as port,
+    ):
+        began = time.monotonic()
+        with socket.create_connection(("127.0.0.1", port)) as near:
+            far, _ = there.accept()
+            for part in sent:
+                near.sendall(part)
+            near.shutdown(socket.SHUT_WR)
+            with far, far.makefile("rb") as reading:
+                assert reading.read() == b"".join(sent)
+                far.sendall(b"back")
+            with near.makefile("rb") as reading:
+                assert reading.read() == b"back"
+        assert time.monotonic() - began >= 0.1

@@ -50,7 +50,9 @@ class SlowEngine:
 
 
 def session_of(engine: SlowEngine) -> Session:
-    shared: Any = SimpleNamespace(engine=engine, loaded=engine, configure=lambda *wish: None)
+    shared: Any = SimpleNamespace(
+        engine=engine, loaded=engine, elsewhere=None, configure=lambda *wish: None
+    )
     session = Session(shared, Documents(), lambda method, params: None, "client")
     session.configure()
     return session

@@ -16,7 +16,7 @@ from engine.prompts.next_edit.formats import FORMATS
 from lsp_server.settings import CHECKS, MAY_BE_EMPTY, NEXT_EDIT_FORMATS, SECTION, Settings, parse
 
 MANIFEST = Path(__file__).parents[2] / "editors/vscode/package.json"
-EXTENSION_ONLY = ("command", "editView", "server")  # settings that the server does not hear of
+EXTENSION_ONLY = ("command", "editView", "server", "engine")  # the server does not hear of these
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=60),
     lambda inner: (

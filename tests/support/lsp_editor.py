@@ -27,6 +27,7 @@ from pytest_lsp import LanguageClient
 from pytest_lsp.client import DEFAULT_CLIENT_FEATURES, register_lsp_features
 from websockets.asyncio.client import connect
 
+from engine.remote.engine_url import EngineUrl
 from lsp_server.protocol.transport import listen_ws
 from lsp_server.server import create
 from lsp_server.shared_engine import SharedEngine
@@ -344,13 +345,16 @@ def serving(folder: Path, model: str | None = None, home: Path | None = None) ->
 
 @contextmanager
 def local_server(
-    folder: Path, model: str | None = None, home: Path | None = None
+    folder: Path,
+    model: str | None = None,
+    home: Path | None = None,
+    elsewhere: EngineUrl | None = None,
 ) -> Iterator[LocalServer]:
     """A server of WebSockets on a thread of this process, with an engine of its own. `home` holds
-    models; by default there are none."""
+    models; by default there are none. `elsewhere`: of another machine's engine."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DRAFTLINE_HOME", str(home or folder / "home"))
-        server = LocalServer(model)
+        server = LocalServer(model, elsewhere)
         try:
             yield server
         finally:
@@ -360,8 +364,8 @@ def local_server(
 class LocalServer:
     """`port` and `shared_engine` of a server on a thread of this process."""
 
-    def __init__(self, model: str | None) -> None:
-        self.shared_engine = SharedEngine(model)
+    def __init__(self, model: str | None, elsewhere: EngineUrl | None = None) -> None:
+        self.shared_engine = SharedEngine(model, elsewhere=elsewhere)
         self.port = 0
         self._faults: list[dict[str, Any]] = []
         self._is_listening = threading.Event()

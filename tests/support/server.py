@@ -200,10 +200,11 @@ def serve_engine(engine: Engine, **options: Any) -> Iterator[LocalServer]:
 
 
 @contextlib.contextmanager
-def serve_app(app: Any) -> Iterator[int]:
-    """Run an application with the settings of `draftline serve`; yields its port."""
+def serve_app(app: Any, port: int = 0) -> Iterator[int]:
+    """Run an application with the settings of `draftline serve`; yields its port, by default any
+    free one."""
     server = uvicorn.Server(uvicorn.Config(app, **serve.options()))
-    listening = serve._listening(socket.AF_INET, "127.0.0.1", 0)
+    listening = serve._listening(socket.AF_INET, "127.0.0.1", port)
     port = listening.getsockname()[1]
     thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
     thread.start()

@@ -24,6 +24,7 @@ from pydantic import BaseModel
 
 from engine.aio import ThreadStream
 from engine.editing.edits import EditRefused
+from engine.engine import Engine
 from engine.records import Request as EngineRequest
 from engine.records import RequestError
 from ui.api import apply, embeddings, requests, responses
@@ -42,11 +43,12 @@ from ui.api.metrics import CONTENT_TYPE, Metrics, MetricsMiddleware
 from ui.api.openai_responses import requests as response_requests
 from ui.api.openai_responses import schemas as response_types
 from ui.api.openai_responses.answers import ResponseWriter, response_to
-from ui.api.security import AccessGuard, AccessRules, Receive, Scope, Send
+from ui.api.remote_engine.routes import EngineHost, add_engine_routes
+from ui.api.security import OWNER, AccessGuard, AccessRules, Receive, Scope, Send
 from ui.api.tool_calls import CallReader, schemas_of
 
 if TYPE_CHECKING:
-    from engine.engine import Engine
+    from engine.remote.openai_engine import OpenAiEngine
 
 QUEUE_SIZE = 32  # requests that are running or waiting
 ANY_MODEL = "*"  # an alias that matches every name
@@ -79,7 +81,7 @@ STREAM: dict[str, Any] = {"content": {"text/event-stream": {"schema": SSE_SCHEMA
 class ApiState:
     """What the routes share."""
 
-    engine: Engine
+    engine: Engine | OpenAiEngine
     jobs: Jobs
     model_names: list[str]  # the first is the model's own name, the others are aliases
     metrics: Metrics
@@ -253,8 +255,11 @@ class EventStreamResponse(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, stream: JobStream, chunks: AsyncIterator[bytes]) -> None:
-        super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
+    def __init__(
+        self, stream: JobStream, chunks: AsyncIterator[bytes], media_type: str | None = None
+    ) -> None:
+        headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+        super().__init__(headers=headers, media_type=media_type)
         del self.headers["content-length"]
         self.stream, self.chunks = stream, chunks
 
@@ -269,7 +274,7 @@ class EventStreamResponse(Response):
 
 
 def app(
-    engine: Engine,
+    engine: Engine | OpenAiEngine,
     rules: AccessRules | None = None,
     aliases: Sequence[str] = (),
     queue_size: int = QUEUE_SIZE,
@@ -283,11 +288,14 @@ def app(
     own_name = Path(engine.config.model).name
     names = list(dict.fromkeys((own_name, *aliases)))
     state = ApiState(engine, jobs, names, metrics, embedding)
+    host = EngineHost(engine, jobs) if isinstance(engine, Engine) else None
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
         jobs.close()
+        if host:
+            host.close()
 
     metrics.gauge("open", "requests that are running or waiting", lambda: jobs.open)
     application = FastAPI(
@@ -305,11 +313,15 @@ def app(
     add_openai_routes(application, state)
     add_agent_routes(application, state)
     add_other_routes(application, state)
+    if host:
+        lines = partial(EventStreamResponse, media_type="application/x-ndjson")
+        add_engine_routes(application, host, lines, state.queue_errors)
     build_schema(application)
     application.add_middleware(AccessGuard, rules=rules or AccessRules())
     application.add_middleware(MetricsMiddleware, metrics=metrics)
     application.add_middleware(LargeBodies)
     application.state.jobs, application.state.names = jobs, state.model_names
+    application.state.indexes = host.indexes if host else None
     return application
 
 
@@ -465,7 +477,8 @@ def add_other_routes(application: FastAPI, state: ApiState) -> None:
 def client_of(http: Request, user: str | None) -> str:
     """Whose turn a request is."""
     address = http.client.host if http.client else ""
-    return "\n".join((address, http.headers.get("user-agent", ""), user or ""))
+    owner = http.scope.get(OWNER, "")
+    return "\n".join((address, http.headers.get("user-agent", ""), user or "", owner))
 
 
 def user_of(body: types.GenerationRequest) -> str | None:

@@ -23,6 +23,7 @@ from ui.api.schemas import InfillAnswer, InfillRequest, InfillTimings
 
 if TYPE_CHECKING:
     from engine.engine import Engine
+    from engine.remote.openai_engine import OpenAiEngine
 
 PREFIX_SHARE = 0.75  # of the room for the text around the cursor, as in llama.cpp
 SPARE_TOKENS = 32  # of the context: marks, and the names of the repository and the file
@@ -34,7 +35,7 @@ class Infill:
     """One request and its response."""
 
     body: InfillRequest
-    engine: Engine
+    engine: Engine | OpenAiEngine
     model: str
     truncated: bool = False  # set by `request`
 

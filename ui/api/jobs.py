@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from engine.engine import Engine
+    from engine.remote.openai_engine import OpenAiEngine
 
 T = TypeVar("T")
 MAX_CLIENTS = 64  # clients whose earlier answers the engine remembers
@@ -82,8 +83,6 @@ class JobStream(ThreadStream[Event]):
 
 def merged_job(request: Request, client: str) -> Job | None:
     """The job of an update that is merged without the model. Raises EditRefused."""
-    if not request.update:
-        return None
     text = merge(request.text, request.update).text
     return None if text is None else ended_job(request, client, merged(text))
 
@@ -102,7 +101,7 @@ class Jobs:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Engine | OpenAiEngine,
         queue_size: int,
         on_end: Callable[[JobStream, Done], None] = lambda stream, done: None,
     ) -> None:
@@ -124,12 +123,16 @@ class Jobs:
         client: str,
         speculation: bool = True,
         isolated: bool = False,
+        raw: bool = False,
+        **options: Any,
     ) -> JobStream:
         """Submit the request that `make`, called in a thread, returns. `isolated`: the engine
         forgets the client's answers before and after. The text of a request with an `update` is the
-        new file, in one Step at the end; EditRefused is raised to the reader. Raises QueueFull."""
+        new file, in one Step at the end; EditRefused is raised to the reader. `raw`: it is the
+        model's answer instead. `options`: more of `Engine.submit`. Raises QueueFull."""
         self._check_capacity()
-        source = partial(self._run_job, make, speculation, isolated)
+        options["speculation"] = speculation
+        source = partial(self._run_job, make, isolated, raw, options)
         name = self._client_name(client)
         with self._lock:  # the job cannot end before it is in the set
             stream = JobStream(source, self._pool, name)
@@ -157,24 +160,36 @@ class Jobs:
         for stream in streams:
             stream.cancel()
 
+    def forget(self, client: str) -> None:
+        """Forget the answers to a client."""
+        name = self._client_names.get(client)
+        if name is not None:
+            self.engine.forget(client=name)
+
     def close(self) -> None:
         """Accept nothing more. Running jobs end with the engine."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _run_job(
-        self, make: Callable[[], Request], speculation: bool, isolated: bool, stream: JobStream
+        self,
+        make: Callable[[], Request],
+        isolated: bool,
+        raw: bool,
+        options: dict[str, Any],
+        stream: JobStream,
     ) -> Iterator[Event]:
         try:
             if isolated:
                 self.engine.forget(client=stream.client)
             request = make()
-            job = merged_job(request, stream.client) or self.engine.submit(
-                request, speculation, client=stream.client, cancelled=lambda: stream.cancelled
+            merges = bool(request.update) and not raw
+            job = (merged_job(request, stream.client) if merges else None) or self.engine.submit(
+                request, client=stream.client, cancelled=lambda: stream.cancelled, **options
             )
             stream.attach(job)
             yield ACCEPTED
             for event in job:
-                if request.update and isinstance(event, Step):
+                if merges and isinstance(event, Step):
                     event = replace(event, pieces=())
                 stream.record_time(event)
                 if isinstance(event, Done):
@@ -183,7 +198,7 @@ class Jobs:
                         self.engine.forget(client=stream.client)
                     self.on_end(stream, event)
                     self._release(stream)  # before the reader sees the end
-                    if request.update:
+                    if merges:
                         yield from whole_file(request, event)
                         return
                 yield event

@@ -27,6 +27,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+OWNER = "draftline.owner"  # in a request's scope: `AccessRules.owner`
 PUBLIC_PATHS = ("/", "/health")  # need no key: they reveal nothing
 MAX_BODY_BYTES = 8 << 20
 # Gradio needs eval and inline scripts. What a document or an answer could inject are requests to
@@ -60,8 +61,9 @@ UNKNOWN_HOST = "unknown host name: use localhost, or start the server with --all
 class AccessRules:
     """Who may access the server.
 
-    `hosts`: its names besides localhost. `any_address`: accept every IP address as a host, which
-    DNS rebinding cannot fake. `pages`: path prefixes that check keys and sizes themselves."""
+    `key`: one, or several between blanks. `hosts`: its names besides localhost. `any_address`:
+    accept every IP address as a host, which DNS rebinding cannot fake. `pages`: path prefixes that
+    check keys and sizes themselves."""
 
     hosts: Collection[str] = ()
     any_address: bool = False
@@ -80,17 +82,23 @@ class AccessRules:
         return self.any_address or address.is_loopback
 
     def accepts_key(self, authorization: str | None, api_key: str | None = None) -> bool:
-        """Whether the header `authorization` or `x-api-key` holds the key, compared in constant
-        time."""
+        """Whether the header `authorization` or `x-api-key` holds a key."""
+        return self.owner(authorization, api_key) is not None
+
+    def owner(self, authorization: str | None, api_key: str | None = None) -> str | None:
+        """Whose request it is: the digest of the key in the header `authorization` or `x-api-key`,
+        compared in constant time; "" where no key is needed, None for a missing or wrong one."""
         if self.key is None:
-            return True
+            return ""
         scheme, _, key = (authorization or "").partition(" ")
-        same = hmac.compare_digest(digest(key.strip()), digest(self.key))
-        if same and scheme.lower() == "bearer":
-            return True
-        return api_key is not None and hmac.compare_digest(
-            digest(api_key.strip()), digest(self.key)
-        )
+        given = [(digest(key.strip()), scheme.lower() == "bearer")]
+        given += [(digest(api_key.strip()), True)] if api_key is not None else []
+        found = None
+        for own in map(digest, self.key.split()):
+            for one, counts in given:
+                same = hmac.compare_digest(one, own)
+                found = own.hex() if same and counts else found
+        return found
 
 
 def rules_for(
@@ -120,6 +128,7 @@ class AccessGuard:
             return
         page = any(is_within(scope["path"], prefix) for prefix in self.rules.pages)
         error = self.check(scope, page)
+        scope[OWNER] = self._owner(scope) or ""
         if error is not None:
             await reject(error, scope, receive, send)
         elif scope["type"] != "http":
@@ -138,15 +147,17 @@ class AccessGuard:
             return ApiError(403, "cross-origin requests are not allowed: use the server's own page")
         if page:
             return None
-        keys = (header(scope, b"authorization"), header(scope, b"x-api-key"))
-        public = scope["path"] in PUBLIC_PATHS
-        if not public and not self.rules.accepts_key(*(one[0] if one else None for one in keys)):
+        if scope["path"] not in PUBLIC_PATHS and self._owner(scope) is None:
             message = "the key is missing or wrong: send `Authorization: Bearer KEY`"
             headers = {"www-authenticate": "Bearer"}
             return ApiError(401, message, code="invalid_api_key", headers=headers)
         if announced_bytes(scope) > self.rules.max_body:
             return ApiError(413, body_too_large(self.rules.max_body))
         return None
+
+    def _owner(self, scope: Scope) -> str | None:
+        keys = (header(scope, b"authorization"), header(scope, b"x-api-key"))
+        return self.rules.owner(*(one[0] if one else None for one in keys))
 
 
 async def reject(error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:

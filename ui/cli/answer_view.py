@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from engine.rag.citations import Citation
     from engine.rag.evidence import Evidence
     from engine.records import Done, Piece, Step
-    from engine.remote.remote_engine import RemoteJob
-    from engine.worker import Job
+    from engine.worker import Submitted
     from index.documents.documents import Document
     from ui.cli.interrupt import AnswerInterrupt
 
@@ -157,7 +156,7 @@ class AnswerView:
             for piece in step.pieces:
                 self.write(piece.text, self.colour_of(step, piece))
 
-    def follow(self, job: Job | RemoteJob, interrupt: AnswerInterrupt | None = None) -> Done:
+    def follow(self, job: Submitted, interrupt: AnswerInterrupt | None = None) -> Done:
         """Show a whole answer, which the interrupt cancels. One that fails midway is what was
         written until then."""
         from engine import Done

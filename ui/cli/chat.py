@@ -23,8 +23,8 @@ from ui.terminal import write_json
 
 if TYPE_CHECKING:
     from engine import Done, Piece, Request, Step
+    from engine.remote.any_engine import AnyEngine
     from ui.cli.answer_view import AnswerView, Tally
-    from ui.cli.loading import AnyEngine
 
 COMMANDS = """\
 !!exit         leave; so does an empty message

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 def choose_model(args: argparse.Namespace) -> None:
     """Set `args.model` to the model to use, which is on this machine or may be fetched, as that of
-    the drafter. Raises Failure. Does nothing for a server that is named: it has its own."""
-    if getattr(args, "server", "") not in ("", "own"):
+    the drafter. Raises Failure. Does nothing for a server or engine that is named: it has its own.
+    """
+    if getattr(args, "engine", "") or getattr(args, "server", "") not in ("", "own"):
         return
     args.model = agreed(args.model, args.yes)
     if args.drafter:  # it may draft with a model of its own

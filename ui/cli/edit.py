@@ -166,12 +166,15 @@ def _request(args: argparse.Namespace) -> Request:
         raise Failure(USAGE, str(error)) from error
 
 
-def _check_length(args: argparse.Namespace, request: Request) -> None:
-    """Raise Failure if the model should not edit so much at once."""
+def _check_length(args: argparse.Namespace, request: Request, model: str = "") -> None:
+    """Raise Failure if the model should not edit so much at once. An engine elsewhere tells its
+    `model` once it is reached."""
     from engine import DEFAULT_MODEL
     from engine.editing.edits import line_count, too_long
 
-    why = too_long(args.model or DEFAULT_MODEL, line_count(request.text))
+    if args.engine and not model:
+        return
+    why = too_long(model or args.model or DEFAULT_MODEL, line_count(request.text))
     if why and request.selection is None and not args.whole_file:
         message = f"{args.file}: {why}: select lines with --lines, or allow it by --whole-file"
         raise Failure(USAGE, message)
@@ -215,7 +218,7 @@ def _answer(
     _check_length(args, request)  # before anything is fetched
     choose_model(args)
     _check_length(args, request)
-    with model(args, view) as ask:
+    with model(args, view, lambda name: _check_length(args, request, name)) as ask:
         done = ask(request)
         try:
             outcome = judge(request, done)
@@ -229,13 +232,17 @@ def _answer(
 
 
 @contextmanager
-def model(args: argparse.Namespace, view: AnswerView) -> Iterator[Callable[[Request], Done]]:
+def model(
+    args: argparse.Namespace, view: AnswerView, check: Callable[[str], None] = lambda name: None
+) -> Iterator[Callable[[Request], Done]]:
     """What asks the model and waits for its answer. Raises Failure if there is no model or a
-    request does not fit it."""
+    request does not fit it. `check` is called with the name of a model elsewhere."""
     from engine import RequestError
 
     view.phase("loading")
     with join_or_open(args, view.progress) as engine:
+        if args.engine:
+            check(engine.info.model)
         if args.verbose and sys.stderr.isatty():
             view.legend()
         try:

@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from engine.model.torch_target import TorchTarget
     from engine.prompts.tokenizer import Tokenizer
     from engine.remote.address import Address
+    from engine.remote.any_engine import AnyEngine
+    from engine.remote.http_engine import HttpEngine
     from engine.remote.messages import ServerInfo
+    from engine.remote.openai_engine import OpenAiEngine
     from engine.remote.remote_engine import RemoteEngine
-
-    AnyEngine = Engine | RemoteEngine
 
 log = logging.getLogger(__name__)
 
@@ -51,9 +52,47 @@ def open_engine(args: argparse.Namespace, progress: Progress) -> Engine:
 
 
 def join_or_open(args: argparse.Namespace, progress: Progress) -> AnyEngine:
-    """The engine of a server that runs on this machine with the same model, or one of our own.
-    Raises Failure."""
+    """The engine of another machine that `--engine` names, of a server that runs on this machine
+    with the same model, or one of our own. Raises Failure."""
+    if args.engine:
+        return open_elsewhere(args, progress)
     return _joined(args, progress) or open_engine(args, progress)
+
+
+def open_elsewhere(args: argparse.Namespace, progress: Progress) -> HttpEngine | OpenAiEngine:
+    """The engine that `--engine` names, with the index of `--workspace`. Raises Failure."""
+    from engine.remote.address import AddressError
+    from engine.remote.engine_url import parse_engine
+    from engine.remote.http_engine import HttpEngine
+    from engine.remote.link import LinkError
+    from engine.remote.openai_engine import OpenAiEngine
+
+    try:
+        url = parse_engine(args.engine)
+        own = {*CONFIG_OPTIONS, "server"} - {"model" if url.is_openai else "workspace"}
+        for name in sorted(own):
+            if getattr(args, name, None):
+                raise Failure(USAGE, f"--{name}: not with --engine {url}: leave one of them out")
+        if not url.is_encrypted:
+            say(f"{url}: not encrypted, others on the way can read all: use https or ssh -L")
+        if url.is_openai:
+            made = OpenAiEngine(url, args.model or "")
+            say(f"{made.model} of {url.host}: without drafts, and without sources of texts")
+            return made
+        engine = HttpEngine(url, progress)
+        if getattr(args, "workspace", None):
+            try:
+                engine.workspace = engine.open_workspace(args.workspace)
+                engine.workspace.build(progress)
+                engine.workspace.send(progress)
+            except BaseException:
+                engine.close()
+                raise
+        return engine
+    except AddressError as error:
+        raise Failure(USAGE, str(error)) from error
+    except (LinkError, OSError) as error:
+        raise Failure(NO_MODEL, str(error)) from error
 
 
 def _joined(args: argparse.Namespace, progress: Progress) -> RemoteEngine | None:

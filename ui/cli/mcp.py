@@ -6,17 +6,25 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ui.cli.consent import choose_model
 from ui.cli.loading import join_or_open, load_tokenizer
-from ui.cli.options import add_command, add_drafting, add_model, add_server, add_yes
+from ui.cli.options import (
+    add_command,
+    add_drafting,
+    add_engine,
+    add_model,
+    add_server,
+    add_yes,
+)
 from ui.errors import OK, USAGE, Failure, say
 
 if TYPE_CHECKING:
+    from engine.remote.any_engine import AnyEngine
     from index.workspace.workspace import Workspace
-    from ui.cli.loading import AnyEngine
 
 EXIT_CODES = """exit codes:
   0    the client has ended
@@ -41,6 +49,7 @@ def add_parser(commands: Any) -> None:
     add_model(parser)
     add_drafting(parser)
     add_server(parser)
+    add_engine(parser)
     add_yes(parser)
 
 
@@ -59,6 +68,7 @@ def run(args: argparse.Namespace) -> int:
     from index.documents.documents import Documents
     from ui.mcp.tools import Tools
 
+    @cache
     def open_engine() -> AnyEngine:
         choose_model(args)
         return join_or_open(args, lambda *_: None)
@@ -68,7 +78,10 @@ def run(args: argparse.Namespace) -> int:
         from engine.weights.download import usual_model
         from index.workspace.workspace import Workspace
 
-        tokenizer = load_tokenizer(args.model or usual_model(), fetch=False)
+        if args.engine:
+            tokenizer = open_engine().encoder
+        else:
+            tokenizer = load_tokenizer(args.model or usual_model(), fetch=False)
         workspace = Workspace(sorted(folders), tokenizer, home())
         workspace.watch()
         workspace.build()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.config import devices
 from engine.remote.address import OWN, SERVER_VARIABLE
+from engine.remote.engine_url import ENGINE_VARIABLE, KEY_VARIABLE
 from ui.errors import USAGE, Failure, say
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def add_options(
     add("--seed", type=int, default=0, metavar="S", help="the same seed gives the same text")
     add("--no-speculation", action="store_true", help="decode plainly: the same text, slower")
     add_server(parser)
+    add_engine(parser)
     add_yes(parser)
     add("--stats", action="store_true", help="print figures on stderr")
     add("-v", "--verbose", action="store_true", help=verbose)
@@ -127,6 +129,17 @@ def add_server(parser: argparse.ArgumentParser) -> None:
         help="the server that answers: one that runs for this user with the same model, else an "
         "engine of this command's own (default); HOST:PORT or the path of a socket of this "
         f"machine; `{OWN}`: always an engine of its own",
+    )
+
+
+def add_engine(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--engine",
+        default=os.environ.get(ENGINE_VARIABLE, ""),
+        metavar="URL",
+        help="the engine of another machine answers: http://HOST:PORT of a `draftline serve`, or "
+        "openai:http://HOST:PORT/v1 of any server of OpenAI's protocol, without drafts; its key is "
+        f"taken from {KEY_VARIABLE} or the key ring",
     )
 
 

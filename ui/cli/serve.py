@@ -20,9 +20,10 @@ from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from engine.remote.engine_url import OPENAI
 from ui.api.addresses import is_loopback
 from ui.cli.consent import choose_model
-from ui.cli.loading import open_engine, progress_bars, shared
+from ui.cli.loading import Progress, open_elsewhere, open_engine, progress_bars, shared
 from ui.cli.options import (
     add_command,
     add_drafting,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI, Response
 
     from engine.engine import Engine
+    from engine.remote.openai_engine import OpenAiEngine
     from index.documents.embeddings import Embed
     from ui.api.startup import Startup
 
@@ -80,7 +82,8 @@ def add_parser(commands: Any) -> None:
     add(
         "--api-key",
         metavar="KEY",
-        help=f"the key clients must send; {API_KEY_VARIABLE} hides it from other users",
+        help=f"the key clients must send, or several with a blank between them; {API_KEY_VARIABLE} "
+        "hides it from other users",
     )
     add(
         "--allow-host",
@@ -116,6 +119,12 @@ def add_parser(commands: Any) -> None:
     add_workspace(parser)
     add_embed(parser)
     add_drafting(parser)
+    add(
+        "--engine",
+        default="",
+        metavar="URL",
+        help="openai:http://HOST:PORT/v1: a server of OpenAI's protocol answers, without drafts",
+    )
 
 
 @dataclass(frozen=True)
@@ -130,6 +139,9 @@ class Access:
 def run(args: argparse.Namespace) -> int:
     """Serve until Ctrl-C or SIGTERM."""
     check_workspace(args.workspace)
+    if args.engine and not args.engine.startswith(OPENAI):
+        why = f"--engine {args.engine}: already serves all that `serve` does"
+        raise Failure(USAGE, f"{why}: use it, or name openai:http://HOST:PORT/v1")
     family, address = _resolve(args.host)
     access = _access(args, address)
     with _listening(family, address, args.port) as listening:
@@ -143,6 +155,7 @@ def _load_and_serve(
     args: argparse.Namespace, access: Access, listening: socket.socket, embed: Embed | None
 ) -> None:
     """Serve, and load the model meanwhile. Raises Failure if it cannot be loaded."""
+    from engine.engine import Engine
     from ui.api import app as api
     from ui.api import security, startup
     from ui.api.embeddings import EmbeddingModel
@@ -166,8 +179,10 @@ def _load_and_serve(
                     show(stage, done, total)
                     first.progress(stage, done, total)
 
-                engine = engines.enter_context(open_engine(args, progress))
-            engines.enter_context(shared(engine, args))
+                engine = _engine(args, progress)
+            engines.callback(engine.close)
+            if isinstance(engine, Engine):
+                engines.enter_context(shared(engine, args))
             vectors = EmbeddingModel(embedding_name(args.embed), embed) if embed else None
             app = api.app(engine, rules, args.alias, args.queue, vectors)
             if access.page:
@@ -177,8 +192,23 @@ def _load_and_serve(
         _serve(first, load, listening, access.page)
 
 
+def _engine(args: argparse.Namespace, progress: Progress) -> Engine | OpenAiEngine:
+    """The engine that answers. Raises Failure."""
+    if not args.engine:
+        return open_engine(args, progress)
+    from engine.remote.http_engine import HttpEngine
+
+    engine = open_elsewhere(args, progress)
+    assert not isinstance(engine, HttpEngine)
+    return engine
+
+
 def _add_page(
-    app: FastAPI, engine: Engine, access: Access, embed: Embed | None, may_offer: bool
+    app: FastAPI,
+    engine: Engine | OpenAiEngine,
+    access: Access,
+    embed: Embed | None,
+    may_offer: bool,
 ) -> None:
     """`may_offer`: nobody has chosen to search without an embedding model."""
     from fastapi.responses import FileResponse, RedirectResponse
@@ -288,7 +318,8 @@ def _users(args: argparse.Namespace) -> list[tuple[str, str]]:
 
 
 def _key(args: argparse.Namespace, address: str) -> str | None:
-    """The key that clients must send. Raises Failure if it is bad, or missing but needed."""
+    """The key that clients must send, or several with a blank between them. Raises Failure if one
+    is bad, or missing but needed."""
     key: str | None = args.api_key
     if key is None:
         key = os.environ.get(API_KEY_VARIABLE)
@@ -297,8 +328,9 @@ def _key(args: argparse.Namespace, address: str) -> str | None:
             return None
         why = f"--host {args.host}: other machines can reach it"
         raise Failure(USAGE, f"{why}: set a key in {API_KEY_VARIABLE}, or leave --host out")
-    if len(key) < MIN_KEY_CHARS or not key.isascii() or not key.isprintable() or " " in key:
-        why = f"the key needs {MIN_KEY_CHARS} or more ASCII characters without blanks"
+    keys = key.split(" ")
+    if any(len(one) < MIN_KEY_CHARS or not one.isascii() or not one.isprintable() for one in keys):
+        why = f"a key needs {MIN_KEY_CHARS} or more ASCII characters, and several a blank between"
         raise Failure(USAGE, f"{why}: try `openssl rand -hex 16`")
     return key
 

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from engine.rag.response_cache import ResponseCache
     from engine.rag.summarize import Summary
     from engine.rag.summary_plan import SummaryOptions, SummaryStyle
+    from engine.remote.any_engine import AnyEngine
     from index.documents.documents import Document
     from ui.cli.answer_view import AnswerView
-    from ui.cli.loading import AnyEngine
 
 
 def add_parser(commands: Any) -> None:

@@ -26,9 +26,9 @@ from ui.errors import Failure
 from ui.mcp.roots import OutsideRoots, Roots
 
 if TYPE_CHECKING:
+    from engine.remote.any_engine import AnyEngine
     from index.documents.documents import Documents
     from index.workspace.workspace import Workspace
-    from ui.cli.loading import AnyEngine
 
 MAX_MATCHES = 100
 T = TypeVar("T")

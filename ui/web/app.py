@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from engine.engine import Engine
+    from engine.remote.openai_engine import OpenAiEngine
     from index.documents.embeddings import Embed
     from ui.api.jobs import Jobs
 
@@ -48,7 +49,7 @@ EVENTS_PER_SLOT = 8  # UI events that may wait, for each slot of the engine's qu
 
 def mount(
     app: FastAPI,
-    engine: Engine,
+    engine: Engine | OpenAiEngine,
     jobs: Jobs,
     folder: Path | None,
     users: Sequence[tuple[str, str]] = (),
@@ -92,14 +93,13 @@ def build(page: PageState) -> gr.Blocks:
     """Create the page's components."""
     blocks: gr.Blocks
     with gr.Blocks(title="Draftline", delete_cache=(HOUR_S, DAY_S), fill_width=True) as blocks:
-        gr.HTML(head(page.model_name), elem_classes="head")
+        where = "" if page.engine.drafts else page.engine.info.device
+        gr.HTML(head(page.model_name, where), elem_classes="head")
         with gr.Tabs(elem_id="tabs"):
-            for title, tab in (
-                ("Ask", AskTab),
-                ("Summarize", SummarizeTab),
-                ("Edit", EditTab),
-                ("Speed", SpeedTab),
-            ):
+            tabs = {"Ask": AskTab, "Summarize": SummarizeTab, "Edit": EditTab}
+            if page.engine.drafts:
+                tabs["Speed"] = SpeedTab
+            for title, tab in tabs.items():
                 with gr.Tab(title, id=title.lower(), elem_id=f"tab-{title.lower()}"):
                     tab(page)
     max_events = EVENTS_PER_SLOT * page.jobs.queue_size
@@ -107,12 +107,13 @@ def build(page: PageState) -> gr.Blocks:
     return blocks
 
 
-def head(model: str) -> str:
-    """The mark, the name, and the model that runs on this machine."""
+def head(model: str, where: str = "") -> str:
+    """The mark, the name, and the model, which runs on this machine unless it says where."""
     mark = (HERE / "icon.svg").read_text("utf-8").replace("<svg ", '<svg aria-hidden="true" ')
     return (
         f"<h1>{mark}Draftline</h1>"
-        f'<p class="model"><b>{escape(model)}</b> <span>runs on this machine</span></p>'
+        f'<p class="model"><b>{escape(model)}</b> '
+        f"<span>runs on {escape(where or 'this machine')}</span></p>"
     )
 
 

@@ -16,6 +16,7 @@ from ui.web.history import Histories
 
 if TYPE_CHECKING:
     from engine.engine import Engine
+    from engine.remote.openai_engine import OpenAiEngine
     from index.documents.embeddings import Embed
     from ui.api.jobs import Jobs
 
@@ -26,7 +27,7 @@ MAX_PASS_TOKENS = 65  # of the passes whose cost is looked up
 class PageState:
     """The page, for all its users. `folder`: where documents are kept; None: in memory."""
 
-    engine: Engine
+    engine: Engine | OpenAiEngine
     jobs: Jobs
     folder: Path | None = None
     embed: Embed | None = None  # adds semantic search

@@ -1,11 +1,17 @@
 -- The server's configuration, which `vim.lsp.enable('draftline')` reads from 'runtimepath'. The
 -- user's `vim.lsp.config('draftline', {...})` is merged over it.
 local restart = require('draftline.restart') -- here: where it is called, nothing can be loaded
-local server = (vim.g.draftline or {}).server
+local options = vim.g.draftline or {}
+local cmd = { 'draftline', 'lsp' }
+for _, name in ipairs({ 'server', 'engine' }) do
+  if options[name] then
+    vim.list_extend(cmd, { '--' .. name, options[name] })
+  end
+end
 
 ---@type vim.lsp.Config
 return {
-  cmd = server and { 'draftline', 'lsp', '--server', server } or { 'draftline', 'lsp' },
+  cmd = cmd,
   root_markers = { '.git', 'pyproject.toml', 'package.json', 'Cargo.toml', 'go.mod' },
   -- No `filetypes`, so every file; restrict it with the server's setting `languages`.
   settings = {}, -- { draftline = { model = ..., maxTokens = ... } }

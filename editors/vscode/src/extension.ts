@@ -22,6 +22,7 @@ import { explained, Server } from "./server";
 import { setUpServer } from "./setUp";
 import { StatusItem } from "./status";
 
+const ENGINE_KEY = "draftline.engineKey"; // in VS Code's secret storage
 const WELCOMED = "draftline.welcomed"; // whether the walkthrough was opened
 
 let server: Server | undefined;
@@ -42,7 +43,8 @@ export function activate(context: vscode.ExtensionContext): void {
     storage: context.globalStorageUri.fsPath,
   };
   const find = (program: string): string | undefined => programs(program, machine)[0];
-  const running = new Server(context.extensionPath, find, onClient, (message) => { status.fail(message); });
+  const key = () => context.secrets.get(ENGINE_KEY);
+  const running = new Server(context.extensionPath, find, key, onClient, (message) => { status.fail(message); });
   const chat = new ChatView(context, running, preview);
   const nextEdits = new NextEdits(running, (document) => live.has(document) || review.has(document));
   server = running;
@@ -70,6 +72,7 @@ export function activate(context: vscode.ExtensionContext): void {
     "draftline.chooseModel": () => chooseModel(running),
     "draftline.toggleGhostText": () => flip("ghostText"),
     "draftline.toggleNextEdit": () => flip("nextEdit"),
+    "draftline.setEngineKey": () => setEngineKey(context.secrets, running),
     "draftline.setUpServer": () => setUpServer(running, machine),
     "draftline.getStarted": () => openWalkthrough(context),
     "draftline.openSettings": () =>
@@ -87,6 +90,19 @@ export function activate(context: vscode.ExtensionContext): void {
   }
   void running.restart();
   void welcome(context);
+}
+
+/** Asks for the key of an engine on another machine, stores it, and starts the server with it. */
+async function setEngineKey(secrets: vscode.SecretStorage, running: Server): Promise<void> {
+  const key = await vscode.window.showInputBox({
+    title: "Draftline: Set Engine Key",
+    prompt: "The key of the engine that the setting draftline.engine names. Empty: forget it.",
+    password: true,
+    ignoreFocusOut: true,
+  });
+  if (key === undefined) return;
+  await (key ? secrets.store(ENGINE_KEY, key) : secrets.delete(ENGINE_KEY));
+  await running.restart();
 }
 
 /** Opens the walkthrough at the first start. */

@@ -32,8 +32,11 @@ class Experimental implements StaticFeature {
   }
 }
 
+/** The environment variable that has the key of an engine on another machine. */
+const ENGINE_KEY = "DRAFTLINE_ENGINE_KEY";
+
 /** Settings that the server does not hear of. */
-const EXTENSION_ONLY = ["command", "editView", "server"];
+const EXTENSION_ONLY = ["command", "editView", "server", "engine"];
 
 /** The settings that are sent to the server. */
 function serverSettings(): Record<string, unknown> {
@@ -65,12 +68,14 @@ export class Server implements vscode.Disposable {
 
   /**
    * `folder` is the server's working directory: not the workspace, from which Python would import
-   * modules. `find` answers the path of a program, if there is one. `onClient` is called with each new client before it starts, `onFailure` with the reason
+   * modules. `find` answers the path of a program, if there is one. `engineKey` answers the key of
+   * an engine on another machine, which is passed on where other users cannot read it. `onClient` is called with each new client before it starts, `onFailure` with the reason
    * if it does not start.
    */
   constructor(
     private readonly folder: string,
     private readonly find: (program: string) => string | undefined,
+    private readonly engineKey: () => Thenable<string | undefined>,
     private readonly onClient: (client: LanguageClient) => void,
     private readonly onFailure: (message: string) => void,
   ) {
@@ -125,6 +130,10 @@ export class Server implements vscode.Disposable {
     const program = this.find(name);
     const server = configuration.get<string>("server", "");
     if (server) args.push("--server", server);
+    const engine = configuration.get<string>("engine", "");
+    if (engine) args.push("--engine", engine);
+    const key = engine ? await this.engineKey() : undefined;
+    const env = key ? { ...process.env, [ENGINE_KEY]: key } : process.env;
     if (program === undefined) {
       const message = `no program "${name}"`;
       this.output.error(`${message}: see the setting draftline.command`);
@@ -135,7 +144,7 @@ export class Server implements vscode.Disposable {
     const client = new LanguageClient(
       "draftline",
       "Draftline",
-      { command: program, args, options: { cwd: this.folder } },
+      { command: program, args, options: { cwd: this.folder, env } },
       this.clientOptions(),
     );
     client.registerFeature(new Experimental());

@@ -7,7 +7,14 @@ local M = {}
 
 local VERSION_TIMEOUT_MS = 20000
 -- of vim.g.draftline
-local OPTIONS = { inline = true, keys = true, autotrigger = true, preview = true, server = true }
+local OPTIONS = {
+  inline = true,
+  keys = true,
+  autotrigger = true,
+  preview = true,
+  server = true,
+  engine = true,
+}
 local INSTALL = {
   "Install it: in Draftline's source folder, `pipx install .` or `uv tool install .`",
   "If it is not on your PATH: vim.lsp.config('draftline', { cmd = { '/path/to/draftline', 'lsp' } })",

@@ -1,0 +1,85 @@
+"""Where an engine of another machine is found, and the key for it.
+
+The key is taken from the environment or the key ring of the system, never from the command line,
+which other users of this machine can read.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from engine.remote.address import AddressError
+
+ENGINE_VARIABLE = "DRAFTLINE_ENGINE"  # the default of --engine
+KEY_VARIABLE = "DRAFTLINE_ENGINE_KEY"
+KEY_RING_SERVICE = "draftline"  # under which the key ring has keys, by the engine's address
+OPENAI = "openai:"  # before the address of a server of OpenAI's protocol
+
+
+@dataclass(frozen=True, slots=True)
+class EngineUrl:
+    """The address of an engine, without a slash at its end."""
+
+    url: str
+    is_openai: bool = False  # OpenAI's protocol, not Draftline's
+
+    def __str__(self) -> str:
+        return f"{OPENAI}{self.url}" if self.is_openai else self.url
+
+    @property
+    def host(self) -> str:
+        """The host, with the port if the address has one."""
+        return urlsplit(self.url).netloc
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether nobody on the way can read what is sent."""
+        from engine.remote.address import check_loopback
+
+        parts = urlsplit(self.url)
+        try:
+            check_loopback(parts.hostname or "")
+        except AddressError:
+            return parts.scheme == "https"
+        return True
+
+    def key(self) -> str:
+        """The key to send; "" for none. AddressError for one that no header can hold."""
+        key = os.environ.get(KEY_VARIABLE) or self._stored_key()
+        if not key.isascii() or not key.isprintable() or " " in key:
+            raise AddressError(f"{KEY_VARIABLE}: not a key: ASCII characters without blanks")
+        return key
+
+    def _stored_key(self) -> str:
+        """The key in the key ring, where the package `keyring` is installed."""
+        try:
+            import keyring
+            from keyring.errors import KeyringError
+        except ImportError:
+            return ""
+        try:
+            return keyring.get_password(KEY_RING_SERVICE, str(self)) or ""
+        except KeyringError as error:
+            why = " ".join(str(error).split())
+            raise AddressError(f"the key ring: {why}: unlock it, or set {KEY_VARIABLE}") from error
+
+
+def parse_engine(text: str) -> EngineUrl:
+    """`http://HOST:PORT`, `https://HOST`, or either after `openai:`. Raises AddressError, which
+    never repeats a password."""
+    is_openai = text.startswith(OPENAI)
+    url = text.removeprefix(OPENAI).rstrip("/")
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port  # ValueError for a port that is none
+    except ValueError as error:
+        raise AddressError(f"--engine: {error}: write http://HOST:PORT") from error
+    if "@" in parts.netloc:
+        raise AddressError(f"--engine: an address has no key or name: set {KEY_VARIABLE}")
+    if parts.scheme not in ("http", "https") or not host or not url.isprintable() or " " in url:
+        raise AddressError(f"--engine {text}: not an address: write http://HOST:PORT")
+    if parts.query or parts.fragment:
+        raise AddressError(f"--engine {text}: leave out what follows ? or #")
+    return EngineUrl(url, is_openai)

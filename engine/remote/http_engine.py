@@ -1,0 +1,270 @@
+"""An engine of another machine, which `draftline serve` offers there.
+
+It has what the faces use of `engine.engine.Engine`, and any number of threads may use it at once.
+Prompts are made and answered over there; the tokenizer, for those who count tokens or index files,
+is fetched once and kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from engine.config import Config
+from engine.records import Done, Event, Info, Message, Request, RequestError
+from engine.remote.address import AddressError
+from engine.remote.engine_url import EngineUrl
+from engine.remote.link import Link, LinkError, Lost, Refused
+from engine.remote.messages import (
+    HTTP_PATH,
+    HTTP_PROTOCOL,
+    BadMessage,
+    Host,
+    OtherProtocol,
+    Submission,
+    done_from_json,
+    event_from_json,
+    host_from_json,
+    to_json,
+)
+from engine.remote.tokenizer_files import store, stored
+from engine.worker import Submitted
+
+if TYPE_CHECKING:
+    from engine.prompts.tokenizer import Tokenizer
+    from engine.remote.sent_workspace import SentWorkspace
+    from engine.weights import Progress
+    from index.workspace.workspace import Workspace
+
+LOADING_STATUS = 503  # of a server whose model is being loaded
+LOADING_PAUSE_S = 1.0  # before it is asked again
+UNANSWERABLE = (400, 413)  # statuses of requests that cannot be answered
+
+
+class HttpJob(Submitted):
+    """A request that another machine answers."""
+
+    def __init__(self, request: Request, engine: HttpEngine, number: str) -> None:
+        self.request, self.number = request, number
+        self.late = 0  # steps that ended after `cancel`: the server counts them
+        self._engine = engine
+        self._lines: Iterator[bytes] = iter(())
+        self._ended: Done | None = None
+
+    def start(self, lines: Iterator[bytes]) -> None:
+        """Take the lines of the answer, once the server has accepted the request. Raises
+        RequestError if it has not."""
+        self._lines = lines
+        try:
+            next(lines)
+        except Refused as error:
+            if error.status in UNANSWERABLE:
+                raise RequestError(str(error)) from error
+            self.end(error)
+        except LinkError as error:
+            self.end(error)
+
+    def end(self, error: LinkError) -> None:
+        """End it without the server."""
+        self._ended = Done("failed", error=str(error))
+        if isinstance(error, Lost):
+            self._engine.on_lost(str(error))
+
+    def cancel(self) -> None:
+        """Stop after the current forward pass. The Done has the text written so far."""
+        if self._done is None and self._ended is None:
+            self._engine.cancel(self)
+
+    def _next(self) -> Event:
+        if self._ended is None:
+            try:
+                for line in self._lines:
+                    if line:
+                        return self._passed(_event(line))
+                self.end(Lost(f"{self._engine.url}: the connection was lost: ask again"))
+            except LinkError as error:
+                self.end(error)
+            except BadMessage as error:
+                self.end(LinkError(f"{self._engine.url}: a wrong answer: {error}"))
+        assert self._ended is not None
+        return self._ended
+
+    def _passed(self, event: Event) -> Event:
+        """The event. At the end of the answer its connection is freed for the next request."""
+        if isinstance(event, Done):
+            with contextlib.suppress(LinkError):
+                next(self._lines, None)
+        return event
+
+
+def _event(line: bytes) -> Event:
+    """Raises BadMessage."""
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise BadMessage("not JSON") from error
+    fields = message if isinstance(message, dict) else {}
+    return (
+        done_from_json(fields["done"]) if "done" in fields else event_from_json(fields.get("event"))
+    )
+
+
+class HttpEngine:
+    """The engine of a server at an address. A context manager."""
+
+    failure: str | None = None  # as of an `Engine`: this one can always be asked again
+
+    def __init__(
+        self,
+        url: EngineUrl,
+        progress: Progress | None = None,
+        stop: Callable[[], bool] = lambda: False,
+        on_lost: Callable[[str], None] = lambda why: None,
+    ) -> None:
+        """Wait until the server has loaded its model, or `stop` says that nobody waits. `on_lost`
+        is called, in any thread, with one line when the connection fails. AddressError, LinkError.
+        """
+        self.url, self.on_lost = url, on_lost
+        self.name = uuid4().hex  # of this client, among those with the same key
+        self.link = Link(url, url.key(), {"draftline-protocol": str(HTTP_PROTOCOL)})
+        self._numbers = itertools.count(1)
+        self.workspace: SentWorkspace | None = None  # of requests that name none
+        try:
+            self.host: Host = self._hello(progress or (lambda *_: None), stop)
+            self.folder = self._tokenizer_folder()
+        except BaseException:
+            self.link.close()
+            raise
+        engine = self.host.server.engine
+        if engine is None:
+            raise AddressError(f"{url}: no model is loaded there: start the server again")
+        self.info: Info = engine._replace(device=f"{engine.device} of {url.host}")
+        self.config = Config(model=self.info.model, device=self.host.server.device)
+
+    def _hello(self, progress: Progress, stop: Callable[[], bool]) -> Host:
+        while True:
+            try:
+                return host_from_json(self.link.get(f"{HTTP_PATH}/info"))
+            except Refused as error:
+                if error.status == 404:
+                    raise AddressError(
+                        f"{self.url}: no draftline server of this version answers there: update "
+                        f"it, or write openai:{self.url} for a server of OpenAI's protocol"
+                    ) from error
+                if error.status != LOADING_STATUS or stop():
+                    raise
+                progress("waiting for the server's model", 0, 0)
+            except BadMessage as error:
+                raise AddressError(
+                    f"{self.url}: another program answers there, not `draftline serve`: check the "
+                    "address"
+                ) from error
+            except OtherProtocol as error:
+                raise AddressError(
+                    f"{self.url}: speaks {error}, and this is protocol {HTTP_PROTOCOL}: install "
+                    "the same version on both machines"
+                ) from error
+            time.sleep(LOADING_PAUSE_S)
+
+    def _tokenizer_folder(self) -> Path:
+        """The folder of the model's tokenizer, which is fetched if it is not stored here."""
+        from engine.weights import home
+
+        digest = self.host.tokenizer
+        if len(digest) != 64 or not all(one in "0123456789abcdef" for one in digest):
+            raise AddressError(f"{self.url}: names a tokenizer by no digest: check the address")
+        known = stored(home(), digest)
+        if known is not None:
+            return known
+        try:
+            return store(home(), digest, self.link.get(f"{HTTP_PATH}/tokenizer"))
+        except BadMessage as error:
+            raise AddressError(f"{self.url}: {error}: start the server again") from error
+        except OSError as error:
+            why = f"the tokenizer of {self.url} cannot be stored ({error.strerror or error})"
+            raise LinkError(f"{home()}: {why}: free some space there") from error
+
+    @property
+    def context(self) -> int:
+        """Tokens that a prompt and its answer may have together."""
+        return self.info.context
+
+    @cached_property
+    def encoder(self) -> Tokenizer:
+        """The model's tokenizer."""
+        from engine.prompts.tokenizer import Tokenizer
+
+        return Tokenizer(self.folder)
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of plain text: nothing in it becomes a control token."""
+        return self.encoder.encode(text)
+
+    def chat(self, messages: tuple[Message, ...]) -> list[int]:
+        """Token ids of a conversation in the model's chat template."""
+        return self.encoder.chat(messages)
+
+    def submit(
+        self,
+        request: Request,
+        speculation: bool = True,
+        workspace: Workspace | None = None,
+        client: str = "",
+        cancelled: Callable[[], bool] = lambda: False,
+        urgency: int | None = None,
+    ) -> HttpJob:
+        """Queue a request, as `Engine.submit` does. RequestError where it cannot be answered; a
+        server that cannot be reached ends the job with one line."""
+        job = HttpJob(request, self, f"{self.name}-{next(self._numbers)}")
+        if cancelled():
+            job.end(LinkError("cancelled"))
+            return job
+        sent = getattr(workspace or self.workspace, "name", "")
+        submission = Submission(request, speculation, f"{self.name} {client}", sent, urgency)
+        body = {"id": job.number, "submission": to_json(submission)}
+        job.start(self.link.lines(f"{HTTP_PATH}/submit", body))
+        return job
+
+    def cancel(self, job: HttpJob) -> None:
+        """Ask the server, without waiting, to end a job."""
+        self._in_background(f"{HTTP_PATH}/cancel", {"id": job.number})
+
+    def forget(self, client: str = "") -> None:
+        """Ask the server, without waiting, to forget the answers to a client."""
+        self._in_background(f"{HTTP_PATH}/forget", {"client": f"{self.name} {client}"})
+
+    def _in_background(self, path: str, body: dict[str, Any]) -> None:
+        def post() -> None:
+            with contextlib.suppress(LinkError, RuntimeError):  # lost, as is read, too; or closed
+                self.link.post(path, body)
+
+        threading.Thread(target=post, name="draftline-link", daemon=True).start()
+
+    def open_workspace(
+        self, roots: str | Path | Sequence[str | Path], gitignore: bool = True
+    ) -> SentWorkspace:
+        """An index of a folder, or several, which the server gets too; the caller closes it."""
+        from engine.remote.sent_workspace import SentWorkspace
+        from engine.weights import home
+
+        return SentWorkspace(roots, self.encoder, home(), gitignore, self.url)
+
+    def close(self) -> None:
+        """Leave the server, which cancels what runs."""
+        if self.workspace is not None:
+            self.workspace.close()
+        self.link.close()
+
+    def __enter__(self) -> HttpEngine:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()

@@ -1,0 +1,191 @@
+"""HTTP to an engine of another machine: JSON out, JSON or a stream of lines back.
+
+Nothing is ever sent twice: a request that fails is the caller's to repeat. Proxies of the
+environment are not used, redirections not followed: what is sent goes to the address that the user
+named, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import ssl
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from engine.remote.engine_url import KEY_VARIABLE, EngineUrl
+
+if TYPE_CHECKING:
+    import httpx
+
+CONNECT_TIMEOUT_S = 10.0
+READ_TIMEOUT_S = 60.0  # without a byte; servers send one every SIGN_OF_LIFE_S
+SIGN_OF_LIFE_S = 10.0
+IDLE_S = 25.0  # a connection is kept; servers keep theirs longer
+MAX_CONNECTIONS = 32
+MIN_COMPRESSED_BYTES = 2048  # smaller bodies are sent as they are
+MAX_LINE_BYTES = 16 << 20
+MAX_JSON_BYTES = 64 << 20
+MAX_REASON_CHARS = 300  # of an error of the server
+DEFLATE = "deflate"  # the content-encoding of compressed bodies
+
+
+class LinkError(Exception):
+    """What was asked did not succeed. One line with the problem and a remedy."""
+
+
+class Lost(LinkError):
+    """No connection, or it ended before the answer."""
+
+
+class Refused(LinkError):
+    """The server answered with an error."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Link:
+    """A client of one address, used by any number of threads at once. A context manager."""
+
+    def __init__(self, url: EngineUrl, key: str, headers: dict[str, str] | None = None) -> None:
+        """Connects when it is first used."""
+        import httpx
+
+        sent = {"user-agent": "draftline"} | (headers or {})
+        if key:
+            sent["authorization"] = f"Bearer {key}"
+        self.url = url
+        self._http = httpx.Client(
+            base_url=url.url,
+            headers=sent,
+            timeout=httpx.Timeout(READ_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
+            limits=httpx.Limits(
+                max_connections=MAX_CONNECTIONS,
+                max_keepalive_connections=MAX_CONNECTIONS,
+                keepalive_expiry=IDLE_S,
+            ),
+            trust_env=False,
+            follow_redirects=False,
+            verify=ssl.create_default_context() if url.url.startswith("https:") else False,
+        )
+
+    def get(self, path: str) -> Any:
+        """The JSON at a path. Raises LinkError."""
+        with self._answer("GET", path) as answer:
+            return self._json(answer)
+
+    def post(self, path: str, body: Any, compress: bool = True) -> Any:
+        """The JSON that answers a body. Raises LinkError."""
+        with self._answer("POST", path, body, compress) as answer:
+            return self._json(answer)
+
+    def lines(
+        self,
+        path: str,
+        body: Any,
+        compress: bool = True,
+        opened: Callable[[httpx.Response | None], None] = lambda answer: None,
+    ) -> Iterator[bytes]:
+        """An empty line once the server has accepted the body, then the lines that answer it, as
+        they arrive; further empty ones are signs of life. `opened` is called before the first one,
+        and with None at the end, before the connection is used again. Raises LinkError."""
+        with self._answer("POST", path, body, compress) as answer:
+            opened(answer)
+            try:
+                yield b""
+                yield from self._split(answer.iter_bytes())
+            finally:
+                opened(None)
+
+    def _split(self, parts: Iterator[bytes]) -> Iterator[bytes]:
+        """The complete lines of a body. Raises LinkError."""
+        rest = b""
+        for part in parts:
+            *lines, rest = (rest + part).split(b"\n")
+            yield from lines
+            if len(rest) > MAX_LINE_BYTES:
+                raise LinkError(f"{self.url}: a line over {MAX_LINE_BYTES >> 20} MiB")
+
+    def close(self) -> None:
+        self._http.close()
+
+    def __enter__(self) -> Link:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    @contextmanager
+    def _answer(
+        self, method: str, path: str, body: Any = None, compress: bool = True
+    ) -> Iterator[httpx.Response]:
+        import httpx
+
+        content, headers = b"", {}
+        if method == "POST":
+            content = json.dumps(body, separators=(",", ":")).encode()
+            headers["content-type"] = "application/json"
+            if compress and len(content) >= MIN_COMPRESSED_BYTES:
+                content = zlib.compress(content, 1)
+                headers["content-encoding"] = DEFLATE
+        try:
+            with self._http.stream(method, path, content=content, headers=headers) as answer:
+                if answer.status_code != 200:
+                    self._refuse(answer.status_code, self._start_of(answer))
+                yield answer
+        except (httpx.HTTPError, httpx.StreamError) as error:
+            raise Lost(self._reason(error)) from error
+
+    def _start_of(self, answer: httpx.Response) -> bytes:
+        """The first bytes of a body."""
+        start = bytearray()
+        for part in answer.iter_bytes():
+            start += part
+            if len(start) > MAX_REASON_CHARS * 8:
+                break
+        return bytes(start)
+
+    def _refuse(self, status: int, body: bytes) -> NoReturn:
+        if status == 401:
+            why = f"the key is missing or wrong: set {KEY_VARIABLE}, or store it in the key ring"
+            raise Refused(status, f"{self.url}: {why}")
+        try:
+            found = json.loads(body)
+            found = found.get("error", found)
+            message = found if isinstance(found, str) else found["message"]
+            if not isinstance(message, str):
+                raise TypeError
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            message = f"it answers HTTP {status}: check the address, and that of a proxy before it"
+        raise Refused(status, f"{self.url}: {printable(message)}")
+
+    def _reason(self, error: Exception) -> str:
+        import httpx
+
+        if isinstance(error, httpx.ConnectTimeout | httpx.ConnectError):
+            return f"{self.url}: no connection ({printable(error)}): is the server running?"
+        if isinstance(error, httpx.TimeoutException):
+            return f"{self.url}: no sign of life for {READ_TIMEOUT_S:g} s: ask again"
+        return f"{self.url}: the connection was lost ({printable(error)}): ask again"
+
+    def _json(self, answer: httpx.Response) -> Any:
+        body = bytearray()
+        for part in answer.iter_bytes():
+            body += part
+            if len(body) > MAX_JSON_BYTES:
+                raise LinkError(f"{self.url}: an answer over {MAX_JSON_BYTES >> 20} MiB")
+        try:
+            return json.loads(body)
+        except (ValueError, RecursionError) as error:
+            why = "it answers no JSON: check the address, and that of a proxy before it"
+            raise LinkError(f"{self.url}: {why}") from error
+
+
+def printable(text: object) -> str:
+    """One line of what another machine says, without control characters."""
+    line = " ".join(str(text).split())[:MAX_REASON_CHARS]
+    return re.sub(r"[\x00-\x1f\x7f-\x9f]", "?", line)

@@ -1,0 +1,347 @@
+"""A server of OpenAI's protocol as the engine: vLLM, SGLang, LM Studio, Ollama and others.
+
+It has what the faces use of `engine.engine.Engine`, as far as the protocol goes: nothing is drafted
+here, no text has a source, and tokens are counted by words. Any number of threads may use it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from engine.config import Config
+from engine.prompts.fim import FORMATS, FimFormat
+from engine.records import Done, Event, Info, Message, Piece, Request, RequestError, Step, Usage
+from engine.remote.address import AddressError
+from engine.remote.engine_url import EngineUrl
+from engine.remote.link import Link, LinkError, Lost, Refused, printable
+from engine.remote.openai_bodies import Plan, plan_of
+from engine.remote.stops import Stops
+from engine.worker import Submitted
+
+if TYPE_CHECKING:
+    import httpx
+
+    from engine.prompts.word_tokenizer import WordTokenizer
+    from index.workspace.workspace import Workspace
+
+log = logging.getLogger(__name__)
+
+USUAL_CONTEXT = 8192  # tokens, of a server that does not say
+PREFILL_TOKENS_PER_S = 2000.0  # assumed: of a server on a card
+UNANSWERABLE = (400, 404, 413, 422, 501)  # statuses of requests that cannot be answered
+MAX_LINES_AFTER_LAST = 4
+DATA, LAST = b"data:", b"[DONE]"
+REASONS = {"length": "length"}  # by finish_reason; all others are "stop"
+# Part of a model's name, in lower case -> its format for fill in the middle
+FIM_BY_NAME = {
+    "qwen2.5-coder": FORMATS[0], "qwen3-coder": FORMATS[0], "codegemma": FORMATS[0],
+    "mellum": FORMATS[1], "starcoder": FORMATS[2], "granite": FORMATS[2],
+    "deepseek-coder": FORMATS[3], "codellama": FORMATS[4], "seed-coder": FORMATS[6],
+    "codestral": FORMATS[7],
+}  # fmt: skip
+
+
+class OpenAiJob(Submitted):
+    """A request that a server of OpenAI's protocol answers."""
+
+    def __init__(self, request: Request, engine: OpenAiEngine, plan: Plan) -> None:
+        self.request, self.plan = request, plan
+        self.late = 0
+        self.cancelled = False
+        self._engine = engine
+        self._answer: httpx.Response | None = None  # that is being read
+        self._lock = threading.Lock()
+        self._events = self._run()
+        self._lines: Iterator[bytes] = iter(())
+        self._failed: LinkError | None = None
+
+    def start(self, lines: Iterator[bytes]) -> None:
+        """Take the lines of the answer, once the server has accepted the request. Raises
+        RequestError if it has not."""
+        self._lines = lines
+        try:
+            next(lines)
+        except Refused as error:
+            if error.status in UNANSWERABLE:
+                raise RequestError(str(error)) from error
+            self._failed = error
+        except LinkError as error:
+            self._failed = error
+
+    def opened(self, answer: httpx.Response | None) -> None:
+        """The answer has begun; None: its connection is no longer its own."""
+        with self._lock:
+            self._answer = answer
+
+    def cancel(self) -> None:
+        """Hang up. The Done has the text written so far."""
+        with self._lock:
+            self.cancelled = self._done is None
+            if self._answer is not None and "network_stream" in self._answer.extensions:
+                wire = self._answer.extensions["network_stream"].get_extra_info("socket")
+                with contextlib.suppress(OSError):  # ended already
+                    wire.shutdown(socket.SHUT_RDWR)
+
+    def _next(self) -> Event:
+        return next(self._events)
+
+    def _run(self) -> Iterator[Event]:
+        """The events; exactly one Done ends them."""
+        stops, reasoning, usage = Stops(self.plan.stop), "", Usage()
+        reason, error = None, str(self._failed) if self._failed else ""
+        matched: str | None = None
+        before = time.perf_counter()
+        try:
+            for message in self._messages():
+                usage = _usage(message, usage)
+                text, thought, ended = _delta(message)
+                reasoning += thought
+                reason = ended or reason
+                shown = stops.push(self.plan.fence.push(text) if self.plan.fence else text)
+                if shown or thought:
+                    now = time.perf_counter()
+                    pieces = (Piece(shown, "model"),) if shown else ()
+                    yield Step(pieces, seconds=now - before, reasoning=thought)
+                    before = now
+                matched = stops.matched or (self.plan.fence.matched if self.plan.fence else None)
+                if matched:
+                    reason = "stop"
+                    break
+            else:
+                if reason is None and not self.cancelled and not error:
+                    error = f"{self._engine.url}: the answer ended too soon: ask again"
+        except LinkError as lost:
+            if not self.cancelled:
+                error = str(lost)
+                if isinstance(lost, Lost):
+                    self._engine.on_lost(error)
+        with contextlib.suppress(AttributeError):
+            self._lines.close()  # type: ignore[attr-defined]
+        rest = stops.finish(self.plan.fence.finish() if self.plan.fence else "")
+        if rest:
+            yield Step((Piece(rest, "model"),))
+        if error:
+            yield Done("failed", stops.text, usage=usage, error=error, reasoning=reasoning)
+        elif self.cancelled:
+            yield Done("cancelled", stops.text, usage=usage, reasoning=reasoning)
+        else:
+            found = "length" if reason == "length" else "stop"
+            yield Done(found, stops.text, matched, usage, reasoning=reasoning)  # type: ignore[arg-type]
+
+    def _messages(self) -> Iterator[dict[str, Any]]:
+        """The server-sent events. Raises LinkError."""
+        for line in self._lines:
+            if not line.startswith(DATA):
+                continue
+            data = line.removeprefix(DATA).strip()
+            if data == LAST:
+                self.opened(None)
+                for _ in islice(self._lines, MAX_LINES_AFTER_LAST):
+                    pass  # up to the end, so that the next request can use the connection
+                return
+            try:
+                message = json.loads(data)
+            except (ValueError, RecursionError) as error:
+                raise LinkError(f"{self._engine.url}: a wrong answer: not JSON") from error
+            if not isinstance(message, dict):
+                raise LinkError(f"{self._engine.url}: a wrong answer: not an object")
+            if message.get("error"):
+                raise LinkError(f"{self._engine.url}: {_error_of(message['error'])}")
+            yield message
+
+
+def _error_of(error: Any) -> str:
+    text = error.get("message") if isinstance(error, dict) else error
+    return printable(text if isinstance(text, str) else "the server failed")
+
+
+def _delta(message: dict[str, Any]) -> tuple[str, str, str | None]:
+    """The text, the reasoning and the finish reason of one event."""
+    choices = message.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else {}
+    choice = choice if isinstance(choice, dict) else {}
+    delta = choice.get("delta", choice)
+    delta = delta if isinstance(delta, dict) else {}
+    text = delta.get("content", delta.get("text"))
+    thought = delta.get("reasoning_content", delta.get("reasoning"))
+    ended = choice.get("finish_reason")
+    return (
+        text if isinstance(text, str) else "",
+        thought if isinstance(thought, str) else "",
+        ended if isinstance(ended, str) else None,
+    )
+
+
+def _usage(message: dict[str, Any], known: Usage) -> Usage:
+    """The counts of an event that has some."""
+    told = message.get("usage")
+    if not isinstance(told, dict):
+        return known
+    prompt, completion = told.get("prompt_tokens"), told.get("completion_tokens")
+    if type(prompt) is not int or type(completion) is not int or min(prompt, completion) < 0:
+        return known
+    return Usage(prompt_tokens=prompt, completion_tokens=completion, forwards=completion)
+
+
+class OpenAiEngine:
+    """A model of a server of OpenAI's protocol. A context manager."""
+
+    drafts = False
+    failure: str | None = None  # as of an `Engine`: this one can always be asked again
+
+    def __init__(
+        self,
+        url: EngineUrl,
+        model: str = "",
+        on_lost: Callable[[str], None] = lambda why: None,
+    ) -> None:
+        """`model`: its name there; without one, the first. `on_lost` is called, in any thread, with
+        one line when the connection fails. AddressError, LinkError."""
+        self.url, self.on_lost = url, on_lost
+        self.link = Link(url, url.key())
+        self.workspace: Workspace | None = None
+        try:
+            chosen = self._choose(model)
+            self.model = str(chosen["id"])
+            self.suffixes, fim = self._fim()
+        except BaseException:
+            self.link.close()
+            raise
+        self.fim: FimFormat | None = fim
+        told = [chosen.get(name) for name in ("max_model_len", "context_length")]
+        context = next((one for one in told if type(one) is int and one > 0), USUAL_CONTEXT)
+        self.info = Info(
+            self.model,
+            f"{url.host}, without drafts",
+            "OpenAI's protocol",
+            context,
+            self.suffixes or fim is not None,
+            PREFILL_TOKENS_PER_S,
+        )
+        self.config = Config(model=self.model)
+
+    def _choose(self, name: str) -> dict[str, Any]:
+        """The server's model of this name."""
+        try:
+            answer = self.link.get("/models")
+        except Refused as error:
+            if error.status == 404:
+                raise AddressError(
+                    f"{self.url}: no server of OpenAI's protocol there: its address mostly ends in "
+                    "/v1"
+                ) from error
+            raise
+        listed = answer.get("data") if isinstance(answer, dict) else None
+        models = (
+            [one for one in listed if isinstance(one, dict) and isinstance(one.get("id"), str)]
+            if isinstance(listed, list)
+            else []
+        )
+        if not models:
+            raise AddressError(f"{self.url}: lists no model: load one there, or check the address")
+        found = [one for one in models if one["id"] == name] if name else models
+        if not found:
+            names = ", ".join(printable(one["id"]) for one in models[:20])
+            raise AddressError(f"{self.url}: has no model {name}: name one of {names}")
+        return found[0]
+
+    def _fim(self) -> tuple[bool, FimFormat | None]:
+        """Whether the server takes suffixes; else the format of the model's prompts for fill in the
+        middle, where its name tells."""
+        probe = {"model": self.model, "prompt": "a = 1\n", "suffix": "\nc = 3\n", "max_tokens": 1}
+        try:
+            self.link.post("/completions", probe, compress=False)
+            return True, None
+        except Refused as error:
+            name = self.model.lower()
+            fim = next((fim for part, fim in FIM_BY_NAME.items() if part in name), None)
+            how = "its marks for fill in the middle are used" if fim else "completions end lines"
+            log.info("%s takes no suffix (%s): %s", self.url, error, how)
+            return False, fim
+
+    @property
+    def folder(self) -> Path | None:
+        """None: the model is nowhere on this machine."""
+        return None
+
+    @property
+    def context(self) -> int:
+        """Tokens that a prompt and its answer may have together."""
+        return self.info.context
+
+    @cached_property
+    def encoder(self) -> WordTokenizer:
+        """Counts tokens approximately."""
+        from engine.prompts.word_tokenizer import WordTokenizer
+
+        return WordTokenizer()
+
+    def encode(self, text: str) -> list[int]:
+        """About as many ids as the text has tokens."""
+        return self.encoder.encode(text)
+
+    def chat(self, messages: tuple[Message, ...]) -> list[int]:
+        """About as many ids as the conversation has tokens."""
+        return self.encoder.chat(messages)
+
+    def prompt_tokens(self, request: Request, cancelled: Callable[[], bool] = lambda: False) -> int:
+        """About how many tokens the prompt of a request has."""
+        return (
+            len(self.chat(request.messages)) if request.messages else len(self.encode(request.text))
+        )
+
+    def pass_seconds(self, rows: int) -> list[float]:
+        """Nothing is drafted, so that nothing is saved."""
+        return [1.0] * rows
+
+    def submit(
+        self,
+        request: Request,
+        speculation: bool = True,
+        workspace: Workspace | None = None,
+        client: str = "",
+        cancelled: Callable[[], bool] = lambda: False,
+        urgency: int | None = None,
+    ) -> OpenAiJob:
+        """Send a request, as `Engine.submit` does; `speculation`, `workspace`, `client` and
+        `urgency` have no effect here. RequestError where it cannot be answered."""
+        plan = plan_of(request, self.model, self.suffixes, self.fim)
+        job = OpenAiJob(request, self, plan)
+        if cancelled():
+            job.cancelled = True
+            return job
+        job.start(self.link.lines(plan.path, plan.body, compress=False, opened=job.opened))
+        return job
+
+    def forget(self, client: str = "") -> None:
+        """The server keeps nothing for a client."""
+
+    def open_workspace(
+        self, roots: str | Path | Sequence[str | Path], gitignore: bool = True
+    ) -> Workspace:
+        """An index of a folder, or several, in the memory of this process; the caller closes it."""
+        from index.workspace.workspace import Workspace
+
+        return Workspace(roots, self.encoder, None, gitignore)
+
+    def close(self) -> None:
+        """Leave the server, which ends what runs."""
+        if self.workspace is not None:
+            self.workspace.close()
+        self.link.close()
+
+    def __enter__(self) -> OpenAiEngine:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()

@@ -1,0 +1,68 @@
+"""A model's tokenizer on another machine: the few files that it is made of, stored by digest."""
+
+from __future__ import annotations
+
+import shutil
+from hashlib import sha256
+from pathlib import Path
+from tempfile import mkdtemp
+
+from engine.atomic_write import write_atomically
+from engine.remote.messages import BadMessage
+from index.cache_folder import make_cache_folder
+
+FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+    "config.json",
+    "generation_config.json",
+)
+MAX_CHARS = 64 << 20  # of a file
+FOLDER = "tokenizers"  # below the cache folder
+PRIVATE = 0o600
+
+
+def read_files(folder: Path) -> dict[str, str]:
+    """The texts of those of the files that a model's folder has. Raises OSError, ValueError."""
+    return {name: (folder / name).read_text("utf-8") for name in FILES if (folder / name).is_file()}
+
+
+def digest_of(files: dict[str, str]) -> str:
+    """Identifies the files."""
+    known = sha256()
+    for name, text in sorted(files.items()):
+        for part in (name.encode(), text.encode("utf-8", "surrogatepass")):
+            known.update(b"%d:" % len(part) + part)
+    return known.hexdigest()
+
+
+def stored(home: Path, digest: str) -> Path | None:
+    """The folder of the files with this digest below the cache folder `home`; None without it."""
+    folder = home / FOLDER / digest
+    return folder if folder.is_dir() else None
+
+
+def store(home: Path, digest: str, files: object) -> Path:
+    """Store files that another machine has sent, whole or not at all. BadMessage if they are others
+    than announced, OSError."""
+    if not isinstance(files, dict) or not {*files} <= {*FILES} or "tokenizer.json" not in files:
+        raise BadMessage("not the files of a tokenizer")
+    texts: dict[str, str] = {}
+    for name, text in files.items():
+        if not isinstance(text, str) or len(text) > MAX_CHARS:
+            raise BadMessage(f"{name}: no text of {MAX_CHARS >> 20} MiB")
+        texts[name] = text
+    if digest_of(texts) != digest:
+        raise BadMessage("the tokenizer is another one than announced")
+    parent = home / FOLDER
+    make_cache_folder(parent, levels=2)
+    made = Path(mkdtemp(dir=parent))
+    try:
+        for name, text in texts.items():
+            write_atomically(made / name, text.encode("utf-8", "surrogatepass"), PRIVATE)
+        if stored(home, digest) is None:
+            made.replace(parent / digest)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+    return parent / digest

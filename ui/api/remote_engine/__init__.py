@@ -1,0 +1,1 @@
+"""The headless engine over HTTP, for `draftline ... --engine` on other machines."""

@@ -1,0 +1,197 @@
+"""The routes below /v1/draftline: requests in, events out as lines of JSON, cancellation, and the
+indexes of clients' workspaces.
+
+A stream has a line for every event, an empty one as a sign of life where nothing happens, and ends
+with the line of the Done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakValueDictionary
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse
+
+from engine.records import Done, Event, Piece, RequestError, Step
+from engine.remote.address import own_version
+from engine.remote.link import DEFLATE, SIGN_OF_LIFE_S
+from engine.remote.messages import (
+    HTTP_PATH,
+    SERVER,
+    BadMessage,
+    Host,
+    ServerInfo,
+    submission_from_json,
+    to_json,
+)
+from engine.remote.received_indexes import (
+    DELETE_WITHIN_S,
+    FORGET_AFTER_S,
+    IndexesFull,
+    ReceivedIndexes,
+)
+from engine.remote.tokenizer_files import digest_of, read_files
+from ui.api.errors import ApiError
+from ui.api.remote_engine.bodies import check_protocol, read_json
+from ui.api.security import OWNER
+
+if TYPE_CHECKING:
+    from engine.engine import Engine
+    from ui.api.jobs import Jobs, JobStream
+
+MAX_ID_CHARS = 80
+ENDED = "the server ends: ask again once it runs"
+Respond = Callable[["JobStream", AsyncIterator[bytes]], Response]
+Route = TypeVar("Route", bound=Callable[..., Awaitable[Response]])
+
+
+class EngineHost:
+    """The engine of this process for clients of other machines."""
+
+    def __init__(self, engine: Engine, jobs: Jobs) -> None:
+        self.engine, self.jobs = engine, jobs
+        self.indexes = ReceivedIndexes(engine.encoder)
+        # By owner and id, until it has ended or is cancelled
+        self._running: WeakValueDictionary[tuple[str, str], JobStream] = WeakValueDictionary()
+
+    @cached_property
+    def tokenizer(self) -> dict[str, str]:
+        """The files of the model's tokenizer."""
+        return read_files(self.engine.folder)
+
+    @cached_property
+    def tokenizer_digest(self) -> str:
+        """Of these files."""
+        return digest_of(self.tokenizer)
+
+    def info(self) -> Host:
+        """What runs here; no paths."""
+        engine = self.engine
+        server = ServerInfo(
+            SERVER,
+            own_version(),
+            os.getpid(),
+            "ready",
+            model=engine.config.model,
+            device=engine.config.device,
+            engine=engine.info,
+        )
+        return Host(server, self.tokenizer_digest, FORGET_AFTER_S, DELETE_WITHIN_S)
+
+    def submit(self, owner: str, body: dict[str, Any]) -> tuple[JobStream, AsyncIterator[bytes]]:
+        """Queue a request; returns it with the lines of its answer. Raises BadMessage,
+        RequestError, QueueFull."""
+        submission = submission_from_json(body.get("submission"))
+        number = body.get("id")
+        if not isinstance(number, str) or not 0 < len(number) <= MAX_ID_CHARS:
+            raise BadMessage("id: not a short string")
+        if (owner, number) in self._running:
+            raise BadMessage("id: a request with it is running")
+        name = submission.workspace
+        workspace = self.indexes.find(owner, name) if name else None
+        stream = self.jobs.submit(
+            lambda: submission.request,
+            f"{owner}\n{submission.client}",
+            submission.speculation,
+            raw=True,
+            workspace=workspace,
+            urgency=submission.urgency,
+        )
+        self._running[owner, number] = stream
+        return stream, self._lines(stream, (owner, number), workspace is not None)
+
+    async def _lines(
+        self, stream: JobStream, key: tuple[str, str], has_index: bool
+    ) -> AsyncIterator[bytes]:
+        async for event in stream.with_ticks(SIGN_OF_LIFE_S):
+            line = b""
+            if event is not None:
+                line = json.dumps(_message(event, key not in self._running, has_index)).encode()
+            yield line + b"\n"
+
+    def cancel(self, owner: str, number: Any) -> None:
+        """End a request of this owner, if it runs."""
+        stream = self._running.pop((owner, str(number)), None)
+        if stream is not None:
+            stream.cancel()
+
+    def close(self) -> None:
+        """Forget the clients' texts."""
+        self.indexes.close()
+
+
+def _message(event: Event, was_asked: bool, has_index: bool) -> dict[str, Any]:
+    """A line of a stream. `was_asked`: its client has cancelled the request. Without an index of
+    its own, a client hears nothing of the server's files."""
+    if isinstance(event, Done):
+        if event.reason == "cancelled" and not was_asked:
+            event = Done("failed", event.text, error=ENDED)
+        return {"done": to_json(event)}
+    if not has_index and isinstance(event, Step):
+        event = replace(event, pieces=tuple(map(_without_file, event.pieces)))
+    return {"event": to_json(event)}
+
+
+def _without_file(piece: Piece) -> Piece:
+    return piece._replace(span=None) if piece.source == "workspace" else piece
+
+
+def add_engine_routes(
+    application: FastAPI, host: EngineHost, respond: Respond, queue_errors: Any
+) -> None:
+    """Add the routes. `respond` streams lines, `queue_errors` raises ApiError for a full queue."""
+
+    def add(method: str, path: str) -> Callable[[Route], Route]:
+        return application.api_route(
+            f"{HTTP_PATH}/{path}", methods=[method], include_in_schema=False
+        )
+
+    @add("GET", "info")
+    async def info() -> Response:
+        """What runs here; in any version of the protocol, so that clients can tell."""
+        return JSONResponse(to_json(await asyncio.to_thread(host.info)))
+
+    @add("GET", "tokenizer")
+    async def tokenizer(http: Request) -> Response:
+        check_protocol(http)
+        files = await asyncio.to_thread(lambda: zlib.compress(json.dumps(host.tokenizer).encode()))
+        headers = {"content-encoding": DEFLATE}
+        return Response(files, media_type="application/json", headers=headers)
+
+    @add("POST", "submit")
+    async def submit(http: Request) -> Response:
+        body = await read_json(http)
+        try:
+            with queue_errors():
+                return respond(*host.submit(http.scope[OWNER], body))
+        except (BadMessage, RequestError) as error:
+            raise ApiError(400, str(error)) from error
+
+    @add("POST", "cancel")
+    async def cancel(http: Request) -> Response:
+        host.cancel(http.scope[OWNER], (await read_json(http)).get("id"))
+        return JSONResponse({})
+
+    @add("POST", "forget")
+    async def forget(http: Request) -> Response:
+        host.jobs.forget(f"{http.scope[OWNER]}\n{(await read_json(http)).get('client')}")
+        return JSONResponse({})
+
+    @add("POST", "workspaces/{name}")
+    async def sync(http: Request, name: str) -> Response:
+        body = await read_json(http)
+        try:
+            answer = await asyncio.to_thread(host.indexes.sync, http.scope[OWNER], name, body)
+        except BadMessage as error:
+            raise ApiError(400, str(error)) from error
+        except IndexesFull as error:
+            raise ApiError(413, str(error)) from error
+        return JSONResponse(answer)
