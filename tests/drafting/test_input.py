@@ -65,6 +65,16 @@ def test_nothing_is_drafted_without_text_to_copy() -> None:
     assert propose(drafter, 10) == []
 
 
+def test_files_offer_tokens_of_the_vocabulary_only() -> None:
+    """A damaged index may hold others, for which a model has no embedding."""
+    known, beyond = 4, 1 << 20
+    drafter = Drafter(VOCABULARY, Ngram(), Weights())
+    drafter.begin(ids([1, 2, 3]), 3, ids([1]))
+    drafter.files(ids([beyond, known, -7]), ids([-1, -1, -1]), np.full(3, 0.3), 5)
+    tokens = drafter.propose(8, np.ones(9))[0]
+    assert known in tokens and beyond not in tokens and -7 not in tokens
+
+
 def test_mismatched_arguments_are_rejected() -> None:
     drafter = Drafter(VOCABULARY, LIBRARY, Weights())
     drafter.begin(ids([1, 2, 3]), 0, ids([1]))

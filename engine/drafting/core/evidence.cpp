@@ -174,6 +174,7 @@ void files(const View& v, Field& field) {
   int n = v.files_node < 0 ? tree.root : tree.first[size_t(v.files_node)];
   const int m = std::min(32, tree.match + v.drafted);
   for (int rank = 0; n >= 0 && rank < 10; n = tree.next[size_t(n)], ++rank) {
+    if (!v.vocabulary->has(tree.tokens[size_t(n)])) continue;  // of a damaged index
     field.files_m = m;
     Evidence& e = field.of(tree.tokens[size_t(n)]);
     e.files_m = int16_t(m);

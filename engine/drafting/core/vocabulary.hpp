@@ -28,11 +28,10 @@ struct Vocabulary {
   std::vector<uint32_t> hashes;  // by id: CRC-32 of the UTF-8 bytes
   std::vector<uint8_t> looks;    // by id: the class, + 8 if a line starts after the token
 
-  uint32_t hash(int32_t token) const {
-    return token >= 0 && size_t(token) < hashes.size() ? hashes[size_t(token)] : uint32_t(token);
-  }
+  bool has(int32_t token) const { return token >= 0 && size_t(token) < hashes.size(); }
+  uint32_t hash(int32_t token) const { return has(token) ? hashes[size_t(token)] : uint32_t(token); }
   void prefetch(int32_t token) const {
-    if (token < 0 || size_t(token) >= hashes.size()) return;
+    if (!has(token)) return;
     __builtin_prefetch(&hashes[size_t(token)]);
     __builtin_prefetch(&looks[size_t(token)]);
   }
