@@ -2,7 +2,7 @@
 
 Readers query `snapshot` without a lock: its segments only grow, and their documents are only
 deleted. Writers hold `lock`. A merge builds the new segment without the lock and swaps it in with
-it. No I/O, no threads.
+it. No threads, and no I/O but by `to_disk`.
 """
 
 from __future__ import annotations
