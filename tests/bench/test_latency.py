@@ -288,6 +288,21 @@ def test_a_run_ends_with_one_json_line_that_is_also_the_file(
     assert all(name in ran.out for name in found)
 
 
+@pytest.mark.full
+def test_a_run_over_a_link(tmp_path: Path, run_bench: RunBench) -> None:
+    """The model is in a `draftline serve`, and every answer takes the way to and fro."""
+    workspace, out = tmp_path / "files", tmp_path / "out.json"
+    workspace.mkdir()
+    model = tiny_model(tmp_path / "model", context=2048)
+    save_small_library(tmp_path, model)
+    given: list[str | Path] = ["--model", model, "--workspace", workspace, "--out", out]
+    given += ["--engine", "own", "--link-ms", "20", "--only", "prefix"]
+    ran = run_bench(latency.main, *given, "--quick", "--repeats", "1")
+    assert ran.code == 0, ran.err
+    line = json.loads(ran.out.splitlines()[-1])
+    assert line["link_ms"] == 20 and line["figures"]["prefix_second_s"] >= 0.02
+
+
 def test_a_missing_model_is_one_line(tmp_path: Path, run_bench: RunBench) -> None:
     ran = run_bench(
         latency.main, "--model", tmp_path / "nowhere", "--quick", "--out", tmp_path / "out"
