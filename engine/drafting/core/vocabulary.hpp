@@ -29,7 +29,9 @@ struct Vocabulary {
   std::vector<uint8_t> looks;    // by id: the class, + 8 if a line starts after the token
 
   bool has(int32_t token) const { return token >= 0 && size_t(token) < hashes.size(); }
-  uint32_t hash(int32_t token) const { return has(token) ? hashes[size_t(token)] : uint32_t(token); }
+  uint32_t hash(int32_t token) const {
+    return has(token) ? hashes[size_t(token)] : uint32_t(token);
+  }
   void prefetch(int32_t token) const {
     if (!has(token)) return;
     __builtin_prefetch(&hashes[size_t(token)]);
