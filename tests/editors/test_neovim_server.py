@@ -20,6 +20,7 @@ from tests.editors.test_neovim_inline import ghost
 from tests.support.command import EOS, chain_model
 from tests.support.listeners import answering
 from tests.support.neovim import PLUGIN, WITH_PLUGIN, Neovim, Terminal, lua_string
+from tests.support.server import serve_model
 
 pytestmark = pytest.mark.editors
 WRITTEN = "xyz=1,abc"  # by the model, on an empty line
@@ -206,6 +207,28 @@ def test_an_address_of_another_program_is_one_message(
             assert server.is_running() and nvim.text() == "a = 1\n"
             assert "Press ENTER" not in terminal.shown()
             assert "traceback" not in nvim.messages()
+
+
+def test_an_engine_on_another_machine_answers(
+    tmp_path: Path,
+    program: Path,
+    server_command: list[str],
+    server_environment: dict[str, str],
+    model: Path,
+) -> None:
+    (tmp_path / "a.py").write_text("a = 1\n\n", "utf-8")
+    with serve_model(model) as elsewhere:
+        url = elsewhere.url
+        init = f"vim.g.draftline = {{ engine = {lua_string(url)} }}\n{WITH_PLUGIN}"
+        program_only = [one for one in server_command if one not in ("--server", "own")]
+        command = [*program_only, "--engine", url]
+        with Neovim(program, tmp_path / "nvim", command, server_environment, init) as nvim:
+            options = nvim.lua("return dofile(...).cmd", str(PLUGIN / "lsp" / "draftline.lua"))
+            assert options == ["draftline", "lsp", "--engine", url]
+            nvim.open(tmp_path / "a.py")
+            nvim.keys("Gi")
+            assert completes(nvim)
+            assert elsewhere.metric("draftline_answers_total") > 0
 
 
 def test_restart_brings_another_server(nvim: Neovim) -> None:
