@@ -21,7 +21,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from index.cache_folder import make_cache_folder
+from index.cache_folder import MAX_TOKEN_DBS, keep_newest, make_cache_folder
 from index.temporary_file import sweep, temporary_folder
 
 Ids = NDArray[np.int32]
@@ -215,6 +215,7 @@ class TokenDB:
             new.chmod(0o600)  # the journal inherits it
             with suppress(FileExistsError):  # another process was faster
                 os.link(new, self._path)
+        keep_newest(self._path.parent.glob("*.sqlite"), MAX_TOKEN_DBS)
 
     def _remove(self, kind: str) -> None:
         """Remove the connected file, unless another process has replaced it."""
