@@ -9,7 +9,7 @@ import errno
 import os
 import shutil
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -35,9 +35,9 @@ def make_cache_folder(folder: Path, levels: int = 1, mode: int = 0o700) -> None:
         _check(each)
 
 
-def keep_newest(paths: Iterable[Path], most: int) -> None:
-    """Delete the files and folders that were changed longest ago, beyond `most` of them. What
-    another process deletes meanwhile, or does not let go of, is left."""
+def keep_newest(paths: Iterable[Path], most: int, beside: Sequence[str] = ()) -> None:
+    """Delete the files and folders that were changed longest ago, beyond `most` of them, each after
+    the files with its name and one of these ends. What cannot be deleted is left."""
     all_paths = list(paths)
     if len(all_paths) <= most:
         return
@@ -46,7 +46,9 @@ def keep_newest(paths: Iterable[Path], most: int) -> None:
         with suppress(OSError):
             found.append((path.lstat().st_mtime_ns, path))
     for _, path in sorted(found, reverse=True)[most:]:
-        with suppress(OSError):
+        with suppress(OSError):  # another process was faster, or it is another user's
+            for end in beside:
+                path.with_name(path.name + end).unlink(missing_ok=True)
             if path.is_symlink() or not path.is_dir():
                 path.unlink()
             else:

@@ -116,3 +116,12 @@ def test_the_newest_are_kept(tmp_path: Path, most: int) -> None:
     left = [name for name in made if os.path.lexists(tmp_path / name)]
     assert left == made[len(made) - min(most, len(made)) :]
     assert (tmp_path / "target" / "file").read_text() == "3"
+
+
+def test_what_is_beside_a_file_goes_with_it(tmp_path: Path) -> None:
+    for age, name in enumerate(("a", "b")):
+        for end in ("", "-wal", "-other"):
+            (tmp_path / f"{name}{end}").touch()
+        os.utime(tmp_path / name, ns=(age, age))
+    keep_newest([tmp_path / "a", tmp_path / "b"], 1, ("-wal", "-shm"))
+    assert names(tmp_path) == {"a-other", "b", "b-other", "b-wal"}

@@ -152,7 +152,7 @@ def delete(part: Part) -> int:
     that were freed. Each thing vanishes at once, so that no process sees a part of it. Raises
     OSError."""
     freed = 0
-    for path in paths_of(part):
+    for path in reversed(paths_of(part)):  # a database's journals before the database
         size = size_of([path])
         delete_path(path)
         freed += size
