@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-# The limits of what is kept. Beyond them the least recently used goes first.
+# The limits of what is kept. Beyond them the oldest goes first; indexes age from their last use.
 MAX_INDEX_BYTES = 8 << 30  # of the indexes of all folders
 UNUSED_INDEX_DAYS = 90  # after which an index that nobody loaded is deleted
 MAX_TOKEN_DB_BYTES = 512 << 20  # of the token ids of one tokenizer

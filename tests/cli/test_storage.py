@@ -6,6 +6,7 @@ import argparse
 import io
 import json
 import os
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import closing, nullcontext
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from engine.weights import BUILTINS
-from tests.support.command import Result, draftline, one_line
+from tests.support.command import ROOT, Result, draftline, one_line
 from tests.support.shared_server import private_runtime
 from ui.cli import storage
 from ui.cli.uninstall import remove_command, run
@@ -140,6 +141,16 @@ def test_what_cannot_be_deleted_is_named(folder: Path) -> None:
     result = draftline(folder, "cache", "clear", "library")
     (folder / "home" / "library").chmod(0o700)
     assert result.returncode == 1 and "ngram" in one_line(result)
+
+
+def test_the_readme_lists_every_part() -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    section = readme.split("## Files, and how to remove them\n")[1].split("\n## ")[0]
+    for part in storage.PARTS:
+        assert not part.folder or f"`{part.folder}`" in section, part
+    assert all(f"`{name}`" in section for name in ("costs.json", "machine", "embedding-*"))
+    cleared = " ".join(re.findall(r"`draftline cache clear ([a-z ]+)`", section)).split()
+    assert sorted(cleared) == sorted(part.name for part in storage.CACHES)
 
 
 # -- uninstall ---------------------------------------------------------------------------------
