@@ -23,8 +23,8 @@ EXIT_CODES = """exit codes:
 """
 ELSEWHERE = (
     "Not deleted: what you exported or trained into files of your own, keys of engines in the\n"
-    "system's key ring (service `draftline`), models of other programs, and the storage of the\n"
-    "extension of VS Code, which goes with the extension."
+    "system's key ring (service `draftline`), models of other programs, and what the extension of\n"
+    "VS Code installed: the folder globalStorage/draftline.draftline of VS Code's user data."
 )
 
 
