@@ -414,6 +414,21 @@ def test_documents_that_are_mentioned_exist() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_the_changelog_keeps_its_form() -> None:
+    """Keep a Changelog's headings: versions with dates, newest first; below them, kinds."""
+    kinds = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+    lines = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()
+    assert {line[4:] for line in lines if line.startswith("### ")} <= kinds
+    unreleased, *releases = [line[3:] for line in lines if line.startswith("## ")]
+    assert unreleased == "[Unreleased]"
+    found = [
+        re.fullmatch(r"\[(\d+)\.(\d+)\.(\d+)\] - (\d{4}-\d\d-\d\d)", each) for each in releases
+    ]
+    assert all(found), releases
+    versions = [tuple(int(part) for part in each.groups()[:3]) for each in found if each]
+    assert versions == sorted(set(versions), reverse=True)
+
+
 @pytest.mark.full
 def test_a_wheel_works_from_another_folder(tmp_path: Path) -> None:
     """A wheel holds every module and both native cores, no sources of them, and the licence."""
