@@ -11,6 +11,8 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
+from index.os_calls import IS_WINDOWS
+
 
 def make_cache_folder(folder: Path, levels: int = 1, mode: int = 0o700) -> None:
     """Create a folder unless it exists. `levels`: how many folders at the end of the path belong
@@ -37,6 +39,8 @@ def _check(folder: Path) -> None:
         raise NotADirectoryError(errno.ENOTDIR, why, str(folder))
     if not stat.S_ISDIR(status.st_mode):
         raise NotADirectoryError(errno.ENOTDIR, "not a folder: delete it", str(folder))
+    if IS_WINDOWS:
+        return
     if status.st_uid not in (os.geteuid(), 0):
         why = f"owned by user {status.st_uid}: delete it, or choose another cache folder"
         raise PermissionError(errno.EPERM, why, str(folder))
