@@ -15,6 +15,7 @@ import sys
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from engine.remote.address import OWN, SERVER_VARIABLE, AddressError, parse, remove_if_idle
@@ -199,6 +200,7 @@ def _check(args: argparse.Namespace) -> int:
     with _checked_engine(args) as engine:
         name = engine.info.model
         request = Request("complete", CHECK_TEXT, max_tokens=CHECK_TOKENS)
+        began = perf_counter()
         try:
             done = engine.submit(request, speculation=False).result()
         except RequestError as error:
@@ -206,7 +208,8 @@ def _check(args: argparse.Namespace) -> int:
         if done.reason == "failed":
             raise _Failure(FAILED, f"{name}: {done.error}: choose another --model")
         usage = done.usage
-        speed = usage.completion_tokens / max(usage.decode_seconds, 1e-9)
+        # A server of OpenAI's protocol does not say how long it decoded.
+        speed = usage.completion_tokens / (usage.decode_seconds or perf_counter() - began)
         device = f"{engine.info.device}, {engine.info.dtype}"
         print(f"{name} on {device}: {speed:.1f} tokens/s without drafts", flush=True)
     return OK

@@ -4,6 +4,7 @@ files are drafted from there, and a lost connection is made again."""
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -138,6 +139,9 @@ async def test_check(engine: Engine, capsys: Any) -> None:
         url = f"http://127.0.0.1:{port}"
         assert main(["--check", "--engine", url]) == 0
         assert engine.info.model in capsys.readouterr().out
+        assert main(["--check", "--engine", f"openai:{url}/v1"]) == 0
+        (speed,) = re.findall(r"([\d.]+) tokens/s", capsys.readouterr().out)
+        assert 0 < float(speed) < 1e6  # that server does not say how long it took
     assert main(["--check", "--engine", url]) == 3
     assert "is the server running" in capsys.readouterr().err
     for wrong in (["--engine", "box"], ["--engine", url, "--model", "m"]):
