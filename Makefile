@@ -5,7 +5,7 @@
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 .SHELLFLAGS := -euc
-.PHONY: help demo test test-full test-gpu test-editors test-vllm vscode lint bench wheel install missing check clean
+.PHONY: help demo test test-full test-gpu test-editors test-vllm vscode lint bench wheel sbom install missing check clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -44,6 +44,7 @@ help:
 	make lint        ruff, clang-format and mypy
 	make bench       the index, latency and decode benchmarks (python -m bench lists all)
 	make wheel       dist/draftline-*.whl
+	make sbom        dist/draftline.cdx.json: what is installed in .venv, in CycloneDX's form
 	make clean       remove what was built (downloaded models stay)
 	Variables: PYTHON=python3.12  TORCH=auto|cpu|cuda  TORCH_INDEX=URL  ARGS="-k name" (tests)
 	           WORKERS=2 (of tests)  SEED=1 (of make test-full's examples; default: the commit's)
@@ -115,6 +116,19 @@ bench: $(VENV)/bench.ok
 
 wheel: $(VENV)/pip.ok
 	@$(PIP) wheel --no-deps --build-constraint constraints.txt --wheel-dir dist .
+
+# CycloneDX's own tool, in an environment of its own, so that it does not list itself.
+SBOM := build/sbom
+CYCLONEDX_VERSION := 7.5.0
+sbom: $(VENV)/app.ok $(SBOM)/tool.ok
+	@mkdir -p dist
+	$(SBOM)/bin/cyclonedx-py environment --output-reproducible --pyproject pyproject.toml \
+	  --output-format JSON --output-file dist/draftline.cdx.json $(BIN)/python
+
+$(SBOM)/tool.ok: | $(VENV)/pip.ok
+	@$(PYTHON) -m venv --clear $(SBOM)
+	$(PIP) --python $(SBOM)/bin/python install -qq "cyclonedx-bom==$(CYCLONEDX_VERSION)"
+	touch $@
 
 clean:
 	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

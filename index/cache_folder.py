@@ -7,9 +7,20 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
+
+# The limits of what is kept. Beyond them the oldest goes first; indexes age from their last use.
+MAX_INDEX_BYTES = 8 << 30  # of the indexes of all folders
+UNUSED_INDEX_DAYS = 90  # after which an index that nobody loaded is deleted
+MAX_TOKEN_DB_BYTES = 512 << 20  # of the token ids of one tokenizer
+MAX_TOKEN_DBS = 4
+MAX_NGRAM_FILES = 8
+MAX_ANSWERS = 4096  # about documents
+MAX_TOKENIZERS = 16  # of other machines' engines
 
 
 def make_cache_folder(folder: Path, levels: int = 1, mode: int = 0o700) -> None:
@@ -22,6 +33,26 @@ def make_cache_folder(folder: Path, levels: int = 1, mode: int = 0o700) -> None:
         with suppress(FileExistsError):
             each.mkdir(mode=mode)
         _check(each)
+
+
+def keep_newest(paths: Iterable[Path], most: int, beside: Sequence[str] = ()) -> None:
+    """Delete the files and folders that were changed longest ago, beyond `most` of them, each after
+    the files with its name and one of these ends. What cannot be deleted is left."""
+    all_paths = list(paths)
+    if len(all_paths) <= most:
+        return
+    found = []
+    for path in all_paths:
+        with suppress(OSError):
+            found.append((path.lstat().st_mtime_ns, path))
+    for _, path in sorted(found, reverse=True)[most:]:
+        with suppress(OSError):  # another process was faster, or it is another user's
+            for end in beside:
+                path.with_name(path.name + end).unlink(missing_ok=True)
+            if path.is_symlink() or not path.is_dir():
+                path.unlink()
+            else:
+                shutil.rmtree(path)
 
 
 def check_cache_folder(folder: Path, levels: int = 1) -> None:

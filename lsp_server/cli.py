@@ -13,13 +13,13 @@ import re
 import socket
 import sys
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from engine.remote.address import OWN, SERVER_VARIABLE, AddressError, parse, remove_if_idle
 from engine.remote.engine_url import ENGINE_VARIABLE, KEY_VARIABLE, EngineUrl, parse_engine
+from index.version import version_and_commit
 from lsp_server.settings import NEXT_EDIT_FORMATS
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def main(argv: list[str] | None = None) -> int:
 def run(args: argparse.Namespace) -> int:
     """Serve or check, and return the exit code. A server ends the process instead."""
     if args.version:
-        print("draftline", _version())
+        print("draftline", version_and_commit())
         return OK
     try:
         _set_up_logging(args.log_file, args.log_level)
@@ -359,13 +359,6 @@ def _minutes(text: str) -> float:
 
 _minutes.__name__ = "number of minutes"
 _port.__name__ = "whole number"  # argparse's messages use it
-
-
-def _version() -> str:
-    try:
-        return version("draftline")
-    except PackageNotFoundError:
-        return "(not installed)"
 
 
 def _say(message: str) -> None:

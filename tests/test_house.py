@@ -6,6 +6,7 @@ import ast
 import importlib.metadata
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -414,14 +415,65 @@ def test_documents_that_are_mentioned_exist() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.full
-def test_a_wheel_works_from_another_folder(tmp_path: Path) -> None:
-    """A wheel holds every module and both native cores, no sources of them, and the licence."""
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+def test_the_changelog_keeps_its_form() -> None:
+    """Keep a Changelog's headings: versions with dates, newest first; below them, kinds."""
+    kinds = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+    lines = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()
+    assert {line[4:] for line in lines if line.startswith("### ")} <= kinds
+    unreleased, *releases = [line[3:] for line in lines if line.startswith("## ")]
+    assert unreleased == "[Unreleased]"
+    found = [
+        re.fullmatch(r"\[(\d+)\.(\d+)\.(\d+)\] - (\d{4}-\d\d-\d\d)", each) for each in releases
+    ]
+    assert all(found), releases
+    versions = [tuple(int(part) for part in each.groups()[:3]) for each in found if each]
+    assert versions == sorted(set(versions), reverse=True)
+
+
+PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+
+
+def build_wheel(source: Path, folder: Path) -> Path:
+    """The wheel of a source folder, built below `folder`."""
     constraints = ["--build-constraint", str(ROOT / "constraints.txt")]
-    building = ["wheel", "-q", "--no-deps", *constraints, "-C", f"build-dir={tmp_path / 'build'}"]
-    subprocess.run([*pip, *building, "-w", str(tmp_path), str(ROOT)], check=True)
-    (wheel,) = tmp_path.glob("draftline-*.whl")
+    building = ["wheel", "-q", "--no-deps", *constraints, "-C", f"build-dir={folder / 'build'}"]
+    subprocess.run([*PIP, *building, "-w", str(folder), str(source)], check=True)
+    (wheel,) = folder.glob("draftline-*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheel(ROOT, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.mark.full
+def test_a_wheel_is_the_same_wherever_it_is_built(wheel: Path, tmp_path: Path) -> None:
+    """Equal bytes from a clone in another folder; the version and the commit are git's."""
+    source = tmp_path / "elsewhere" / "source"
+    files = [path.relative_to(ROOT) for path in tracked()]
+    subprocess.run(["git", "clone", "-q", str(ROOT), str(source)], check=True)
+    for path in files:  # with what is not committed yet
+        (source / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / path, source / path)
+    again = build_wheel(source, tmp_path)
+    assert (again.name, again.read_bytes()) == (wheel.name, wheel.read_bytes())
+    with zipfile.ZipFile(wheel) as archive:
+        native = [name for name in archive.namelist() if name.endswith(".so")]
+        assert len(native) == 3
+        for name in native:
+            data = archive.read(name)
+            assert str(ROOT).encode() not in data and b"pip-build-env" not in data, name
+        built = archive.read("index/_build.py").decode()
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, capture_output=True, text=True
+    ).stdout.strip()
+    assert built == f'COMMIT = "{commit}"\n'
+
+
+@pytest.mark.full
+def test_a_wheel_works_from_another_folder(wheel: Path, tmp_path: Path) -> None:
+    """A wheel holds every module and both native cores, no sources of them, and the licence."""
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {path.as_posix() for path in installed_files()} <= names
     assert {"engine/py.typed", "index/py.typed"} <= names
@@ -435,7 +487,7 @@ def test_a_wheel_works_from_another_folder(tmp_path: Path) -> None:
     site, elsewhere = tmp_path / "site", tmp_path / "elsewhere"
     elsewhere.mkdir()
     installing = ["install", "-q", "--no-deps", "--no-index", "--target", str(site), str(wheel)]
-    subprocess.run([*pip, *installing], check=True)
+    subprocess.run([*PIP, *installing], check=True)
     # -S: without it the editable install's import hook would answer instead of the wheel.
     packages = str(Path(pytest.__file__).parent.parent)
     code = (

@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING
 from engine.atomic_write import write_atomically
 from engine.records import Request
 from engine.weights import home
-from index.cache_folder import check_cache_folder, make_cache_folder
+from index.cache_folder import MAX_ANSWERS, check_cache_folder, keep_newest, make_cache_folder
 
 if TYPE_CHECKING:
     from engine.remote.any_engine import AnyEngine
 
-MAX_FILES = 4096
 VERSION = 3  # change it whenever a response is processed differently before it is stored
 logger = logging.getLogger(__name__)
 
@@ -65,10 +64,7 @@ class ResponseCache:
         return self.folder / f"{_digest([VERSION, self.model, *prompt, *sampling])}.json"
 
     def _evict(self) -> None:
-        files = [*self.folder.glob("*.json")]
-        if len(files) > MAX_FILES:
-            for _, file in sorted((one.stat().st_mtime_ns, one) for one in files)[:-MAX_FILES]:
-                file.unlink(missing_ok=True)
+        keep_newest(self.folder.glob("*.json"), MAX_ANSWERS)
 
 
 def response_cache(engine: AnyEngine) -> ResponseCache | None:

@@ -22,13 +22,13 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import platformdirs
 
 from engine.config import MODEL_VARIABLE
-from index.cache_folder import make_cache_folder
+from index.cache_folder import check_cache_folder, make_cache_folder
+from index.version import own_version
 
 MAX_PATH_BYTES = 100  # of a socket; the smallest limit of a system is 104
 BACKLOG = 64  # clients that wait for a server that is still starting
@@ -101,19 +101,31 @@ def shared_address(model: str | None = None, options: Sequence[str] = ()) -> Add
     return Address(path=_private_folder() / f"{name}.sock")
 
 
-def _private_folder() -> Path:
-    """The folder of this user's sockets, created with mode 0700. OSError if it is not private."""
+def runtime_folder() -> Path:
+    """The folder of this user's sockets, which may not exist yet."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about an unsuitable XDG_RUNTIME_DIR: there is another
         folder = Path(platformdirs.user_runtime_dir("draftline", appauthor=False))
     if len(os.fsencode(folder)) > MAX_PATH_BYTES - len("/0123456789abcdef.sock"):
-        folder = Path(tempfile.gettempdir()) / f"draftline-{os.getuid()}"
+        return Path(tempfile.gettempdir()) / f"draftline-{os.getuid()}"
+    return folder
+
+
+def _private_folder() -> Path:
+    """`runtime_folder`, created with mode 0700. OSError if it is not private."""
+    folder = runtime_folder()
     make_cache_folder(folder)
+    check_private(folder)
+    return folder
+
+
+def check_private(folder: Path) -> None:
+    """OSError unless only this user may open the folder; its `strerror` includes the remedy."""
+    check_cache_folder(folder)
     status = folder.stat()
     if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077:
         why = "other users may open it: delete it, or take their permissions away (chmod 700)"
         raise PermissionError(1, why, str(folder))
-    return folder
 
 
 def listen(address: Address) -> socket.socket:
@@ -214,11 +226,3 @@ def _peer_user(connection: socket.socket) -> int | None:
         credentials = connection.getsockopt(SOL_LOCAL, LOCAL_PEERCRED, XUCRED_BYTES)
         return int(struct.unpack_from("II", credentials)[1])
     return None
-
-
-def own_version() -> str:
-    """The version of this installation; "0" of a source tree."""
-    try:
-        return version("draftline")
-    except PackageNotFoundError:  # run from a source tree
-        return "0"

@@ -21,7 +21,6 @@ from engine.remote.address import (
     AddressError,
     check_peer,
     listen,
-    own_version,
     shared_address,
     start_lock,
 )
@@ -39,6 +38,7 @@ from engine.remote.messages import (
     to_json,
 )
 from engine.worker import one_line
+from index.version import own_version
 
 if TYPE_CHECKING:
     from engine.engine import Engine

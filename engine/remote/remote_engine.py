@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from engine.config import Config
 from engine.records import Done, Event, Info, Message, Request, RequestError
-from engine.remote.address import Address, AddressError, connect, own_version
+from engine.remote.address import Address, AddressError, connect
 from engine.remote.framing import MAX_BODY_BYTES, Frames, NotLsp, framed
 from engine.remote.messages import (
     ACCEPTED,
@@ -34,6 +34,7 @@ from engine.remote.messages import (
     to_json,
 )
 from engine.worker import Submitted
+from index.version import own_version
 
 if TYPE_CHECKING:
     from engine.prompts.tokenizer import Tokenizer

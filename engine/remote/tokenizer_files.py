@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from hashlib import sha256
 from pathlib import Path
@@ -9,7 +10,7 @@ from tempfile import mkdtemp
 
 from engine.atomic_write import write_atomically
 from engine.remote.messages import BadMessage
-from index.cache_folder import make_cache_folder
+from index.cache_folder import MAX_TOKENIZERS, keep_newest, make_cache_folder
 
 FILES = (
     "tokenizer.json",
@@ -20,6 +21,7 @@ FILES = (
 )
 MAX_CHARS = 64 << 20  # of a file
 FOLDER = "tokenizers"  # below the cache folder
+DIGEST = re.compile(r"[0-9a-f]{64}")
 PRIVATE = 0o600
 
 
@@ -63,6 +65,9 @@ def store(home: Path, digest: str, files: object) -> Path:
             write_atomically(made / name, text.encode("utf-8", "surrogatepass"), PRIVATE)
         if stored(home, digest) is None:
             made.replace(parent / digest)
+            keep_newest(
+                (one for one in parent.iterdir() if DIGEST.fullmatch(one.name)), MAX_TOKENIZERS
+            )
     finally:
         shutil.rmtree(made, ignore_errors=True)
     return parent / digest

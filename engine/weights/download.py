@@ -35,7 +35,7 @@ def download_of(name: str) -> Download | None:
     if find(name) is not None or gguf(name) is not None or path_of(name) is not None:
         return None
     known = BUILTINS.get(name) or NEXT_EDITS.get(name)
-    return Download(name, known.size if known else 0, _free())
+    return Download(name, known.size if known else 0, free_where_the_cache_is())
 
 
 def usual_model() -> str:
@@ -64,8 +64,8 @@ def _usual_names() -> list[str]:
     return [*dict.fromkeys((DEFAULT_MODEL, USUAL_MODEL, SMALL_MODEL))]
 
 
-def _free() -> int:
-    """Free bytes where the cache is, or will be."""
+def free_where_the_cache_is() -> int:
+    """Free bytes on the disk of the cache folder, which may not exist yet."""
     folder: Path = home()
     while not folder.exists():
         folder = folder.parent

@@ -7,6 +7,8 @@ named a hub model or `--from hub`.
 from __future__ import annotations
 
 import json
+import logging
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +18,11 @@ from engine.weights.builtins import Builtin
 from engine.weights.checksums import check_sum, sha256_of
 from engine.weights.download_process import OFFLINE, reason, watch
 from engine.weights.errors import Progress, WeightsError
+from engine.weights.local_models.hub_cache import blobs
 
 CHILD = Path(__file__).with_name("hub_child.py")
 PATTERNS = (".safetensors", ".json", "merges.txt", ".jinja")
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +82,14 @@ def from_hub(
     def report(got: int) -> None:
         progress(f"fetching {repository}", min(got, total), total)
 
-    _hub("get", [repository, files.revision, str(folder), *files.files], work, repository, report)
+    folder.mkdir()
+    missing = [
+        name
+        for name, (_, sha256) in files.files.items()
+        if not _linked(repository, sha256, folder / name)
+    ]
+    if missing:
+        _hub("get", [repository, files.revision, str(folder), *missing], work, repository, report)
     for name, (size, sha256) in files.files.items():
         path = folder / name
         got = path.stat().st_size if path.is_file() else 0
@@ -99,10 +110,25 @@ def gguf_from_hub(model: Builtin, target: Path, work: Path, progress: Progress) 
     def report(got: int) -> None:
         progress(f"fetching {model.name} from the hub", min(got, model.size), model.size)
 
-    _hub("get", [repository, "main", str(folder), file], work, model.name, report)
     got = folder / file
+    folder.mkdir()
+    if not _linked(repository, model.sha256, got):
+        _hub("get", [repository, "main", str(folder), file], work, model.name, report)
     check_sum(model.name, got.stat().st_size, sha256_of(got), model.size, model.sha256)
     got.rename(target)
+
+
+def _linked(repository: str, sha256: str | None, target: Path) -> bool:
+    """Make `target` a hard link to a file that the hub's cache holds, so that its bytes are not
+    fetched again and are on the disk once. False where it holds none that is whole."""
+    for blob in blobs(repository, sha256) if sha256 else ():
+        try:
+            if sha256_of(blob) == sha256:
+                os.link(blob, target)
+                return True
+        except OSError as error:  # on another disk, or not ours to link
+            log.info("%s: cannot be linked, so it is fetched: %s", blob, error.strerror)
+    return False
 
 
 def _hub(
@@ -117,6 +143,7 @@ def _hub(
     status = watch(
         [str(CHILD), verb, *arguments], work, log, report, out,
         HF_HUB_DISABLE_PROGRESS_BARS="1", HF_HUB_DISABLE_TELEMETRY="1",
+        HF_HUB_CACHE=str(work / "cache"), HF_XET_CACHE=str(work / "xet"),  # they go with `work`
     )  # fmt: skip
     if status != 0:
         raise WeightsError(f"cannot download {what} from the hub: {reason(log)}; {OFFLINE}")

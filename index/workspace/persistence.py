@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from index._core import Frozen
+from index.cache_folder import MAX_INDEX_BYTES, UNUSED_INDEX_DAYS
 from index.workspace.array_file import Arrays
 from index.workspace.file_filter import Stamp
 from index.workspace.roots import RootFiles
@@ -42,7 +43,7 @@ UNKNOWN_STAMP = Stamp(-1, -1, -1, -1, -1)  # of a file that must be read again
 SAVE_INTERVAL_S = 10  # between saves in the background
 RETRY_INTERVAL_S = 60  # after a save that failed
 TOKENIZER = "tokenizer"  # in the metadata: the fingerprint
-UNUSED_INDEX_S = 90 * 24 * 3600  # after which an index that nobody loaded is deleted
+DAY_S = 24 * 3600
 
 
 class SavedIndex:
@@ -194,13 +195,22 @@ class SavedIndex:
             self._store.close()
 
     def _delete_unused(self) -> None:
-        """Delete the indexes of folders that were not opened for a long time."""
+        """Delete the indexes of folders that were not opened for a long time, and beyond
+        MAX_INDEX_BYTES those that were opened longest ago. One that a process keeps stays."""
+        used: list[tuple[float, Path]] = []
         for table in self.folder.glob("*/table"):
-            if table.parent.is_symlink():
-                continue
-            with suppress(OSError), SegmentStore(table.parent, "") as store:
-                if time.time() - table.stat().st_mtime > UNUSED_INDEX_S and store.acquire():
+            if not table.parent.is_symlink() and table.parent != self._store.folder:
+                with suppress(OSError):
+                    used.append((table.stat().st_mtime, table.parent))
+        total = self._store.nbytes()
+        for at, folder in sorted(used, reverse=True):
+            with suppress(OSError), SegmentStore(folder, "") as store:
+                size = store.nbytes()
+                is_unused = time.time() - at > UNUSED_INDEX_DAYS * DAY_S
+                if (is_unused or total + size > MAX_INDEX_BYTES) and store.acquire():
                     store.clear()
+                else:
+                    total += size
 
 
 def open_shared(folder: Path, fingerprint: str) -> list[Segment]:

@@ -21,6 +21,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
+from index.cache_folder import MAX_TOKEN_DB_BYTES
 from index.workspace.token_db import TokenDB
 
 Ids = NDArray[np.int32]
@@ -142,7 +143,9 @@ def _word_cuts(text: str, first: int, last: int) -> Iterator[int]:
 class TokenCache:
     """An encoder with caches, safe to use from any thread."""
 
-    def __init__(self, encoder: Encoder, folder: Path | None, limit: int = 512 << 20) -> None:
+    def __init__(
+        self, encoder: Encoder, folder: Path | None, limit: int = MAX_TOKEN_DB_BYTES
+    ) -> None:
         """`folder`: of the database, None for none; `limit`: its size in bytes."""
         self.hits = self.misses = 0  # texts that `encode` found, and that it tokenized
         self._encoder = encoder

@@ -21,7 +21,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from index.cache_folder import make_cache_folder
+from index.cache_folder import MAX_TOKEN_DBS, keep_newest, make_cache_folder
 from index.temporary_file import sweep, temporary_folder
 
 Ids = NDArray[np.int32]
@@ -32,6 +32,7 @@ WRITE_BATCH_BYTES = 4 << 20  # of ids that are written at once,
 WRITE_DELAY_S = 1.0  # or after so long
 BUSY_TIMEOUT_S = 2.0  # for a lock of another process
 RETRY_DELAY_S = 60.0  # after a failure
+JOURNALS = ("-wal", "-shm")  # beside the file: deleted first, as SQLite reads any that is there
 MAX_QUERY_KEYS = 900  # in one query; the oldest SQLite supports 999 parameters
 
 APPLICATION_ID = 0x44524601  # changes with the table's layout, and with `token_cache.chunks`
@@ -215,12 +216,13 @@ class TokenDB:
             new.chmod(0o600)  # the journal inherits it
             with suppress(FileExistsError):  # another process was faster
                 os.link(new, self._path)
+        keep_newest(self._path.parent.glob("*.sqlite"), MAX_TOKEN_DBS, JOURNALS)
 
     def _remove(self, kind: str) -> None:
         """Remove the connected file, unless another process has replaced it."""
         try:
             if self._path.stat().st_ino == self._inode:
-                for end in ("-wal", "-shm", ""):
+                for end in (*JOURNALS, ""):
                     Path(f"{self._path}{end}").unlink(missing_ok=True)
         except FileNotFoundError:
             pass

@@ -15,8 +15,6 @@ import logging
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as installed_version
 from typing import Any, Literal
 from uuid import uuid4
 
@@ -28,6 +26,7 @@ from pygls.protocol import LanguageServerProtocol, lsp_method
 from engine.remote.framing import Unreadable
 from engine.remote.messages import INFO, SUBMIT
 from engine.worker import one_line
+from index.version import own_version
 from lsp_server.protocol.converter import converter, parse, structure, unstructure
 from lsp_server.protocol.text_sync import Documents
 
@@ -364,19 +363,12 @@ class Server(LanguageServer):
     def __init__(self, name: str = "draftline", version: str = "") -> None:
         self.on_close: list[Callable[[], Awaitable[None]]] = []  # run when the client is gone
         options = {"protocol_cls": Protocol, "converter_factory": converter}
-        super().__init__(name, version or _version(), **options)  # type: ignore[arg-type]
+        super().__init__(name, version or own_version(), **options)  # type: ignore[arg-type]
 
     @property
     def documents(self) -> Documents:
         """The documents that the client has open."""
         return self.protocol.documents
-
-
-def _version() -> str:
-    try:
-        return installed_version("draftline")
-    except PackageNotFoundError:  # run from a source tree
-        return "0"
 
 
 def read_message(body: bytes) -> Any:

@@ -15,7 +15,6 @@ from pygls.exceptions import JsonRpcInvalidParams
 
 from engine.aio import Cancellation, follow
 from engine.records import Done, RequestError
-from engine.remote.address import own_version
 from engine.remote.messages import (
     ACCEPTED,
     EVENT,
@@ -29,6 +28,7 @@ from engine.remote.messages import (
     to_json,
 )
 from engine.weights import WeightsError, find
+from index.version import own_version
 from lsp_server.protocol.messages import failed
 from lsp_server.shared_engine import NotReady, SharedEngine
 

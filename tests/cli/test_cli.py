@@ -37,6 +37,9 @@ def file(tmp_path: Path) -> Path:
         ["chat"],
         ["serve"],
         ["index"],
+        ["cache"],
+        ["doctor"],
+        ["uninstall"],
         ["train", "drafter"],
         ["train", "corpus"],
         ["train", "eagle-head"],
@@ -53,7 +56,7 @@ def test_commands_without_a_model_import_no_torch(tmp_path: Path) -> None:
     """In one process: each command must leave torch to the next."""
     commands = [
         ["--help"], ["--version"], ["edit", "missing", "-i", "x"], ["ask", "--help"],
-        ["summarize", "--help"], ["chat", "--help"], ["drafters", "-v"],
+        ["summarize", "--help"], ["chat", "--help"], ["drafters", "-v"], ["cache"],
     ]  # fmt: skip
     script = (
         "import sys\nfrom ui.cli.main import main\n"
@@ -64,7 +67,7 @@ def test_commands_without_a_model_import_no_torch(tmp_path: Path) -> None:
     result = subprocess.run(
         [sys.executable, "-c", script], cwd=tmp_path, env=environment(tmp_path), capture_output=True
     )
-    assert result.stdout.splitlines()[-1] == b"[0, 2, 0, 0, 0, 0] []"
+    assert result.stdout.splitlines()[-1] == b"[0, 2, 0, 0, 0, 0, 0] []"
 
 
 def test_a_process_ends_with_the_exit_code_and_one_line(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import http.server
 import json
+import os
 import resource
 import shutil
 import socket
@@ -481,6 +482,16 @@ def test_another_tokenizer_than_announced_is_not_stored(home: Path) -> None:
     folder = store(home, digest, files)
     assert stored(home, digest) == folder and digest_of(read_files(folder)) == digest
     assert store(home, digest, files) == folder and len([*folder.parent.iterdir()]) == 1
+
+
+def test_few_tokenizers_are_kept(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.remote.tokenizer_files.MAX_TOKENIZERS", 2)
+    made = []
+    for age in range(4):
+        files = {"tokenizer.json": str(age)}
+        made.append(store(home, digest_of(files), files))
+        os.utime(made[-1], ns=(age, age))
+    assert [folder.is_dir() for folder in made] == [False, False, True, True]
 
 
 def test_a_full_disk_is_one_line(server: LocalServer, home: Path) -> None:

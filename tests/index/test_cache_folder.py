@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from index.cache_folder import check_cache_folder, make_cache_folder
+from index.cache_folder import check_cache_folder, keep_newest, make_cache_folder
 from tests.support.segment_store import names
 
 
@@ -98,3 +98,30 @@ def test_folders_above_are_the_users_choice(tmp_path: Path) -> None:
     (tmp_path / "home").symlink_to("elsewhere")
     make_cache_folder(tmp_path / "home" / "index")
     assert names(tmp_path / "elsewhere") == {"index"}
+
+
+@pytest.mark.parametrize("most", [0, 1, 3, 4, 9])
+def test_the_newest_are_kept(tmp_path: Path, most: int) -> None:
+    made = ["old", "folder", "link", "new"]
+    (tmp_path / "old").write_text("1")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "file").write_text("2")
+    (tmp_path / "target").mkdir()
+    (tmp_path / "target" / "file").write_text("3")
+    (tmp_path / "link").symlink_to("target")
+    (tmp_path / "new").write_text("4")
+    for age, name in enumerate(made):
+        os.utime(tmp_path / name, ns=(age, age), follow_symlinks=False)
+    keep_newest([tmp_path / name for name in (*made, "missing")], most)
+    left = [name for name in made if os.path.lexists(tmp_path / name)]
+    assert left == made[len(made) - min(most, len(made)) :]
+    assert (tmp_path / "target" / "file").read_text() == "3"
+
+
+def test_what_is_beside_a_file_goes_with_it(tmp_path: Path) -> None:
+    for age, name in enumerate(("a", "b")):
+        for end in ("", "-wal", "-other"):
+            (tmp_path / f"{name}{end}").touch()
+        os.utime(tmp_path / name, ns=(age, age))
+    keep_newest([tmp_path / "a", tmp_path / "b"], 1, ("-wal", "-shm"))
+    assert names(tmp_path) == {"a-other", "b", "b-other", "b-wal"}

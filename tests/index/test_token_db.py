@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import resource
 import sqlite3
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 import index.workspace.token_cache
 import index.workspace.token_db
 from index.workspace.token_cache import TokenCache
+from index.workspace.token_db import TokenDB
 from tests.index.test_token_cache import Bytes, source
 from tests.support.child import end_of, kill, start
 from tests.support.faults import warnings_of_index
@@ -62,6 +64,20 @@ def test_another_process_finds_the_ids(tmp_path: Path) -> None:
     command = [sys.executable, "-c", code, str(ROOT), str(tmp_path / "new/cache")]
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "(30, 30)"
+
+
+def test_databases_of_few_tokenizers_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index.workspace.token_db, "MAX_TOKEN_DBS", 2)
+    paths = [tmp_path / f"{name}.sqlite" for name in "abcd"]
+    for age, path in enumerate(paths):
+        database = TokenDB(path, 1 << 20)
+        database.note([], {b"digest": (np.arange(9, dtype=np.int32), None)})
+        database.write()
+        database.close()
+        os.utime(path, ns=(age, age))
+    assert {path.name for path in tmp_path.iterdir()} == {"c.sqlite", "d.sqlite"}
 
 
 def test_files_are_private(tmp_path: Path) -> None:

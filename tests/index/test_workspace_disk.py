@@ -13,7 +13,7 @@ import pytest
 
 from engine.prompts.tokenizer import Tokenizer
 from index import Span, Workspace
-from index.workspace import file_filter, segment_set
+from index.workspace import file_filter, persistence, segment_set
 from index.workspace.segment import Segment, freeze
 from index.workspace.token_cache import Encoder
 from tests.conftest import byte_bpe
@@ -285,6 +285,35 @@ def test_unused_indexes_are_deleted(tmp_path: Path, workspaces: Any) -> None:
         "used": True,
         "new": True,
     }
+
+
+def test_indexes_beyond_the_limit_are_deleted_oldest_first(
+    tmp_path: Path, workspaces: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+
+    def save(name: str) -> Path:
+        """Index a folder; the table of its saved index."""
+        before = set(home.rglob("table"))
+        tree_of(tmp_path / name, {"a": f"text of {name}"})
+        workspace = workspaces(tmp_path / name, home=home)
+        workspace.build()
+        workspace.close()
+        (table,) = set(home.rglob("table")) - before
+        return table
+
+    tables = {name: save(name) for name in ("first", "second", "third")}
+    for age, name in ((60, "first"), (180, "second"), (120, "third")):
+        past = tables[name].stat().st_mtime - age
+        os.utime(tables[name], (past, past))
+    each = sum(path.stat().st_size for path in tables["first"].parent.iterdir())
+    monkeypatch.setattr(persistence, "MAX_INDEX_BYTES", 3 * each + each // 2)
+    own = save("fourth")
+    left = {name for name, table in tables.items() if table.exists()}
+    assert left == {"first", "third"} and own.exists()
+    monkeypatch.setattr(persistence, "MAX_INDEX_BYTES", 0)
+    own = save("fifth")
+    assert list(home.rglob("table")) == [own]
 
 
 def test_ignored_files_are_indexed_without_gitignore(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def test_a_folder_that_cannot_be_written_is_only_logged(
 
 
 def test_the_oldest_files_are_evicted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(response_cache, "MAX_FILES", 3)
+    monkeypatch.setattr(response_cache, "MAX_ANSWERS", 3)
     cache = ResponseCache(tmp_path, "m")
     requests = [dataclasses.replace(REQUEST, seed=seed) for seed in range(5)]
     for request in requests:

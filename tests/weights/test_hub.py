@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,6 +16,7 @@ from engine import weights
 from engine.weights import Builtin
 from engine.weights.memory import gguf_memory
 from engine.weights.model_list import Machine, memory_of
+from tests.support.local_models import add_to_hub
 from tests.support.weights import FOLDER, READY, fails, left_over
 
 
@@ -137,3 +139,64 @@ def test_a_built_in_model_from_the_hub_must_have_its_checksum(
     hub.files = {"tiny.gguf": good}
     weights.locate("tiny", source="hub")
     assert left_over(home) == READY
+
+
+# -- one copy on the disk ----------------------------------------------------------------------
+
+
+def disk_bytes(*folders: Path) -> int:
+    """Bytes of all files below some folders; one with several names counts once."""
+    files = (path.lstat() for folder in folders for path in folder.rglob("*") if path.is_file())
+    return sum({(one.st_dev, one.st_ino): one.st_size for one in files}.values())
+
+
+MODEL_FILES = {"config.json": b"{}", "tokenizer.json": b"{}", "model.safetensors": b"w" * 10**6}
+
+
+def test_what_was_fetched_is_on_the_disk_once(
+    home: Path, tiny: Builtin, hub: type[Hub], tmp_path: Path
+) -> None:
+    hub.listed = hub.files = MODEL_FILES
+    weights.locate("someone/model")
+    assert disk_bytes(home, tmp_path / "hf") < 1.1 * 10**6
+    hub.listed = hub.files = {"tiny.gguf": (tmp_path / "tiny.gguf").read_bytes()}
+    before = disk_bytes(home, tmp_path / "hf")
+    weights.locate("tiny", source="hub")
+    tokenizer = (home / "models" / "tiny" / "tokenizer.json").stat().st_size
+    assert disk_bytes(home, tmp_path / "hf") - before < 1.5 * tiny.size + tokenizer
+
+
+def test_what_the_hubs_cache_holds_is_linked(
+    home: Path, tiny: Builtin, hub: type[Hub], tmp_path: Path
+) -> None:
+    cache = tmp_path / "hf" / "hub"
+    weights_only = {"model.safetensors": MODEL_FILES["model.safetensors"]}  # not a whole model
+    snapshot = add_to_hub(cache, "someone/model", weights_only)
+    hub.listed = hub.files = MODEL_FILES
+    folder = weights.locate("someone/model")
+    assert (folder / "model.safetensors").samefile(snapshot / "model.safetensors")
+    assert {path.rsplit("/", 1)[1] for path in hub.requests if "/resolve/" in path} == {
+        "config.json",
+        "tokenizer.json",
+    }
+    assert tiny.hub is not None
+    repository, file = tiny.hub
+    good = (tmp_path / "tiny.gguf").read_bytes()
+    snapshot = add_to_hub(cache, repository, {file: good})
+    hub.requests.clear()
+    weights.locate("tiny", source="hub")
+    kept = home / "models" / "tiny.gguf"
+    assert kept.samefile(snapshot / file) and hub.requests == []
+    shutil.rmtree(cache)
+    assert kept.read_bytes() == good
+
+
+def test_a_damaged_file_of_the_hubs_cache_is_fetched_again(
+    home: Path, hub: type[Hub], tmp_path: Path
+) -> None:
+    good = MODEL_FILES["model.safetensors"]
+    snapshot = add_to_hub(tmp_path / "hf" / "hub", "someone/model", {"model.safetensors": good})
+    (snapshot / "model.safetensors").write_bytes(good[:-1] + b"x")
+    hub.listed = hub.files = MODEL_FILES
+    folder = weights.locate("someone/model")
+    assert (folder / "model.safetensors").read_bytes() == good

@@ -94,7 +94,9 @@ def _parser(argv: list[str]) -> Parser:
     from ui.cli import (
         apply,
         ask,
+        cache,
         chat,
+        doctor,
         drafters,
         edit,
         index,
@@ -104,24 +106,24 @@ def _parser(argv: list[str]) -> Parser:
         summarize,
         train,
         two_models,
+        uninstall,
     )
 
     for command in (
-        edit, apply, ask, summarize, chat, serve, lsp, mcp, index, models, drafters, train,
-        two_models, demo,
+        edit, apply, ask, summarize, chat, serve, lsp, mcp, index, models, cache,
+        doctor, drafters, train, two_models, demo, uninstall,
     ):  # fmt: skip
         command.add_parser(commands)
     return parser
 
 
 class _Version(argparse.Action):
-    """`--version`; the version is looked up only when needed."""
+    """`--version`, with the commit; looked up only when needed."""
 
     def __call__(self, *_: object) -> None:
-        from importlib.metadata import PackageNotFoundError, version
+        from index.version import NOT_INSTALLED, own_version, version_and_commit
 
-        try:
-            print("draftline", version("draftline"))
-        except PackageNotFoundError as error:
-            raise Failure(FAILED, "not installed: run `pip install .` first") from error
+        if own_version() == NOT_INSTALLED:
+            raise Failure(FAILED, "not installed: run `pip install .` first")
+        print("draftline", version_and_commit())
         raise SystemExit(OK)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +12,7 @@ from mcp.server.mcpserver.resolve import ListRoots, Resolve
 from mcp.types import ListRootsResult, ToolAnnotations
 from pydantic import Field
 
+from index.version import own_version
 from ui.mcp.roots import Roots, folders_of
 from ui.mcp.tools import ToolFailure, Tools
 
@@ -38,7 +38,7 @@ def make_server(tools: Tools, folders: Sequence[Path]) -> MCPServer:
     server = MCPServer(
         "draftline",
         instructions=INSTRUCTIONS,
-        version=importlib.metadata.version("draftline"),
+        version=own_version(),
         log_level="WARNING",
     )
     own = Roots.of(folders)

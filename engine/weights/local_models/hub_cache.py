@@ -52,6 +52,16 @@ def models_of(repository: str) -> list[LocalModel]:
     return [model for cache in folders() for model in _models_of(cache / folder, name)]
 
 
+def blobs(repository: str, sha256: str) -> Iterator[Path]:
+    """The files of a repository's blobs that are named by this SHA-256, as large ones are. What
+    they hold is not checked."""
+    folder = "--".join(("models", *repository.split("/")))
+    for cache in folders():
+        path = cache / folder / "blobs" / sha256
+        if path.is_file() and not path.is_symlink():
+            yield path
+
+
 def _models_of(folder: Path, name: str) -> list[LocalModel]:
     """The models of a repository's folder in the cache."""
     snapshot = _snapshot(folder)

@@ -21,7 +21,6 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
 from engine.records import Done, Event, Piece, RequestError, Step
-from engine.remote.address import own_version
 from engine.remote.link import DEFLATE, SIGN_OF_LIFE_S
 from engine.remote.messages import (
     HTTP_PATH,
@@ -39,6 +38,7 @@ from engine.remote.received_indexes import (
     ReceivedIndexes,
 )
 from engine.remote.tokenizer_files import digest_of, read_files
+from index.version import own_version
 from ui.api.errors import ApiError
 from ui.api.remote_engine.bodies import check_protocol, read_json
 from ui.api.security import OWNER

@@ -1,0 +1,230 @@
+"""`draftline cache` and `draftline uninstall`: what is stored, and that nothing else is deleted."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import closing, nullcontext
+from pathlib import Path
+
+import pytest
+
+from engine.weights import BUILTINS
+from tests.support.command import ROOT, Result, draftline, one_line
+from tests.support.shared_server import private_runtime
+from ui.cli import storage
+from ui.cli.uninstall import remove_command, run
+from ui.errors import Failure
+
+HEX = "0123456789abcdef"
+MODEL = next(iter(BUILTINS))
+
+# By part: files as Draftline names them.
+OURS = {
+    "models": [
+        f"models/{MODEL}.gguf", f"models/{MODEL}/draftline.json", f"models/{MODEL}.lock",
+        "models/someone--model.gguf", "models/someone--model/draftline.json",
+        "models/.partial/x/part",
+    ],
+    "documents": ["documents/local/documents.sqlite", "documents/local/documents.sqlite-wal"],
+    "marks": ["machine", "embedding-offered", f".deleted-{HEX}"],
+    "index": [f"index/{HEX * 2}/table", f"index/{HEX * 2}/lock", f"index/.deleted-{HEX}/table"],
+    "tokens": [f"tokens/{HEX * 2}.sqlite", f"tokens/{HEX * 2}.sqlite-wal"],
+    "library": [f"library/{HEX}-python3.11.ngram", f"library/.draftline-{HEX}.tmp"],
+    "answers": [f"finished/{HEX * 4}.json"],
+    "tokenizers": [f"tokenizers/{HEX * 4}/tokenizer.json"],
+    "costs": ["costs.json"],
+}  # fmt: skip
+
+# Names that a user's own files may have in a folder that DRAFTLINE_HOME names.
+OTHERS = [
+    "models/my.gguf", "models/mine/weights", "documents/letter.txt", "documents/tax/form.pdf",
+    "index/book.idx", "tokens/secret.sqlite", "library/book.txt", "finished/a.json",
+    "tokenizers/mine/tokenizer.json", "costs.ods", "notes.txt",
+]  # fmt: skip
+CONTENT = b"ten bytes."
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A cache folder `home` with everything that Draftline stores, and no server."""
+    with private_runtime(tmp_path / "home"):
+        write(tmp_path / "home", [name for names in OURS.values() for name in names])
+        yield tmp_path
+
+
+def write(home: Path, names: list[str]) -> None:
+    for name in names:
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_bytes(CONTENT)
+
+
+def files(home: Path) -> set[str]:
+    """The files below a folder, by relative path."""
+    return {path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_file()}
+
+
+def freed(result: Result) -> dict[str, int]:
+    assert (result.returncode, result.stderr) == (0, b"")
+    found: dict[str, int] = json.loads(result.stdout)["freed"]
+    return found
+
+
+# -- cache -------------------------------------------------------------------------------------
+
+
+def test_every_part_is_shown_with_its_size(folder: Path) -> None:
+    shown = json.loads(draftline(folder, "cache", "--json").stdout)
+    sizes = {part["name"]: part["bytes"] for part in shown["parts"]}
+    assert sizes == {name: len(names) * len(CONTENT) for name, names in OURS.items()}
+    assert shown["home"] == str(folder / "home")
+    assert all(part["limit"] and part["deleted_by"] for part in shown["parts"])
+    table = draftline(folder, "cache", "show").stdout.decode()
+    assert all(any(line.startswith(name) for line in table.splitlines()) for name in OURS)
+
+
+def test_an_empty_cache_is_shown(tmp_path: Path) -> None:
+    shown = json.loads(draftline(tmp_path, "cache", "--json").stdout)
+    assert {part["bytes"] for part in shown["parts"]} == {0}
+    assert not (tmp_path / "home").exists()
+
+
+def test_clear_deletes_all_caches_and_nothing_else(folder: Path) -> None:
+    caches = {part.name for part in storage.CACHES}
+    write(folder / "home", OTHERS)
+    assert freed(draftline(folder, "cache", "clear", "--json")) == {
+        name: len(names) * len(CONTENT) for name, names in OURS.items() if name in caches
+    }
+    kept = {name for part, names in OURS.items() if part not in caches for name in names}
+    assert files(folder / "home") == kept | {*OTHERS}
+
+
+@pytest.mark.parametrize("name", [part.name for part in storage.CACHES])
+def test_clear_deletes_one_cache(folder: Path, name: str) -> None:
+    before = files(folder / "home")
+    assert list(freed(draftline(folder, "cache", "clear", name, "--json"))) == [name]
+    assert files(folder / "home") == before - {*OURS[name]}
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("models", "models remove"), ("documents", "page"), ("indexes", "choose from index")],
+)
+def test_what_is_no_cache_is_not_cleared(folder: Path, name: str, words: str) -> None:
+    before = files(folder / "home")
+    result = draftline(folder, "cache", "clear", "index", name)
+    assert result.returncode == 2 and words in one_line(result)
+    assert files(folder / "home") == before
+
+
+def test_links_are_not_followed(folder: Path) -> None:
+    home, elsewhere = folder / "home", folder / "elsewhere"
+    inside = [f"{HEX * 2}/table", f"{HEX * 2}.sqlite"]
+    write(elsewhere, inside)
+    link = home / "index" / ("f" * 32)
+    link.symlink_to(elsewhere)
+    (home / "tokens").rename(folder / "tokens")
+    (home / "tokens").symlink_to(elsewhere)
+    assert freed(draftline(folder, "cache", "clear", "index", "tokens", "--json"))["tokens"] == 0
+    assert files(elsewhere) == {*inside} and (home / "tokens").is_symlink()
+    assert not link.is_symlink()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may delete anything")
+def test_what_cannot_be_deleted_is_named(folder: Path) -> None:
+    (folder / "home" / "library").chmod(0o500)
+    result = draftline(folder, "cache", "clear", "library")
+    (folder / "home" / "library").chmod(0o700)
+    assert result.returncode == 1 and "ngram" in one_line(result)
+
+
+def test_the_readme_lists_every_part() -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    section = readme.split("## Files, and how to remove them\n")[1].split("\n## ")[0]
+    for part in storage.PARTS:
+        assert not part.folder or f"`{part.folder}`" in section, part
+    assert all(f"`{name}`" in section for name in ("costs.json", "machine", "embedding-*"))
+    cleared = " ".join(re.findall(r"`draftline cache clear ([a-z ]+)`", section)).split()
+    assert sorted(cleared) == sorted(part.name for part in storage.CACHES)
+
+
+# -- uninstall ---------------------------------------------------------------------------------
+
+
+def test_uninstall_lists_and_deletes_everything(folder: Path) -> None:
+    result = draftline(folder, "uninstall", "--yes")
+    assert (result.returncode, result.stderr) == (0, b"")
+    lines = result.stdout.decode().splitlines()
+    assert all(any(line.startswith(f"{name} ") for line in lines) for name in OURS)
+    assert not (folder / "home").exists()
+    assert lines[-1].startswith("To remove the program: ")
+    again = draftline(folder, "uninstall")
+    assert again.returncode == 0 and b"Nothing is stored" in again.stdout
+
+
+def test_uninstall_leaves_files_of_others(folder: Path) -> None:
+    write(folder / "home", OTHERS)
+    result = draftline(folder, "uninstall", "--yes")
+    assert result.returncode == 0 and b"not Draftline's" in result.stdout
+    assert files(folder / "home") == {*OTHERS}
+
+
+def test_without_a_terminal_uninstall_needs_yes(folder: Path) -> None:
+    before = files(folder / "home")
+    result = draftline(folder, "uninstall", stdin=b"y\n")
+    assert result.returncode == 2 and b"--yes" in result.stderr
+    assert files(folder / "home") == before
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("typed", "deleted"), [("y\n", True), ("Yes\n", True), ("n\n", False),
+                                                ("\n", False), ("", False)])  # fmt: skip
+def test_uninstall_asks(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, typed: str, deleted: bool
+) -> None:
+    monkeypatch.setattr("sys.stdin", Terminal(typed))
+    monkeypatch.setattr("sys.stderr", Terminal())
+    with nullcontext() if deleted else pytest.raises(Failure, match="nothing was deleted"):
+        assert run(argparse.Namespace(yes=False)) == 0
+    assert (folder / "home").exists() != deleted
+
+
+def test_uninstall_waits_for_the_end_of_servers(folder: Path) -> None:
+    runtime = storage.runtime_folder()
+    runtime.mkdir(parents=True, mode=0o700, exist_ok=True)
+    path = runtime / f"{HEX}.sock"
+    before = files(folder / "home")
+    with closing(socket.socket(socket.AF_UNIX)) as server:
+        server.bind(str(path))
+        server.listen()
+        result = draftline(folder, "uninstall", "--yes")
+    assert result.returncode == 1 and b"a server runs" in result.stderr
+    assert files(folder / "home") == before
+    write(runtime, [f"{HEX}.log", "other.sock"])
+    assert draftline(folder, "uninstall", "--yes").returncode == 0  # its socket is left, dead
+    assert [path.name for path in runtime.iterdir()] == ["other.sock"]
+
+
+@pytest.mark.parametrize(
+    ("environment", "made", "command"),
+    [
+        ("pipx/venvs/draftline", "pyvenv.cfg", "pipx uninstall draftline"),
+        ("uv/tools/draftline", "uv-receipt.toml", "uv tool uninstall draftline"),
+        ("project/.venv", "pyvenv.cfg", "-m pip uninstall draftline"),
+        ("usr", "bin", "python -m pip uninstall draftline"),
+    ],
+)
+def test_the_program_is_removed_by_what_installed_it(
+    tmp_path: Path, environment: str, made: str, command: str
+) -> None:
+    write(tmp_path / environment, [made])
+    assert command in remove_command(tmp_path / environment)

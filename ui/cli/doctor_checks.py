@@ -1,0 +1,272 @@
+"""What Draftline needs of a machine, checked one by one, each with a remedy.
+
+Nothing is changed, fetched or asked of the network. torch is asked in a process of its own, so that
+an installation that crashes is reported too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from ui.terminal import format_bytes
+
+State = Literal["ok", "warn", "fail"]
+OLDEST_PYTHON = (3, 11)
+CHILD_TIMEOUT_S = 120
+MIN_WATCHES = 65_536  # folders that are watched, of all programs of a user
+MIN_WATCH_INSTANCES = 64
+MIN_FREE_BYTES = 1_000_000_000  # beside the model: indexes, token ids
+WATCH_LIMITS = Path("/proc/sys/fs/inotify")
+REINSTALL = "install Draftline again"
+TORCH_CODE = """
+import json, torch
+cuda = torch.cuda.is_available()
+cards = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())] if cuda else []
+print(json.dumps({"version": torch.__version__, "cuda": torch.version.cuda, "cards": cards}))
+"""
+NVIDIA_QUERY = "name,driver_version,memory.total,memory.free"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one check found. `remedy`: what to do, unless all is well."""
+
+    name: str
+    state: State
+    what: str
+    remedy: str = ""
+
+
+def checks(port: int) -> Iterator[Finding]:
+    """All findings, in the order in which an installation is used. `port`: of `draftline serve`."""
+    yield python()
+    yield native_code()
+    yield compiler()
+    cards = nvidia_cards()
+    yield torch_build(bool(cards))
+    yield card(cards)
+    yield model()
+    yield memory()
+    yield disk()
+    yield cache_folder()
+    yield runtime_folder()
+    yield watch_limits()
+    yield serve_port(port)
+
+
+def python() -> Finding:
+    """The interpreter's version and word size."""
+    from index.version import version_and_commit
+
+    found = f"{sys.version.split()[0]} at {sys.executable}, draftline {version_and_commit()}"
+    if sys.version_info < OLDEST_PYTHON:
+        return Finding("python", "fail", found, "install Draftline with Python 3.11 or newer")
+    if sys.maxsize < 1 << 32:
+        return Finding("python", "fail", f"{found}, 32 bits", "use a Python of 64 bits")
+    return Finding("python", "ok", found)
+
+
+def native_code() -> Finding:
+    """The three native modules load; the instruction set that the kernels chose."""
+    try:
+        from engine.drafting import _drafting  # noqa: F401
+        from engine.model import _kernels
+        from index import _core  # noqa: F401
+    except ImportError as error:
+        return Finding("native code", "fail", str(error), f"{REINSTALL} with this Python")
+    used = _kernels.isa()
+    if used == "plain":
+        why = "no AVX2: models run, but slowly"
+        return Finding("native code", "warn", why, "choose the smallest model, or another machine")
+    return Finding("native code", "ok", f"loads; the kernels use {used}")
+
+
+def compiler() -> Finding:
+    """A C++ compiler, which only a build from source needs."""
+    names = [name for name in (os.environ.get("CXX", ""), "c++", "g++", "clang++") if name]
+    found = next((path for name in names if (path := shutil.which(name))), None)
+    if found is None:
+        return Finding("compiler", "ok", "none; only a build from source needs one")
+    return Finding("compiler", "ok", found)
+
+
+def nvidia_cards() -> list[list[str]]:
+    """Name, driver, memory and free memory (MiB) of each NVIDIA card; nothing without a driver."""
+    command = ["nvidia-smi", f"--query-gpu={NVIDIA_QUERY}", "--format=csv,noheader,nounits"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    rows = [[cell.strip() for cell in line.split(",")] for line in answer.stdout.splitlines()]
+    return [row for row in rows if answer.returncode == 0 and len(row) == 4]
+
+
+def torch_build(has_card: bool, code: str = TORCH_CODE) -> Finding:
+    """Which torch is installed, and whether it can use the card."""
+    try:
+        ran = subprocess.run(
+            [sys.executable, "-P", "-c", code],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=CHILD_TIMEOUT_S,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Finding("torch", "fail", f"does not start: {error}", REINSTALL)
+    if ran.returncode != 0:
+        lines = ran.stderr.strip().splitlines() or [f"it ended with status {ran.returncode}"]
+        return Finding("torch", "fail", f"cannot be loaded: {lines[-1]}", REINSTALL)
+    about = json.loads(ran.stdout)
+    build = f"CUDA {about['cuda']}" if about["cuda"] else "for the CPU"
+    found = f"{about['version']}, {build}"
+    if has_card and not about["cuda"]:
+        remedy = f"{REINSTALL} with a CUDA build of torch (make TORCH=cuda) to use the card"
+        return Finding("torch", "warn", f"{found}, beside an NVIDIA card", remedy)
+    if has_card and not about["cards"]:
+        remedy = "update NVIDIA's driver, or install a torch of an older CUDA"
+        return Finding("torch", "warn", f"{found}, which finds no card", remedy)
+    return Finding("torch", "ok", found)
+
+
+def card(cards: list[list[str]]) -> Finding:
+    """The NVIDIA cards and their driver."""
+    if not cards:
+        if Path("/proc/driver/nvidia/version").exists():
+            what = "a driver of NVIDIA is loaded, but nvidia-smi lists no card"
+            return Finding("card", "warn", what, "run nvidia-smi and see what it says")
+        return Finding("card", "ok", "no NVIDIA card: models run on the CPU")
+    shown = [f"{name} ({free} of {total} MiB free)" for name, _, total, free in cards]
+    return Finding("card", "ok", f"{'; '.join(shown)}; driver {cards[0][1]}")
+
+
+def model() -> Finding:
+    """The model of whoever names none."""
+    from engine.weights import WeightsError, find
+    from engine.weights.download import download_of, usual_model
+
+    try:
+        name = usual_model()
+        missing = download_of(name)
+        folder = find(name)
+    except (WeightsError, OSError) as error:
+        return Finding("model", "fail", str(error), "name another one in DRAFTLINE_MODEL")
+    if missing is not None:
+        what = f"{name} is not on this machine ({missing.described})"
+        return Finding("model", "warn", what, f"`draftline models pull {name}`")
+    return Finding("model", "ok", f"{name}{f' in {folder}' if folder else ''}")
+
+
+def memory() -> Finding:
+    """Whether that model fits the memory that is available now."""
+    from engine.weights import WeightsError
+    from engine.weights.download import usual_model
+    from engine.weights.model_list import Machine, memory_of
+
+    machine = Machine.this()
+    available = format_bytes(machine.available_bytes)
+    what = f"{available} of {format_bytes(machine.memory_bytes)} are available"
+    try:
+        name = usual_model()
+        needed, on_card = memory_of(name, machine)
+    except (WeightsError, OSError):  # `model` says why
+        return Finding("memory", "ok", what)
+    fits_now, fits_alone = machine.fits(needed, on_card)
+    what = f"{what}, {name} takes {format_bytes(needed)}"
+    if not fits_alone:
+        return Finding("memory", "fail", what, "choose a smaller model: `draftline models`")
+    if not fits_now:
+        remedy = "close other programs, or choose a smaller model: `draftline models`"
+        return Finding("memory", "warn", what, remedy)
+    return Finding("memory", "ok", what)
+
+
+def disk() -> Finding:
+    """Room for the model, if it must be fetched, and for indexes."""
+    from engine.weights import WeightsError, home
+    from engine.weights.download import download_of, free_where_the_cache_is, usual_model
+
+    try:
+        missing = download_of(usual_model())
+    except (WeightsError, OSError):  # `model` says why
+        missing = None
+    free = free_where_the_cache_is()
+    needed = (missing.size if missing else 0) + MIN_FREE_BYTES
+    what = f"{format_bytes(free)} are free at {home()}"
+    remedy = "free some space (`draftline cache` shows what is stored) or move DRAFTLINE_HOME"
+    if missing and free < missing.size:
+        why = f"{what}, {missing.model} takes {format_bytes(missing.size)}"
+        return Finding("disk", "fail", why, remedy)
+    return Finding("disk", "warn" if free < needed else "ok", what, remedy if free < needed else "")
+
+
+def cache_folder() -> Finding:
+    """Whether the cache folder is this user's, and can be written."""
+    from engine.weights import home
+    from index.cache_folder import check_cache_folder
+
+    return _writable("cache folder", home().resolve(), check_cache_folder)
+
+
+def runtime_folder() -> Finding:
+    """Whether the folder of the shared server's socket is this user's alone."""
+    from engine.remote.address import check_private, runtime_folder
+
+    return _writable("runtime folder", runtime_folder(), check_private)
+
+
+def _writable(name: str, folder: Path, check: Callable[[Path], None]) -> Finding:
+    """Whether a file can be made in the folder, or the folder itself, and `check` finds nothing
+    wrong with it."""
+    existing = folder
+    try:
+        while not os.path.lexists(existing):
+            existing = existing.parent
+        if existing == folder:
+            check(folder)
+        with tempfile.TemporaryFile(dir=existing):
+            pass
+    except OSError as error:
+        why = error.strerror or str(error)
+        where = error.filename or folder
+        return Finding(name, "fail", f"{where}: {why}", "check its owner and permissions")
+    return Finding(name, "ok", f"{folder}{'' if existing == folder else ' (made when needed)'}")
+
+
+def watch_limits(limits: Path = WATCH_LIMITS) -> Finding:
+    """Linux's limits on watched folders: beyond them changed files are found by polling."""
+    try:
+        watches = int((limits / "max_user_watches").read_text())
+        instances = int((limits / "max_user_instances").read_text())
+    except (OSError, ValueError):
+        return Finding("watches", "ok", "this system has no limits of inotify")
+    what = f"{watches:,} folders, {instances:,} watchers a user"
+    small = []
+    if watches < MIN_WATCHES:
+        small.append(f"fs.inotify.max_user_watches={8 * MIN_WATCHES}")
+    if instances < MIN_WATCH_INSTANCES:
+        small.append(f"fs.inotify.max_user_instances={8 * MIN_WATCH_INSTANCES}")
+    if small:
+        return Finding("watches", "warn", what, f"`sudo sysctl -w {' '.join(small)}`")
+    return Finding("watches", "ok", what)
+
+
+def serve_port(port: int) -> Finding:
+    """Whether `draftline serve` could listen there."""
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind(("127.0.0.1", port))
+        except OSError as error:
+            what = f"{port}: {error.strerror}, by a running `draftline serve` or another program"
+            return Finding("port", "warn", what, "`draftline serve --port 0` takes a free one")
+    return Finding("port", "ok", f"{port} is free for `draftline serve`")
