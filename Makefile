@@ -7,6 +7,7 @@
 .SHELLFLAGS := -euc
 .PHONY: help demo test test-full test-gpu test-editors test-vllm vscode lint bench wheel sbom install missing check clean
 
+comma := ,
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -16,7 +17,8 @@ WORKERS ?= 2
 # Of the examples that `make test-full` generates: new with every change, the same when repeated.
 SEED ?= $(shell printf %d 0x$$(git rev-parse --short=8 'HEAD^{tree}' 2>/dev/null || echo 0))
 
-# TORCH: auto (CPU build unless an NVIDIA driver is present), cpu or cuda.
+# TORCH: auto, cpu or cuda. auto installs torch for the tests and where an NVIDIA driver is present
+# (the build for CUDA there, else the CPU build): a GGUF file on a CPU runs without it.
 # TORCH_INDEX: a package index to take torch from instead, such as the one that PyTorch's install
 # page names for the build you want.
 TORCH ?= auto
@@ -216,12 +218,15 @@ $(VENV)/torch-$(TORCH).ok: $(VENV)/pip.ok
 	fi
 	touch $@
 
-$(VENV)/app.ok: $(VENV)/torch-$(TORCH).ok pyproject.toml constraints.txt $(NATIVE)
+CARD := $(wildcard /proc/driver/nvidia/version)
+WITH_TORCH := $(filter-out auto,$(TORCH))$(CARD)
+
+$(VENV)/app.ok: $(if $(WITH_TORCH),$(VENV)/torch-$(TORCH).ok) $(VENV)/pip.ok pyproject.toml constraints.txt $(NATIVE)
 	@echo "draftline and what it needs: into $(VENV)"
-	$(PIP) install -qq --constraint constraints.txt --build-constraint constraints.txt --editable .
+	$(PIP) install -qq --constraint constraints.txt --build-constraint constraints.txt --editable ".[page$(if $(WITH_TORCH),$(comma)gpu)]"
 	touch $@
 
 # An extra of the installed draftline: only its own requirements are fetched.
-$(VENV)/dev.ok $(VENV)/bench.ok: $(VENV)/%.ok: $(VENV)/app.ok
+$(VENV)/dev.ok $(VENV)/bench.ok: $(VENV)/%.ok: $(VENV)/torch-$(TORCH).ok $(VENV)/app.ok
 	@$(PIP) install -qq --constraint constraints.txt "draftline[$*]"
 	touch $@

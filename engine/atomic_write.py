@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
+from index.os_calls import set_mode
 from index.temporary_file import replacing, write_all
 
 
@@ -20,4 +20,4 @@ def write_atomically(path: Path, data: bytes, mode: int | Callable[[int], None] 
         if callable(mode):
             mode(descriptor)
         else:
-            os.fchmod(descriptor, mode)
+            set_mode(descriptor, mode)

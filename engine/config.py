@@ -22,7 +22,16 @@ def default_model(memory_bytes: int) -> str:
     return os.environ.get(MODEL_VARIABLE) or by_memory
 
 
-DEFAULT_MODEL = default_model(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+def memory_bytes() -> int:
+    """The machine's memory."""
+    if hasattr(os, "sysconf"):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    import psutil  # type: ignore[import-untyped]
+
+    return int(psutil.virtual_memory().total)  # Windows
+
+
+DEFAULT_MODEL = default_model(memory_bytes())
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from engine.editing.edit import Edit, edit_file
 from engine.generate import Generation, generate, max_new_tokens
 from engine.memory import give_back_memory
 from engine.model.cost_model import guess, measure, processor, remember, remembered
+from engine.model.opening import open_target
 from engine.prompts.builder import Prompt, prompt_of
 from engine.prompts.fim import fim_format
 from engine.prompts.prompt_encoder import Cancelled
@@ -35,6 +36,7 @@ from engine.worker import Job, Turns, Worker, ended_job
 from index.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
+    from engine.model.native_target import NativeTarget
     from engine.model.torch_target import TorchTarget
 
 MAX_CHUNK_TOKENS = 128  # of a prompt, read in one pass on a CPU
@@ -61,11 +63,12 @@ class Engine:
         config: Config | None = None,
         progress: Progress | None = None,
         turns: Turns | None = None,
+        tensors: bool = False,
     ) -> None:
         """Fetch the model if it is built in and missing, load and check it and what its drafter
         needs, and index the workspace if one is configured. Engines of one process that share
-        `turns` compute one at a time. WeightsError, UnsupportedModel, ValueError or OSError with
-        one line."""
+        `turns` compute one at a time. `tensors`: the model runs on torch whatever it is, for
+        experiments. WeightsError, UnsupportedModel, ValueError or OSError with one line."""
         self.config = config or Config()
         drafter = choice_for(self.config)  # an unknown drafter fails before anything is loaded
         folder = locate(self.config.model, progress=progress)
@@ -73,9 +76,8 @@ class Engine:
         report(0, 0)
         with ThreadPoolExecutor(1, "draftline-tokenizer") as beside:
             reading = beside.submit(Tokenizer, folder)
-            from engine.model.torch_target import TorchTarget  # takes a second
-
-            target = TorchTarget(folder, self.config, on_read=report)
+            tensors = tensors or drafter.spec.needs_tensors
+            target = open_target(folder, self.config, report, tensors)
             tokenizer = reading.result()
         give_back_memory()  # both read in small blocks, and took twice what they keep
         self.folder = folder  # of the model
@@ -254,7 +256,7 @@ class Engine:
         """The events of one request, in the model's thread. Without a drafter's name it decodes
         plainly."""
         target, cost, history = self.parts.target, self.parts.cost, self.parts.history
-        if target.device.type == "cpu":
+        if target.device_type == "cpu":
             target.chunk = prefill_chunk(cost.reading)
         answer = Generation(
             request,
@@ -280,7 +282,7 @@ class Engine:
         target = self.parts.target
         if name is None:
             return NullDrafter()
-        if not target.exact and (self.config.exact or target.device.type == "cpu"):
+        if not target.exact and (self.config.exact or target.device_type == "cpu"):
             return NullDrafter()  # the target logged the reason when it was loaded
         if name not in self.drafters:
             self.drafters[name] = parse_choice(name).load(self.parts)
@@ -302,9 +304,9 @@ class Engine:
             remember(home() / "costs.json", self._machine, self.parts.cost)
 
 
-def machine_key(folder: Path, target: TorchTarget, config: Config) -> str:
+def machine_key(folder: Path, target: NativeTarget | TorchTarget, config: Config) -> str:
     """Everything that the time of a forward pass depends on, as one string."""
-    if target.device.type == "cpu":
+    if target.device_type == "cpu":
         device = processor()
     else:
         passes = "exact" if config.exact else f"graphs {config.graphs}"

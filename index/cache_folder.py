@@ -13,6 +13,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from index.os_calls import IS_WINDOWS
+
 # The limits of what is kept. Beyond them the oldest goes first; indexes age from their last use.
 MAX_INDEX_BYTES = 8 << 30  # of the indexes of all folders
 UNUSED_INDEX_DAYS = 90  # after which an index that nobody loaded is deleted
@@ -68,6 +70,8 @@ def _check(folder: Path) -> None:
         raise NotADirectoryError(errno.ENOTDIR, why, str(folder))
     if not stat.S_ISDIR(status.st_mode):
         raise NotADirectoryError(errno.ENOTDIR, "not a folder: delete it", str(folder))
+    if IS_WINDOWS:
+        return
     if status.st_uid not in (os.geteuid(), 0):
         why = f"owned by user {status.st_uid}: delete it, or choose another cache folder"
         raise PermissionError(errno.EPERM, why, str(folder))

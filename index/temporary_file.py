@@ -1,21 +1,22 @@
 """Files that appear whole or not at all, through a temporary file or folder beside them.
 
-A writer locks its temporary (flock) until it is done, and the system unlocks it when the writer
-dies. So an unlocked one was left by a killed process, and the next writer in the same folder
-deletes it. On a file system without such locks it stays.
+A writer locks its temporary until it is done, and the system unlocks it when the writer dies. So an
+unlocked one was left by a killed process, and the next writer in the same folder deletes it. On a
+file system without such locks it stays, and so does a folder on Windows.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import secrets
 import shutil
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+
+from index.os_calls import BINARY, IS_WINDOWS, NO_LINK, is_own, lock
 
 NAME = re.compile(r"\.draftline-[0-9a-f]{16}\.tmp")
 
@@ -27,16 +28,20 @@ def replacing(path: Path) -> Iterator[int]:
     as it was. First deletes the temporary files that killed processes left beside `path`."""
     sweep(path.parent)
     descriptor, temporary = _new_file(path.parent)
-    try:
-        yield descriptor
-        os.fsync(descriptor)
-        temporary.replace(path)
-    except BaseException:
-        with suppress(OSError):  # the error that is raised says more
-            temporary.unlink(missing_ok=True)
-        raise
-    finally:
-        os.close(descriptor)
+    with ExitStack() as opened:
+        opened.callback(os.close, descriptor)
+        try:
+            yield descriptor
+            os.fsync(descriptor)
+            if IS_WINDOWS:  # where an open file can neither be renamed nor deleted
+                opened.close()
+            temporary.replace(path)
+        except BaseException:
+            if IS_WINDOWS:
+                opened.close()
+            with suppress(OSError):  # the error that is raised says more
+                temporary.unlink(missing_ok=True)
+            raise
 
 
 def write_all(descriptor: int, data: memoryview) -> int:
@@ -55,7 +60,8 @@ def temporary_folder(parent: Path) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)  # `sweep` deletes what is left
-        os.close(descriptor)
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 def sweep(folder: Path, is_kind: Callable[[int], bool] = stat.S_ISREG) -> None:
@@ -69,21 +75,22 @@ def sweep(folder: Path, is_kind: Callable[[int], bool] = stat.S_ISREG) -> None:
     for path in found:
         with suppress(OSError):  # its writer is alive, or another process was faster
             status = path.lstat()
-            if is_kind(status.st_mode) and status.st_uid == os.geteuid():
+            if is_kind(status.st_mode) and is_own(status):
                 _delete_unlocked(path)
 
 
 def _delete_unlocked(path: Path) -> None:
     """Delete a file or folder. BlockingIOError if its writer is alive."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with ExitStack() as opened:
+        descriptor = os.open(path, os.O_RDONLY | NO_LINK)
+        opened.callback(os.close, descriptor)
+        lock(descriptor, wait=False)
         if stat.S_ISDIR(os.fstat(descriptor).st_mode):
             shutil.rmtree(path)
-        else:
-            path.unlink()
-    finally:
-        os.close(descriptor)
+            return
+        if IS_WINDOWS:
+            opened.close()
+        path.unlink()
 
 
 def _new_file(folder: Path) -> tuple[int, Path]:
@@ -91,19 +98,21 @@ def _new_file(folder: Path) -> tuple[int, Path]:
     while True:
         path = _new_path(folder)
         with _errors_name(folder):
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY, 0o600)
         if _lock(descriptor, path):
             return descriptor, path
 
 
-def _new_folder(parent: Path) -> tuple[int, Path]:
-    """The same for a folder."""
+def _new_folder(parent: Path) -> tuple[int | None, Path]:
+    """The same for a folder; on Windows, where folders have no locks, without a descriptor."""
     while True:
         path = _new_path(parent)
         with _errors_name(parent):
             path.mkdir(mode=0o700)
+        if IS_WINDOWS:
+            return None, path
         with suppress(FileNotFoundError):  # swept before it was locked
-            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | NO_LINK)
             if _lock(descriptor, path):
                 return descriptor, path
 
@@ -126,7 +135,7 @@ def _lock(descriptor: int, path: Path) -> bool:
     """Lock a new temporary until its descriptor is closed. If it was swept before that, close it
     and return False."""
     with suppress(OSError):  # a file system without locks, where nothing is swept either
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        lock(descriptor)
     if path.exists():
         return True
     os.close(descriptor)

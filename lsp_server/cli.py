@@ -218,7 +218,7 @@ def _check(args: argparse.Namespace) -> int:
 def _checked_engine(args: argparse.Namespace) -> EditorEngine:
     """The engine of the options. With --yes a model may be downloaded. Raises _Failure."""
     from engine import Config, Engine
-    from engine.model.hf_model import UnsupportedModel
+    from engine.model.unsupported import UnsupportedModel
     from engine.remote.http_engine import HttpEngine
     from engine.remote.link import LinkError
     from engine.remote.openai_engine import OpenAiEngine

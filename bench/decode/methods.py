@@ -76,7 +76,7 @@ class DraftlineRunner:
         request = task.request
         if limit is not None:
             request = replace(request, max_tokens=min(limit, request.max_tokens or limit))
-        synchronize(self.engine.parts.target.device.type)
+        synchronize(self.engine.parts.target.device_type)
         steps: list[tuple[int, int]] = []
         done = Done("failed")
         for event in self._begin(request):
@@ -274,32 +274,35 @@ def floor_of(engine: Engine, threads: int) -> dict[str, float] | None:
 
 def model_floor(target: Any, threads: int) -> dict[str, float] | None:
     """The same of a target."""
+    import numpy as np
     import torch
 
     from engine.model.llama import Llama
     from engine.model.native.model import NativeModel
 
-    model = target.model
+    model = getattr(target.model, "native", target.model)
     head: Any = getattr(model, "_head", None)
     native = isinstance(model, NativeModel)
+    row: Any
     if isinstance(model, NativeModel):
         total = model.nbytes
+        row = np.random.default_rng(0).standard_normal((1, model.width), np.float32)
     elif isinstance(model, Llama):
         products: Any = [
             one for b in model.blocks for one in (b.qkv, b.out, b.mlp.gate_up, b.mlp.down)
         ]
         total = sum(one.nbytes for one in products) + head.nbytes
+        row = torch.randn(1, model.width, device=target.device).to(model.dtype)
     else:
         return None
-    row = torch.randn(1, model.width, device=target.device).to(model.dtype)
     torch.set_num_threads(1 if native else threads)
     times = []
     with torch.inference_mode():
         for _ in range(15):
-            synchronize(target.device.type)
+            synchronize(target.device_type)
             start = perf_counter()
             head(row)
-            synchronize(target.device.type)
+            synchronize(target.device_type)
             times.append(perf_counter() - start)
     bandwidth = head.nbytes / sorted(times)[len(times) // 2]
     return {"bytes": total, "bytes_per_s": bandwidth, "ms": 1000 * total / bandwidth}

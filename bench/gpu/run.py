@@ -37,9 +37,9 @@ from bench.gpu.models import (
     weight_bytes,
 )
 from engine import Config
-from engine.model.hf_model import UnsupportedModel
 from engine.model.placement import choose_device, size_of
 from engine.model.torch_target import TorchTarget
+from engine.model.unsupported import UnsupportedModel
 from engine.records import RequestError
 
 PROFILED_STEPS = ((1, 2048), (16, 2048))  # (bucket, context) to profile

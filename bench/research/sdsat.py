@@ -201,7 +201,7 @@ def run_here(args: argparse.Namespace) -> AnswersByK:
     config = Config(
         model=args.model, device=args.device, dtype=args.dtype, threads=args.threads, library=False
     )
-    with Engine(config) as engine:
+    with Engine(config, tensors=True) as engine:
         target = engine.parts.target
         ids = install_embeddings(target, load(args.tokens, target.folder, target.model.width))
         return sweep(engine, ids, args.asked, args)

@@ -235,7 +235,7 @@ def measured(args: argparse.Namespace, questions: list[str]) -> dict[str, list[S
     """Load the models and compare. Raises ValueError, OSError or WeightsError with one line."""
     config = Config(model=args.model, dtype=args.dtype, library=False)
     with Engine(config) as engine:
-        draft = load_draft(args.draft_model, config, engine.parts.tokenizer)
+        draft = load_draft(args.draft_model, config, engine.parts.tokenizer, tensors=True)
         head = None
         if args.head:
             head = AcceptanceHead.load(args.head, draft.folder, draft.model.width)

@@ -15,6 +15,8 @@ from pathlib import Path
 from time import perf_counter, sleep
 from typing import Any, Protocol
 
+import numpy as np
+
 from bench.common import report
 from bench.common.engine_thread import in_engine_thread
 from bench.common.questions import Question
@@ -31,9 +33,9 @@ from engine import DEFAULT_MODEL, Config, Done, Engine, Request, Step
 from engine.drafting.registry import DRAFTERS, parse_choice
 from engine.model.kv_cache import common_prefix
 from engine.model.placement import choose_device, choose_dtype
-from engine.model.torch_target import TorchTarget
 from engine.prompts.builder import prompt_of
 from engine.research.train.teacher_forcing import forced_rows
+from engine.sampling.verify import values_of
 from engine.weights import locate
 
 PLAIN = "plain"
@@ -74,7 +76,7 @@ class EngineMethod:
 
     def run(self, request: Request) -> Turn:
         engine, steps, done = self.engine, list[int](), Done("failed")
-        device = engine.parts.target.device.type
+        device = engine.parts.target.device_type
         in_engine_thread(engine, engine.parts.target.pool.sequences.clear)
         synchronize(device)
         began = perf_counter()
@@ -305,8 +307,8 @@ def parting_gap(engine: Engine, question: Question, plain: Row, other: Row) -> f
     return float("inf")
 
 
-def top_logit_gap(target: TorchTarget, text: list[int]) -> float:
+def top_logit_gap(target: Any, text: list[int]) -> float:
     """The gap between the two best logits after `text`."""
     *_, (_, logits, _) = forced_rows(target, text, len(text) - 1)
-    first, second = logits[-1].float().topk(2).values.tolist()
+    second, first = np.sort(values_of(logits[-1]))[-2:].tolist()
     return float(first - second)

@@ -37,7 +37,7 @@ class EngineParts:
     """What an engine's drafters are built from."""
 
     config: Config
-    target: Any  # engine.model.torch_target.TorchTarget
+    target: Any  # engine.model.native_target.NativeTarget or torch_target.TorchTarget
     tokenizer: Tokenizer
     cost: CostModel
     model: NextTokenModel
@@ -184,7 +184,7 @@ def specdec(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFactory:
     from engine.drafting.draft_model import load_draft
     from engine.drafting.methods.specdec import AcceptanceHead, specdec
 
-    model = load_draft(options["model"], parts.config, parts.tokenizer)
+    model = load_draft(options["model"], parts.config, parts.tokenizer, tensors=True)
     head = AcceptanceHead.load(Path(options["head"]), model.folder, model.model.width)
     bounds = (options["least"], options["most"])
     specdec(model, head, options["threshold"], bounds)  # validates the options
@@ -192,6 +192,7 @@ def specdec(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFactory:
 
 
 def eagle(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFactory:
+    _check_tensors(parts, "eagle2")
     from engine.drafting.methods.eagle import auto_total, eagle
     from engine.drafting.methods.eagle_head import EagleHead
 
@@ -205,6 +206,7 @@ def eagle(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFactory:
 
 
 def sdsat(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFactory:
+    _check_tensors(parts, "sdsat")
     from engine.drafting.methods.sdsat import SdsatDrafter, install_embeddings, load
 
     target = parts.target
@@ -215,10 +217,18 @@ def sdsat(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFactory:
     return lambda request: SdsatDrafter(ids, slots, tree)
 
 
+def _check_tensors(parts: EngineParts, name: str) -> None:
+    """ValueError where the engine was opened without torch, for a drafter that needs none."""
+    if not parts.target.has_tensors:
+        remedy = f"start it with --drafter {name}:..."
+        raise ValueError(f"drafter {name}: this engine runs without torch: {remedy}")
+
+
 def _warn_if_cut(parts: EngineParts, nodes: int) -> None:
     """Say where drafts of `nodes` nodes have more than a pass of the target takes."""
-    most = parts.target.max_rows - 1
-    if parts.target.static is not None and nodes > most:
+    if parts.target.static is None:
+        return
+    if nodes > (most := parts.target.max_rows - 1):
         log.warning(
             "drafts of %d nodes are cut to %d, as many as a pass on this card takes with a budget "
             "of %d", nodes, most, parts.config.budget,

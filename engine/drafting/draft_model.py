@@ -15,18 +15,21 @@ from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 from engine.drafting import DraftContext, NullDrafter, chain
 from engine.drafting.draft_length import ConstantLength
 from engine.records import Draft, Request
 from engine.sampling.rejection_sampling import DRAFTING, Dice, probabilities
-from engine.sampling.verify import choose
+from engine.sampling.verify import choose, values_of
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from engine.config import Config
+    from engine.model.native_target import NativeTarget
     from engine.model.torch_target import TorchTarget
     from engine.prompts.tokenizer import Tokenizer
+
+    Model = NativeTarget | TorchTarget
 
 log = logging.getLogger(__name__)
 
@@ -45,8 +48,9 @@ class DraftSource(Protocol):
         tokens may be drafted: `room` at most, 0 while still prefilling."""
         ...
 
-    def step(self, token: int) -> tuple[Tensor, Tensor]:
-        """Read one token: logits [vocabulary] and hidden state [width] behind it."""
+    def step(self, token: int) -> tuple[Any, Any]:
+        """Read one token: logits [vocabulary] and hidden state [width] behind it, as the model's
+        runtime gives them: arrays or tensors."""
         ...
 
 
@@ -56,7 +60,7 @@ class SeparateModel:
     Rows of rejected tokens are dropped from the cache; the last token of a fully accepted draft is
     read in the next round."""
 
-    def __init__(self, model: TorchTarget) -> None:
+    def __init__(self, model: Model) -> None:
         self.model = model
         self.unread: list[int] = []  # committed tokens to read in the next pass
         self.warning = ""  # the last one, so that it is logged once
@@ -81,7 +85,7 @@ class SeparateModel:
             self.warning = why
         return 0
 
-    def step(self, token: int) -> tuple[Tensor, Tensor]:
+    def step(self, token: int) -> tuple[Any, Any]:
         first, *rest = *self.unread, token
         self.unread = []
         scores = self.model.forward(first, chain(rest, "committed"), hidden=True)
@@ -115,7 +119,7 @@ class EarlyExit:
         self.target, self.ahead = target, 0
         return room
 
-    def step(self, token: int) -> tuple[Tensor, Tensor]:
+    def step(self, token: int) -> tuple[Any, Any]:
         hidden = self.target.skim(token, self.ahead, self.layers)
         self.ahead += 1
         return self.target.model.head(hidden)[0], hidden[0]
@@ -159,14 +163,14 @@ class DraftModel(NullDrafter):
     ) -> None:
         self.lengths.record(len(draft), len(path), self.drafting, seconds - self.drafting)
 
-    def _add(self, draft: Draft, logits: Tensor, position: int, context: DraftContext) -> int:
+    def _add(self, draft: Draft, logits: Any, position: int, context: DraftContext) -> int:
         """Append the next token of the chain and return it."""
         dice = self.dice if context.verification == "rejection" else None
         return extend(draft, logits, position + len(draft), context.request, dice, self.label)
 
 
 def extend(
-    draft: Draft, logits: Tensor, position: int, request: Request, dice: Dice | None, source: str
+    draft: Draft, logits: Any, position: int, request: Request, dice: Dice | None, source: str
 ) -> int:
     """Append the next token of a chain and return it.
 
@@ -178,9 +182,11 @@ def extend(
         token = dice.pick(drawn)
         draft.drawn[node] = drawn
         prob = float(drawn[token])
-    elif logits.device.type == "cpu":
-        token = choose(logits, position, request)
-        prob = float(logits[token].sub(logits.logsumexp(0)).exp())
+    elif isinstance(logits, np.ndarray) or logits.device.type == "cpu":
+        row = values_of(logits)
+        token = choose(row, position, request)
+        shares = np.exp(row - row.max())
+        prob = float(shares[token] / shares.sum())
     else:
         from engine.sampling.batched import choose_on_device  # torch takes a second
 
@@ -189,7 +195,7 @@ def extend(
     return token
 
 
-def draft_model(model: TorchTarget, lengths: ConstantLength | None = None) -> DraftModel:
+def draft_model(model: Model, lengths: ConstantLength | None = None) -> DraftModel:
     """A drafter for one answer; `model` (from `load_draft`) and `lengths` are shared."""
     return DraftModel(SeparateModel(model), lengths)
 
@@ -199,16 +205,17 @@ def self_draft(layers: int, lengths: ConstantLength | None = None) -> DraftModel
     return DraftModel(EarlyExit(layers), lengths, "self-draft")
 
 
-def load_draft(name: str, config: Config, tokenizer: Tokenizer) -> TorchTarget:
-    """Load the draft model `name` for the model of `config`, whose tokenizer is given. Raises
-    PairError if their tokenizers differ, else whatever `locate` and `TorchTarget` raise."""
-    from engine.model.torch_target import TorchTarget
+def load_draft(name: str, config: Config, tokenizer: Tokenizer, tensors: bool = False) -> Any:
+    """Load the draft model `name` for the model of `config`, whose tokenizer is given. `tensors`:
+    its logits and hidden states must be torch's. Raises PairError if their tokenizers differ, else
+    whatever `locate` and `open_target` raise."""
+    from engine.model.opening import open_target
     from engine.prompts.tokenizer import Tokenizer as DraftTokenizer
     from engine.weights import locate
 
     folder = locate(name)
     check_pair(config.model, tokenizer, name, DraftTokenizer(folder))
-    return TorchTarget(folder, replace(config, model=name))
+    return open_target(folder, replace(config, model=name), tensors=tensors)
 
 
 def check_pair(model: str, tokenizer: Tokenizer, draft: str, other: Tokenizer) -> None:

@@ -27,6 +27,7 @@ class DrafterSpec(NamedTuple):
     options: Mapping[str, OptionValue] = {}  # name -> default, which sets the type; "": required
     uses_corpus: bool = False  # can copy from `Config.corpus`
     runs_model: bool = False  # runs a model of its own, or parts of the target
+    needs_tensors: bool = False  # reads the target's states, or writes into it, as torch's tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +37,14 @@ class DrafterChoice:
     name: str
     options: dict[str, OptionValue] = field(default_factory=dict)
 
+    @property
+    def spec(self) -> DrafterSpec:
+        """The drafter's entry of the registry."""
+        return DRAFTERS[self.name]
+
     def load(self, parts: EngineParts) -> DrafterFactory:
         """Load what the drafter needs. Raises ValueError or OSError with a one-line message."""
-        spec = DRAFTERS[self.name]
+        spec = self.spec
         options = {**spec.options, **self.options}
         for key, value in options.items():
             if value == "":
@@ -160,6 +166,7 @@ DRAFTERS: dict[str, DrafterSpec] = {
         builders.eagle,
         EAGLE_OPTIONS,
         runs_model=True,
+        needs_tensors=True,
     ),
     "sam+eagle2": DrafterSpec(
         "SAM-Decoding where 5 tokens match, EAGLE-2 elsewhere",
@@ -167,12 +174,14 @@ DRAFTERS: dict[str, DrafterSpec] = {
         {**RUN_OPTIONS, **EAGLE_OPTIONS},
         uses_corpus=True,
         runs_model=True,
+        needs_tensors=True,
     ),
     "sdsat": DrafterSpec(
         "SDSAT: the model itself predicts several tokens at once behind adaptive tokens",
         builders.sdsat,
         {"tokens": "", "slots": 5, "tree": False},
         runs_model=True,
+        needs_tensors=True,
     ),
     "rest": DrafterSpec(
         "REST: the 64 most likely continuations in a corpus or workspace",

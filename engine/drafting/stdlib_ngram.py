@@ -24,7 +24,8 @@ from engine.drafting._drafting import Ngram
 from engine.editing.edits import plain
 from engine.prompts.tokenizer import Tokenizer
 from index.cache_folder import MAX_NGRAM_FILES, keep_newest, make_cache_folder
-from index.workspace.array_file import ArrayFile, sync, write
+from index.os_calls import sync_folder
+from index.workspace.array_file import ArrayFile, write
 from index.workspace.file_filter import Skipped, read
 from index.workspace.token_cache import chunks
 
@@ -121,7 +122,7 @@ class StdlibNgram:
             make_cache_folder(folder)
             about = {"python": sys.version, "tokens": tokens}
             write(self.file, self.fingerprint, about, {"table": np.asarray(self.ngram.table)})
-            sync(folder)
+            sync_folder(folder)
             keep_newest(folder.glob("*.ngram"), MAX_NGRAM_FILES)
         except OSError as error:
             log.warning("the n-gram of the standard library could not be saved: %s", error)

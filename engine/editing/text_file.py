@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from engine.atomic_write import write_atomically
+from index.os_calls import IS_WINDOWS, set_mode, sync_folder
 
 MAX_FILE_BYTES = 8 << 20  # far more than a local model's context
 SYSTEM_NAMESPACES = ("security.", "trusted.")  # of extended attributes
@@ -78,14 +79,14 @@ def replace_text(path: Path, text: str, was: str) -> None:
         def copy_metadata(file: int) -> None:
             _copy_owner(file, before)
             _set_attributes(file, attributes)
-            os.fchmod(file, stat.S_IMODE(before.st_mode))  # last: chown clears some of its bits
+            set_mode(file, stat.S_IMODE(before.st_mode))  # last: chown clears some of its bits
 
         write_atomically(target, text.encode(), copy_metadata)
     except OSError as error:
         remedy = "check the disk and the folder's permissions"
         raise FileError(f"{path}: not written ({error.strerror}): {remedy}") from error
     try:
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
     except OSError as error:
         logger.warning(
             "%s: written, but a power failure may undo it: its folder cannot be synced (%s)",
@@ -95,6 +96,8 @@ def replace_text(path: Path, text: str, was: str) -> None:
 
 
 def _copy_owner(file: int, before: os.stat_result) -> None:
+    if IS_WINDOWS:
+        return
     if (os.fstat(file).st_uid, os.fstat(file).st_gid) != (before.st_uid, before.st_gid):
         with contextlib.suppress(PermissionError):  # only root may give files away
             os.fchown(file, before.st_uid, before.st_gid)
@@ -129,12 +132,3 @@ def _set_attributes(file: int, wanted: dict[str, bytes]) -> None:
         except PermissionError:
             if not name.startswith(SYSTEM_NAMESPACES):
                 raise
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the rename durable."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

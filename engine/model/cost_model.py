@@ -29,7 +29,10 @@ from numpy.typing import NDArray
 from engine.atomic_write import write_atomically
 
 if TYPE_CHECKING:
+    from engine.model.native_target import NativeTarget
     from engine.model.torch_target import TorchTarget
+
+    Measured = NativeTarget | TorchTarget
 
 logger = logging.getLogger(__name__)
 
@@ -181,16 +184,16 @@ def middle(values: Iterable[float]) -> float:
 # -- measuring -----------------------------------------------------------------------------------
 
 
-def guess(target: TorchTarget) -> CostModel:
+def guess(target: Measured) -> CostModel:
     """The usual shape, scaled by the time of a one-row pass here; runs two passes."""
-    cpu = target.device.type == "cpu"
-    usual, growth = (USUAL, USUAL_GROWTH) if cpu else (USUAL_GPU, USUAL_GROWTH_GPU)
+    on_card = (USUAL_GPU, USUAL_GROWTH_GPU)
+    usual, growth = (USUAL, USUAL_GROWTH) if target.device_type == "cpu" else on_card
     probe = scratch(target, 1)
     one = min(timed(probe, 1, 1) for _ in range(2))
     return CostModel([one * times for times in usual], None, (one * growth[0], one * growth[1]))
 
 
-def measure(target: TorchTarget, cost: CostModel) -> Iterator[float]:
+def measure(target: Measured, cost: CostModel) -> Iterator[float]:
     """Time passes, one per turn, until they get no faster, and teach `cost`. Yields the seconds to
     wait before the next turn. Requests may run between two turns: the target's sequences are left
     alone, and only the fastest pass of each size counts."""
@@ -230,7 +233,7 @@ def measure(target: TorchTarget, cost: CostModel) -> Iterator[float]:
     cost.measured = settled
 
 
-def grid_of(target: TorchTarget, cached: int) -> list[int]:
+def grid_of(target: Measured, cached: int) -> list[int]:
     """Rows of the passes to measure behind `cached` tokens: GRID, and as much of WIDE_GRID as the
     target's passes of static shape take."""
     most = min(target.max_rows, target.context - cached) if target.static is not None else 0
@@ -249,18 +252,18 @@ def growth_per_token(
     return max(added[first] - row * first, 0.0), row
 
 
-def scratch(target: TorchTarget, context: int, rows: int = GRID[-1]) -> TorchTarget:
+def scratch(target: Measured, context: int, rows: int = GRID[-1]) -> Measured:
     """The same model with a pool of its own that has one sequence of `context` tokens, and room
     for passes of `rows` rows."""
     probe = copy(target)
     probe.pool = probe.pool.empty()
     probe.begin([1] * (context + 1), rows)
     for part in probe.sequence.cache:
-        part.fill_(0.1)  # untouched memory pages would be read too fast
+        part[...] = 0.1  # untouched memory pages would be read too fast
     return probe
 
 
-def timed(probe: TorchTarget, context: int, rows: int) -> float:
+def timed(probe: Measured, context: int, rows: int) -> float:
     """Seconds of one pass over `rows` rows, choosing a token included."""
     from engine.records import Draft
 

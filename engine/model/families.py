@@ -21,8 +21,8 @@ from engine.model.description import (
     Norms,
     Rope,
 )
-from engine.model.hf_model import CHOOSE, UnsupportedModel, has_window
 from engine.model.rope import frequencies, rope_parameters, rotary_layers, supports_rope
+from engine.model.unsupported import CHOOSE, UnsupportedModel, has_window
 from engine.weights.errors import shown
 from engine.weights.model_config import MLP_BIASES
 

@@ -1,17 +1,20 @@
-"""Weights of a GGUF file: as it stores them for the CPU's kernels, in f32 for others."""
+"""Weights of a GGUF file as tensors in f32, for what runs on torch; and any tensors as arrays, for
+the CPU's kernels.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from engine.model import _kernels
-from engine.model.llama import Weights
-from engine.weights.gguf_tensors import GgufTensors, Stored, tensors_of_gguf
+from engine.model.llama import TensorSource, Weights
+from engine.model.native.gguf_arrays import ArraySource, GgufArrays
+from engine.model.native.product import Array
+from engine.model.tensor_arrays import array_of
+from engine.weights.gguf_tensors import GgufTensors, tensors_of_gguf
 
 
 def weights_of(folder: Path) -> Weights | GgufWeights:
@@ -24,32 +27,38 @@ class GgufWeights:
     """Tensors by their safetensors names, in f32: an `engine.model.llama.TensorSource`."""
 
     def __init__(self, tensors: GgufTensors) -> None:
-        self.tensors = tensors
+        self.arrays = GgufArrays(tensors)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.tensors)
+        return iter(self.arrays)
 
     def __contains__(self, name: object) -> bool:
-        return name in self.tensors
+        return name in self.arrays
 
     def __getitem__(self, name: str) -> Tensor:
         """WeightsError for values that are not finite."""
-        stored = self.tensors.read(name)
-        values = np.empty((len(stored.rows), stored.columns), np.float32)
-        _kernels.dequantize(stored.kind, stored.rows, values)
-        if not np.isfinite(values).all():
-            raise self.tensors.gguf.damaged(f"tensor '{name}' holds values that are not finite")
-        return torch.from_numpy(values).reshape(self.tensors.outputs[name].shape)
+        return torch.from_numpy(self.arrays[name])
 
     def get(self, name: str) -> Tensor | None:
         return self[name] if name in self else None  # noqa: SIM401
 
     def shape(self, name: str) -> tuple[int, ...]:
-        return self.tensors.outputs[name].shape
+        return self.arrays.tensors.outputs[name].shape
 
 
-class StoredWeights(GgufWeights):
-    """The same; matrices also as they are stored."""
+class TensorArrays:
+    """The tensors of a source as arrays: an `ArraySource`."""
 
-    def stored(self, name: str) -> Stored:
-        return self.tensors.read(name)
+    def __init__(self, source: TensorSource) -> None:
+        self._source = source
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._source
+
+    def __getitem__(self, name: str) -> Array:
+        return array_of(self._source[name])
+
+
+def arrays_of(source: TensorSource) -> ArraySource:
+    """A source of tensors as one of arrays."""
+    return source.arrays if isinstance(source, GgufWeights) else TensorArrays(source)

@@ -1,25 +1,16 @@
 """KV caches of recent sequences, so that a prompt that shares a prefix with one is not read again.
 
-Nothing here runs the model.
+Their arrays are numpy's or torch's, as the runtime has them. Nothing here runs the model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any
 
-import torch
-from torch import Tensor
-
-from engine.model.native.model import NativeModel
 from engine.model.native.recurrent_state import RecurrentState
 from engine.records import RequestError
-
-if TYPE_CHECKING:
-    from engine.model.cuda.described_model import DescribedModel
-    from engine.model.hf_model import Generic
-    from engine.model.llama import Llama
 
 ALLOCATION_ROWS = 256  # capacities are multiples of this
 
@@ -29,16 +20,16 @@ class Sequence:
     """One cached sequence: row i of the cache belongs to tokens[i]."""
 
     tokens: list[int] = field(default_factory=list)
-    # keys and values [2, layers, kv heads, capacity, head dim], one tensor for each device, or for
+    # keys and values [2, layers, kv heads, capacity, head dim], one array for each device, or for
     # each shape of heads
-    cache: tuple[Tensor, ...] = ()
-    states: Tensor | None = None  # [capacity, width]: final hidden states of the rows, where kept
+    cache: tuple[Any, ...] = ()
+    states: Any = None  # [capacity, width]: final hidden states of the rows, where they are kept
     recurrent: RecurrentState | None = None  # of a model with linear attention
 
     @property
     def capacity(self) -> int:
         """Rows that the cache has memory for."""
-        return self.cache[0].shape[3] if self.cache else 0
+        return int(self.cache[0].shape[3]) if self.cache else 0
 
     @property
     def nbytes(self) -> int:
@@ -71,10 +62,12 @@ class SequencePool:
         allocate: Callable[[Sequence, int, int], Sequence],
         max_sequences: int,
         max_bytes: int,
+        give_back: Callable[[], None] = lambda: None,
     ) -> None:
-        """`allocate(source, rows, capacity)` copies the first rows of a sequence into new memory.
-        The current sequence is kept whatever its size."""
-        self._allocate = allocate
+        """`allocate(source, rows, capacity)` copies the first rows of a sequence into new memory;
+        MemoryError where there is none left. `give_back` frees that of dropped sequences. The
+        current sequence is kept whatever its size."""
+        self._allocate, self._give_back = allocate, give_back
         self.max_sequences, self.max_bytes = max_sequences, max_bytes
         self.sequences: list[Sequence] = []
 
@@ -84,7 +77,7 @@ class SequencePool:
 
     def empty(self) -> SequencePool:
         """Another pool of the same limits, without sequences."""
-        return SequencePool(self._allocate, self.max_sequences, self.max_bytes)
+        return SequencePool(self._allocate, self.max_sequences, self.max_bytes, self._give_back)
 
     def begin(self, prompt: list[int], room: int) -> int:
         """Make a sequence current that shares the longest prefix with `prompt` and has space for
@@ -96,7 +89,7 @@ class SequencePool:
         cached = shared[best] if best >= 0 else 0
         try:
             current = self._continued(best, cached, need)
-        except torch.OutOfMemoryError:
+        except MemoryError:
             cached, current = 0, self._alone(need)
         current.truncate(cached)
         self.sequences.append(current)
@@ -115,13 +108,13 @@ class SequencePool:
     def _alone(self, need: int) -> Sequence:
         """A new sequence after dropping all others, where memory is short."""
         self.sequences.clear()
-        torch.cuda.empty_cache()
+        self._give_back()
         try:
             return self._allocate(Sequence(), 0, need)
-        except torch.OutOfMemoryError as error:
+        except MemoryError as error:
             raise RequestError(
-                f"the card has no memory for {need} tokens: select fewer lines, or ask for a "
-                "shorter answer"
+                f"there is no memory for {need} tokens: select fewer lines, or ask for a shorter "
+                "answer"
             ) from error
 
     def _evict(self) -> None:
@@ -130,34 +123,6 @@ class SequencePool:
             or sum(one.nbytes for one in self.sequences) > self.max_bytes
         ):
             del self.sequences[0]
-
-
-def copied(
-    model: Llama | Generic | NativeModel | DescribedModel,
-    source: Sequence,
-    rows: int,
-    capacity: int,
-    keeps_states: bool,
-) -> Sequence:
-    """A sequence with memory of its own that starts with the first `rows` rows of `source`; the
-    keys and values of each layer are on that layer's device."""
-    dtype = model.cache_dtype
-    cache = tuple(
-        torch.empty((2, count, heads, capacity, head_dim), dtype=dtype, device=device)
-        for device, count, heads, head_dim in model.cache_shapes
-    )
-    if rows:
-        for part, old in zip(cache, source.cache, strict=True):
-            part[..., :rows, :] = old[..., :rows, :]
-    states = None
-    if keeps_states:
-        states = torch.empty(capacity, model.width, device=model.device)
-        if source.states is not None:
-            states[:rows] = source.states[:rows]
-    recurrent = None if source.recurrent is None else source.recurrent.copy(rows)
-    if recurrent is None and isinstance(model, NativeModel):
-        recurrent = model.recurrent_state()
-    return Sequence(source.tokens[:rows], cache, states, recurrent)
 
 
 def common_prefix(one: list[int], other: list[int]) -> int:

@@ -20,24 +20,11 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from engine.model.cuda.weight_formats import head_format
-from engine.model.hf_model import has_window
 from engine.model.llama_shapes import heads_of, text_name
 from engine.model.ops import Product, Rows, attend, joined, product
-from engine.model.rope import query_scales, rotary_layers, rotations, supports_rope
+from engine.model.rope import rotary_layers
+from engine.model.rotations import query_scales, rotations
 from engine.weights.integrity import config_of, damaged
-
-FAMILY = {"llama", "qwen2", "qwen3", "granite", "smollm3", "mistral", "ministral3"}
-
-
-def supports(config: dict[str, Any]) -> bool:
-    """Whether this forward pass can run a model, given its parsed config.json."""
-    return (
-        config.get("model_type") in FAMILY
-        and config.get("hidden_act", "silu") == "silu"
-        and supports_rope(config)
-        and not has_window(config)
-        and not config.get("quantization_config")
-    )
 
 
 class TensorSource(Protocol):

@@ -1,4 +1,4 @@
-"""The tensors that a config.json of Llama's family describes, and whether a folder has them.
+"""Models of Llama's family: the tensors that a config.json describes, and whether they are there.
 
 Everything is compared before a tensor is read: kernels trust the shapes.
 """
@@ -10,11 +10,13 @@ import math
 from pathlib import Path
 from typing import Any
 
-from engine.model.rope import check_rope
+from engine.model.rope import check_rope, supports_rope
+from engine.model.unsupported import has_window
 from engine.weights.errors import shown
 from engine.weights.integrity import TensorInfo, damaged
 from engine.weights.model_config import ATTENTION_BIASES, MLP_BIASES, field_error
 
+FAMILY = {"llama", "qwen2", "qwen3", "granite", "smollm3", "mistral", "ministral3"}
 NEEDED = (
     "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size",
     "max_position_embeddings", "rms_norm_eps",
@@ -26,6 +28,17 @@ TOGETHER = (  # tensors of a layer of which it has all or none
 )
 FLOATS = ("F64", "F32", "F16", "BF16")
 ROTATION_BYTES = 64 << 20  # that config.json alone may demand, beyond the size of the weights
+
+
+def supports(config: dict[str, Any]) -> bool:
+    """Whether `engine.model.llama` runs a model, given its parsed config.json."""
+    return (
+        config.get("model_type") in FAMILY
+        and config.get("hidden_act", "silu") == "silu"
+        and supports_rope(config)
+        and not has_window(config)
+        and not config.get("quantization_config")
+    )
 
 
 def shapes_of(settings: dict[str, Any]) -> dict[str, tuple[int, ...]]:

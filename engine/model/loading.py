@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
-import os
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,7 +12,6 @@ from typing import Any
 import torch
 
 from engine.config import Config
-from engine.model import _kernels
 from engine.model.cuda.cuda_graphs import CudaGraphs
 from engine.model.cuda.current_card import current
 from engine.model.cuda.described_model import DescribedModel
@@ -23,21 +20,25 @@ from engine.model.cuda.weight_formats import FORMATS
 from engine.model.described_tensors import check_tensors
 from engine.model.description import Description
 from engine.model.families import FAMILIES, describe
-from engine.model.gguf_weights import GgufWeights, StoredWeights
-from engine.model.hf_model import (
-    Generic,
-    UnsupportedModel,
-    refuse,
-    refuse_inputs,
-    refuse_keys,
-    with_defaults,
+from engine.model.gguf_weights import GgufWeights, arrays_of
+from engine.model.hf_model import Generic, with_defaults
+from engine.model.llama import Llama, TensorSource, Weights
+from engine.model.llama_shapes import NEEDED, check_llama, supports
+from engine.model.native.gguf_arrays import ArraySource, StoredArrays
+from engine.model.native.loading import (
+    BITS,
+    CACHE_BYTES,
+    CHUNK_TOKENS,
+    DTYPES,
+    check_heads,
+    check_room,
+    described_of,
+    use_threads,
 )
-from engine.model.llama import Llama, TensorSource, Weights, supports
-from engine.model.llama_shapes import NEEDED, check_llama
 from engine.model.native.model import NativeModel
+from engine.model.native.tensor_model import TensorModel
 from engine.model.native.weights import NativeWeights
 from engine.model.placement import (
-    MIN_CONTEXT_TOKENS,
     NUMBER_BYTES,
     Size,
     check_card,
@@ -51,20 +52,14 @@ from engine.model.placement import (
     size_of_described,
     with_rows,
 )
+from engine.model.unsupported import UnsupportedModel, refuse, refuse_inputs, refuse_keys
 from engine.weights.gguf_tensors import GgufTensors, OnRead, tensors_of_gguf
 from engine.weights.integrity import config_of, tensors_of
-from engine.weights.memory import check_memory, gguf_memory
 
 log = logging.getLogger(__name__)
 
-BITS = {"q8": 8, "q4": 4, "bf16": 16, "f32": 32}
-
-# Prompt tokens a pass: few enough that a request can be cancelled in between.
-CPU_CHUNK_TOKENS, GPU_CHUNK_TOKENS = 128, 1024
-KV_BYTES = 4  # of a number in the CPU's cache
-MAX_HEAD_SIZE = 512  # of the CPU's attention kernel
+GPU_CHUNK_TOKENS = 1024  # of a prompt, in one pass
 MASKED_CHUNK_TOKENS = 256  # where attention takes memory for every row and key
-CACHE_BYTES = 1 << 30  # of cached sequences, at most, where the configuration leaves it open
 
 
 @dataclass(slots=True)
@@ -72,7 +67,7 @@ class LoadedModel:
     """A model that is ready to run."""
 
     folder: Path
-    model: Llama | NativeModel | DescribedModel | Generic
+    model: Llama | TensorModel | DescribedModel | Generic
     settings: dict[str, Any]  # its config.json
     devices: list[torch.device]  # in the order of the layers
     dtype: str  # f32, bf16, stored, q8, q4, int8, fp8 or int4
@@ -114,7 +109,7 @@ def _load(
     devices, described = _placed(folder, settings, config, complete=file is not None)
     device, several = devices[-1], len(devices) > 1
     dtype_name = choose_dtype(config.dtype, device, folder)
-    quantised = dtype_name in ("stored", "q8", "q4")
+    quantised = dtype_name in DTYPES
     narrow = dtype_name if dtype_name in FORMATS else ""
     exact = config.exact and device.type != "cpu"
     tensors = tensors_of(folder) if file is None else file.infos()
@@ -124,8 +119,8 @@ def _load(
         _use_threads(config.threads, described is not None)
     if file is not None:
         if device.type == "cpu":
-            _check_room(file, described or describe(settings), dtype_name)
-        weights = StoredWeights(file) if dtype_name == "stored" else GgufWeights(file)
+            check_room(file, described or describe(settings), dtype_name)
+        weights = GgufWeights(file)
     if described is None:
         if file is not None and not ours:
             raise UnsupportedModel(
@@ -146,29 +141,34 @@ def _load(
         sizes = [_check_described(folder.name, described, dtype.itemsize, config, device)]
     elif ours and described is None:
         places, sizes = placed(folder.name, settings, dtype_name, config.max_context, devices)
-    model: Llama | NativeModel | DescribedModel | Generic
+    model: Llama | TensorModel | DescribedModel | Generic
     with torch.inference_mode(), out_of_memory_is_unsupported(folder.name, devices):
         if described is not None:
             bits = BITS.get(dtype_name, 8)
-            source = Weights(folder) if weights is None else weights
+            source: ArraySource = arrays_of(Weights(folder) if weights is None else weights)
+            if file is not None and dtype_name == "stored":
+                source = StoredArrays(file)
             files = NativeWeights(source, described, bits, folder)
             if device.type == "cuda":
                 model = DescribedModel(files, device, dtype)
             else:
-                model = NativeModel(described, files)
+                model = TensorModel(NativeModel(described, files))
         elif ours:
             model = Llama(folder, device, dtype, exact, weights, narrow, places)
         else:
             blocks = BITS[dtype_name] if quantised else None
             model = Generic(folder, tensors, device, dtype, blocks)
     if device.type == "cpu":
-        _check_heads(folder, model)
+        if isinstance(model, TensorModel | DescribedModel):
+            check_heads(folder, model.description.head_shapes)
+        else:
+            check_heads(folder, {(model.heads, model.kv_heads, model.head_dim)})
     context = min(config.max_context or 1 << 30, model.max_positions)
     cache_bytes = config.cache_bytes or CACHE_BYTES
     if sizes:
         sizes[-1] = with_rows(sizes[-1], model.vocab, 1 + config.budget)
         context, cache_bytes = room_on(devices, sizes, context, config.cache_bytes)
-    chunk = CPU_CHUNK_TOKENS if device.type == "cpu" else GPU_CHUNK_TOKENS
+    chunk = CHUNK_TOKENS if device.type == "cpu" else GPU_CHUNK_TOKENS
     static = None
     if isinstance(model, Llama | DescribedModel) and _wants_static(config, devices):
         static = _static(model, config, device)
@@ -179,10 +179,9 @@ def _load(
     )
 
 
-def _use_threads(threads: int | None, quantised: bool) -> None:
+def _use_threads(threads: int, quantised: bool) -> None:
     """Share the CPU between our kernels and torch's: two thread pools would wait for each other."""
-    count = threads or os.cpu_count() or 1
-    _kernels.set_threads(count)
+    count = use_threads(threads)
     torch.set_num_threads(1 if quantised else count)
 
 
@@ -266,38 +265,11 @@ def _check_described(
 def _described(folder: Path, settings: dict[str, Any], complete: bool) -> Description | None:
     """The description of a model that runs natively; None for a family that does not. `complete`:
     the settings have all fields."""
-    if settings.get("model_type") not in FAMILIES:
-        return None
+    if complete or settings.get("model_type") not in FAMILIES:
+        return described_of(settings)
     refuse_inputs(settings)
     refuse_keys(settings, ours=True)
-    return describe(settings if complete else with_defaults(folder, settings))
-
-
-def _check_room(file: GgufTensors, described: Description, dtype: str) -> None:
-    """WeightsError where the memory that is available does not hold a GGUF file's model."""
-    parameters = sum(math.prod(one.shape) for one in file.infos().values())
-    width = {"q8": 1.13, "q4": 0.7, "bf16": 2, "f32": 4}.get(dtype)
-    size = file.path.stat().st_size if width is None else int(width * parameters)
-    groups = described.cache_groups
-    token_bytes = sum(2 * len(layers) * kv * d * KV_BYTES for kv, d, layers in groups)
-    needed = gguf_memory(size, token_bytes, MIN_CONTEXT_TOKENS)
-    check_memory(file.path, needed, parameters)
-
-
-def _check_heads(folder: Path, model: Llama | NativeModel | DescribedModel | Generic) -> None:
-    """UnsupportedModel where the CPU's attention kernel has no room for the model's heads."""
-    shapes = (
-        {(model.heads, model.kv_heads, model.head_dim)}
-        if not isinstance(model, NativeModel | DescribedModel)
-        else model.description.head_shapes
-    )
-    for heads, kv_heads, size in shapes:
-        if size % 8 or not 8 <= size <= MAX_HEAD_SIZE or heads % kv_heads:
-            raise UnsupportedModel(
-                f"{folder}: {heads} heads of {size} dimensions, {kv_heads} for keys: a CPU runs "
-                f"heads of a multiple of 8 dimensions, at most {MAX_HEAD_SIZE}: choose another "
-                "model"
-            )
+    return describe(with_defaults(folder, settings))
 
 
 def _check_kernels(

@@ -18,12 +18,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.model import _kernels
-from engine.weights.gguf_tensors import Stored
+from engine.model.native.product import NativeProduct
+from engine.model.tensor_arrays import array_of
 
 log = logging.getLogger(__name__)
-
-# GGUF's types of numbers that are not quantised, by their bits.
-FLOAT_KINDS = {32: (0, torch.float32), 16: (30, torch.bfloat16)}
 
 Product = Callable[[Tensor], Tensor]  # [rows, in] -> [rows, out]
 
@@ -71,41 +69,16 @@ class Rows:
 
 
 class Quantized:
-    """y = x W + b with W as a GGUF file stores it, or in 8- or 4-bit blocks, and x in 8 bits, or
-    with both as numbers. Integer sums are exact, and floats are added in one order, so every
-    processor gives the same bits."""
+    """A `NativeProduct` of tensors."""
 
-    def __init__(
-        self, parts: Sequence[Tensor | Stored], bias: Tensor | None, bits: int = 8
-    ) -> None:
-        """`parts`: output channels one after another, all stored or none, which are kept in `bits`:
-        8 or 4 in blocks, 16 (bfloat16) or 32 (f32) as numbers."""
+    def __init__(self, weight: Tensor, bias: Tensor | None, bits: int) -> None:
+        """`weight` [out, in], kept in `bits`: 8 or 4 in blocks, 16 (bfloat16) or 32 as numbers."""
         b = None if bias is None else bias.float().contiguous().numpy()
-        stored = [part for part in parts if isinstance(part, Stored)]
-        if stored:
-            rows = [(part.kind, part.rows) for part in stored]
-            self.native = _kernels.QLinear.stored(rows, stored[0].columns, b)
-        else:
-            weight = joined([part for part in parts if isinstance(part, Tensor)])
-            self.native = _packed(weight, b, bits)
-        self.out = self.native.shape[0]
-        self.nbytes: int = self.native.nbytes
+        self.inner = NativeProduct([array_of(weight)], b, bits)
+        self.nbytes = self.inner.nbytes
 
     def __call__(self, x: Tensor) -> Tensor:
-        y = torch.empty(x.shape[0], self.out)
-        self.native.forward(x.contiguous().numpy(), y.numpy())
-        return y
-
-
-def _packed(weight: Tensor, bias: np.ndarray | None, bits: int) -> _kernels.QLinear:
-    """The native product with a tensor [out, in]."""
-    if bits in FLOAT_KINDS:
-        kind, dtype = FLOAT_KINDS[bits]
-        rows = weight.to(dtype).contiguous().view(torch.uint8).numpy()
-        return _kernels.QLinear.stored([(kind, rows)], weight.shape[1], bias)
-    narrow = weight.dtype == torch.bfloat16
-    source = weight.contiguous().view(torch.uint16) if narrow else weight.float().contiguous()
-    return _kernels.QLinear(source.numpy(), bias, bits)
+        return torch.from_numpy(self.inner(x.contiguous().numpy()))
 
 
 def joined(parts: Sequence[Tensor]) -> Tensor:

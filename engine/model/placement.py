@@ -22,13 +22,13 @@ from engine.model.cuda.feed_forward import gathered_rows
 from engine.model.cuda.weight_formats import FORMATS, head_format, matrix_bytes
 from engine.model.described_tensors import shapes_of
 from engine.model.description import Description, Experts
-from engine.model.hf_model import UnsupportedModel
+from engine.model.native.loading import MIN_CONTEXT_TOKENS
+from engine.model.unsupported import UnsupportedModel
 from engine.weights.builtins import BUILTINS
 from engine.weights.resolve import gguf_of
 
 log = logging.getLogger(__name__)
 
-MIN_CONTEXT_TOKENS = 1024  # that must fit beside the weights
 OVERHEAD_BYTES = 600 << 20  # libraries, CUDA graphs, fragmentation
 OLD_DRIVER = "driver on your system is too old"  # as torch says it
 NOT_BUILT = "this torch is built for CPUs only"

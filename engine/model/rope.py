@@ -8,7 +8,8 @@ that are longer than those they were trained on.
   on the length of the text: others would change the keys that are cached.
 
 Numbers are those of transformers, operation by operation: at position 100,000 an angle that is
-rounded differently is another rotation.
+rounded differently is another rotation. torch divides a number by a tensor as its product with the
+reciprocal, and so does this module, which needs no torch.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from engine.weights.model_config import field_error
 
@@ -30,6 +31,7 @@ NEEDED = {  # the parameters that each type must have
     "longrope": ("short_factor", "long_factor"),
 }
 DEFAULT_THETA = {"smollm3": 2e6}  # by model type; 1e4 for all others
+Array = NDArray[np.float32]
 
 
 def rope_parameters(settings: dict[str, Any]) -> dict[str, Any]:
@@ -46,7 +48,7 @@ def rope_parameters(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def supports_rope(settings: dict[str, Any]) -> bool:
-    """Whether `rotations` knows the type of a config.json's rotary embedding."""
+    """Whether `frequencies` knows the type of a config.json's rotary embedding."""
     rope = settings.get("rope_scaling") or settings.get("rope_parameters") or {}
     whole = {rope.get("partial_rotary_factor"), settings.get("partial_rotary_factor")}
     return (
@@ -76,49 +78,43 @@ def check_rope(file: Path, settings: dict[str, Any], head_dim: int) -> None:
         raise field_error(file, "short_factor", rope["short_factor"], wanted)
 
 
-def rotations(settings: dict[str, Any], head_dim: int) -> Tensor:
-    """a e^(i p w) for every position p and frequency w, where a is the attention factor: complex
-    [positions, head_dim / 2]."""
-    inverse, factor = frequencies(settings, head_dim)
-    positions = torch.arange(settings["max_position_embeddings"], dtype=torch.float32)
-    angles = positions[:, None] * inverse
-    return torch.polar(torch.full_like(angles, factor), angles)
-
-
-def frequencies(settings: dict[str, Any], head_dim: int) -> tuple[Tensor, float]:
+def frequencies(settings: dict[str, Any], head_dim: int) -> tuple[Array, float]:
     """Radians per position, f32 [head_dim / 2], and the factor by which q and k grow."""
     rope = rope_parameters(settings)
     kind, wavelengths = rope["rope_type"], _wavelengths(rope, head_dim)
     if kind == "linear":
-        return (1.0 / wavelengths) / rope["factor"], 1.0
+        return (1.0 / wavelengths) / np.float32(rope["factor"]), 1.0
     if kind == "llama3":
         return _llama3(1.0 / wavelengths, rope), 1.0
     if kind == "yarn":
         return _yarn(wavelengths, rope, head_dim), _yarn_attention(rope)
     if kind == "longrope":
-        factors = torch.tensor(rope["short_factor"], dtype=torch.float32)
+        factors = np.array(rope["short_factor"], np.float32)
         return 1.0 / (factors * wavelengths), _longrope_attention(rope, settings)
     return 1.0 / wavelengths, 1.0
 
 
-def _wavelengths(rope: dict[str, Any], head_dim: int) -> Tensor:
-    """Positions per radian, f32 [head_dim / 2]."""
-    powers = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
-    wavelengths: Tensor = rope["rope_theta"] ** powers
+def _wavelengths(rope: dict[str, Any], head_dim: int) -> Array:
+    """Positions per radian, f32 [head_dim / 2]. Powers are taken in f64 and rounded once, which is
+    what torch's f32 gives."""
+    powers = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
+    theta = np.float64(np.float32(rope["rope_theta"]))
+    wavelengths: Array = (theta ** powers.astype(np.float64)).astype(np.float32)
     return wavelengths
 
 
-def _llama3(inverse: Tensor, rope: dict[str, Any]) -> Tensor:
+def _llama3(inverse: Array, rope: dict[str, Any]) -> Array:
     low, high, factor = rope["low_freq_factor"], rope["high_freq_factor"], rope["factor"]
     trained = rope["original_max_position_embeddings"]
-    length = 2 * math.pi / inverse  # positions per turn
-    smooth = (trained / length - low) / (high - low)
-    between = (1 - smooth) * inverse / factor + smooth * inverse
-    scaled = torch.where(length > trained / low, inverse / factor, between)
-    return torch.where(length < trained / high, inverse, scaled)
+    length = (1 / inverse) * np.float32(2 * math.pi)  # positions per turn
+    smooth = ((1 / length) * np.float32(trained) - np.float32(low)) / np.float32(high - low)
+    between = (1 - smooth) * inverse / np.float32(factor) + smooth * inverse
+    far = length > np.float32(trained / low)
+    scaled = np.where(far, inverse / np.float32(factor), between)
+    return np.where(length < np.float32(trained / high), inverse, scaled)
 
 
-def _yarn(wavelengths: Tensor, rope: dict[str, Any], head_dim: int) -> Tensor:
+def _yarn(wavelengths: Array, rope: dict[str, Any], head_dim: int) -> Array:
     """Frequencies that turn more than `beta_fast` times in the trained length stay, those that turn
     less than `beta_slow` times are divided by `factor`, with a linear ramp between."""
     trained, theta = rope["original_max_position_embeddings"], rope["rope_theta"]
@@ -134,10 +130,11 @@ def _yarn(wavelengths: Tensor, rope: dict[str, Any], head_dim: int) -> Tensor:
     low, high = max(low, 0), min(high, head_dim - 1)
     if low == high:
         high += 0.001
-    ramp = torch.arange(head_dim // 2, dtype=torch.float32)
-    stays = 1 - torch.clamp((ramp - low) / (high - low), 0, 1)
-    divided: Tensor = 1.0 / (rope["factor"] * wavelengths)
-    return divided * (1 - stays) + (1.0 / wavelengths) * stays
+    ramp = np.arange(head_dim // 2, dtype=np.float32)
+    stays = 1 - np.clip((ramp - np.float32(low)) / np.float32(high - low), 0, 1)
+    divided = 1.0 / (np.float32(rope["factor"]) * wavelengths)
+    found: Array = divided * (1 - stays) + (1.0 / wavelengths) * stays
+    return found
 
 
 def _yarn_attention(rope: dict[str, Any]) -> float:
@@ -159,19 +156,6 @@ def _longrope_attention(rope: dict[str, Any], settings: dict[str, Any]) -> float
     trained = rope["original_max_position_embeddings"]
     factor = rope.get("factor") or settings["max_position_embeddings"] / trained
     return math.sqrt(1 + math.log(factor) / math.log(trained)) if factor > 1 else 1.0
-
-
-def query_scales(settings: dict[str, Any]) -> Tensor | None:
-    """The factor of q at every position, f32 [positions]; None: always 1. Llama 4's temperature
-    scaling keeps attention sharp in long texts; Ministral 3 has it, too."""
-    rope = rope_parameters(settings)
-    beta = rope.get("llama_4_scaling_beta")
-    if settings["model_type"] != "ministral3" or not beta:
-        return None
-    positions = torch.arange(settings["max_position_embeddings"])
-    periods = torch.floor(positions / rope["original_max_position_embeddings"])
-    scales: Tensor = 1 + beta * torch.log(1 + periods)
-    return scales
 
 
 def rotary_layers(settings: dict[str, Any]) -> list[bool]:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from engine.model.hf_model import UnsupportedModel
-from engine.model.kv_cache import Sequence, copied
-from engine.model.native.model import NativeModel
+from engine.model.kv_cache import Sequence
+from engine.model.native.tensor_model import TensorModel
 from engine.model.ops import Rows
 from engine.model.placement import out_of_memory_is_unsupported
+from engine.model.tensor_cache import copied
+from engine.model.unsupported import UnsupportedModel
 from engine.records import Draft
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def rows_are_independent(loaded: LoadedModel) -> bool:
             return said.states[: len(tokens)].clone()
         rows = Rows.of(start, chain, loaded.device)
         some, layers = ids[start:stop], model.checked_layers
-        if isinstance(model, NativeModel):
+        if isinstance(model, TensorModel):
             state = scratch.recurrent
             return model.run(some, rows, scratch.cache, layers, state, committed=True)
         return model.run(some, rows, scratch.cache, layers)

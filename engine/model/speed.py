@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.model.cost_model import GRID, NEAR_TOKENS, scratch, timed
-from engine.model.native.model import NativeModel
 from engine.weights.gguf_tensors import tensors_of_gguf
 from engine.weights.integrity import tensors_of
 
 if TYPE_CHECKING:
+    from engine.model.native_target import NativeTarget
     from engine.model.torch_target import TorchTarget
 
 ROWS = (1, 8, 16)  # of the timed passes
@@ -52,7 +52,7 @@ class Speed:
         return self.weight_bytes / self.seconds[1]
 
 
-def measured(target: TorchTarget) -> Speed:
+def measured(target: NativeTarget | TorchTarget) -> Speed:
     """Time passes with up to NEAR_TOKENS cached tokens. ValueError where the context is too short
     for them."""
     cached = min(NEAR_TOKENS, target.context - GRID[-1] - 1)
@@ -70,10 +70,10 @@ def measured(target: TorchTarget) -> Speed:
     return Speed(best, weight_bytes(target))
 
 
-def weight_bytes(target: TorchTarget) -> int:
+def weight_bytes(target: NativeTarget | TorchTarget) -> int:
     """Bytes of weights that a pass over one row reads."""
-    if isinstance(target.model, NativeModel):
-        return target.model.nbytes
+    if (known := getattr(target.model, "nbytes", None)) is not None:
+        return int(known)
     file = tensors_of_gguf(target.folder)
     with file or contextlib.nullcontext():
         infos = tensors_of(target.folder) if file is None else file.infos()

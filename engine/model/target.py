@@ -1,7 +1,8 @@
 """What decoding needs of a runtime: the interface between `engine.generate` and a model.
 
-`TorchTarget` (engine/model/torch_target.py) fulfils it with our own kernels and with transformers'
-models. A second runtime needs nothing else.
+`NativeTarget` (engine/model/native_target.py) fulfils it with our own kernels and numpy's arrays,
+`TorchTarget` (engine/model/torch_target.py) with torch's tensors, our own forward passes and
+transformers'. Another runtime needs nothing else. Logits and hidden states are arrays or tensors.
 """
 
 from __future__ import annotations

@@ -21,13 +21,14 @@ from engine.model.cuda.current_card import current, finish
 from engine.model.cuda.static_forward import Static
 from engine.model.cuda.static_pass import BUCKETS, TOP, USUAL_ROWS, PassOutput
 from engine.model.inference import inference
-from engine.model.kv_cache import Sequence, SequencePool, copied
+from engine.model.kv_cache import Sequence, SequencePool
 from engine.model.llama import TensorSource
 from engine.model.loading import load
-from engine.model.native.model import NativeModel
 from engine.model.native.recurrent_state import CHECKPOINT_TOKENS
+from engine.model.native.tensor_model import TensorModel
 from engine.model.ops import Rows
 from engine.model.row_invariance import checked
+from engine.model.tensor_cache import copied
 from engine.records import Draft, RequestError, Scores
 from engine.weights.gguf_tensors import OnRead
 
@@ -45,8 +46,10 @@ def is_out_of_memory(error: RuntimeError) -> bool:
 
 
 class TorchTarget:
-    """A loaded model, as `engine.model.target.Target`. One thread at a time; the engine's worker
-    owns it."""
+    """A loaded model, as `engine.model.target.Target`, whose logits and hidden states are tensors.
+    One thread at a time; the engine's worker owns it."""
+
+    has_tensors = True
 
     def __init__(
         self,
@@ -62,8 +65,9 @@ class TorchTarget:
         self.model, self.static = loaded.model, loaded.static
         self.devices, self.dtype_name = loaded.devices, loaded.dtype
         self.vocab, self.context, self.chunk = loaded.model.vocab, loaded.context, loaded.chunk
+        sequences = max(1, config.cached_sequences)
         self.pool = SequencePool(
-            self._allocate, max(1, config.cached_sequences), loaded.cache_bytes
+            self._allocate, sequences, loaded.cache_bytes, torch.cuda.empty_cache
         )
         self.turn = 0
         self.pending: tuple[int, Draft] | None = None  # what the last forward ran
@@ -78,6 +82,11 @@ class TorchTarget:
     def device(self) -> torch.device:
         """Where hidden states and logits are: the device of the last layers."""
         return self.devices[-1]
+
+    @property
+    def device_type(self) -> str:
+        """cpu, cuda or mps."""
+        return self.device.type
 
     @property
     def device_name(self) -> str:
@@ -115,7 +124,10 @@ class TorchTarget:
             pass
 
     def _allocate(self, source: Sequence, rows: int, capacity: int) -> Sequence:
-        return copied(self.model, source, rows, capacity, self.keeps_states)
+        try:
+            return copied(self.model, source, rows, capacity, self.keeps_states)
+        except torch.OutOfMemoryError as error:
+            raise MemoryError(str(error)) from error
 
     # -- passes --------------------------------------------------------------------------------
 
@@ -309,7 +321,7 @@ class TorchTarget:
         self._check_room(len(tokens))
         rows = Rows.of(base, parents, self.devices[0])
         ids = torch.tensor(tokens, dtype=torch.int64, device=self.devices[0])
-        if isinstance(self.model, NativeModel):
+        if isinstance(self.model, TensorModel):
             recurrent = current.recurrent
             states = self.model.run(
                 ids, rows, current.cache, recurrent=recurrent, committed=committed

@@ -120,7 +120,8 @@ def limit_process(max_memory: int) -> None:
     if sys.platform != "win32":
         import resource
 
-        resource.setrlimit(resource.RLIMIT_AS, (max_memory, max_memory))
+        if sys.platform != "darwin":  # which refuses a limit below what is mapped at start
+            resource.setrlimit(resource.RLIMIT_AS, (max_memory, max_memory))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))

@@ -8,7 +8,6 @@ is a loopback host and a port, or the path of a Unix-domain socket.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import ipaddress
 import os
@@ -28,6 +27,7 @@ import platformdirs
 
 from engine.config import MODEL_VARIABLE
 from index.cache_folder import check_cache_folder, make_cache_folder
+from index.os_calls import lock
 from index.version import own_version
 
 MAX_PATH_BYTES = 100  # of a socket; the smallest limit of a system is 104
@@ -175,7 +175,7 @@ def start_lock(address: Address, wait: bool = True) -> Iterator[bool]:
     file = os.open(address.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
     try:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            lock(file, wait)
         except BlockingIOError:
             yield False
         else:

@@ -16,12 +16,12 @@ from engine.records import Request
 from engine.sampling.verify import (
     CANDIDATES,
     GOLDEN,
+    MASS_UNITS,
+    MIX1,
+    MIX2,
     NEGLIGIBLE,
     NO_NUMBERS,
-    masses,
     mix,
-    mixed,
-    signed,
 )
 
 MAX_ROWS = 16  # at a time: intermediate results take 40 bytes per row and token id
@@ -139,6 +139,11 @@ def _drawn_early(logits: Tensor, positions: Tensor, request: Request) -> Tensor:
     return token.masked_fill(~top[:, 0].isfinite(), -1)
 
 
+def masses(weights: Tensor) -> Tensor:
+    """`engine.sampling.verify.masses`."""
+    return (weights.double().exp() * MASS_UNITS).round().long()
+
+
 def _before(mass: Tensor) -> Tensor:
     """The mass before each token of an ordered row, f64."""
     return (mass.cumsum(-1) - mass).double()
@@ -151,3 +156,17 @@ def noise(seed: int, positions: Tensor, ids: Tensor) -> Tensor:
     hashed = mixed(ids * signed(GOLDEN) + key[:, None])
     uniform = (((hashed >> 11) & ((1 << 53) - 1)).to(torch.float64) + 0.5) * 2.0**-53
     return -(-uniform.log()).log()
+
+
+def mixed(x: Tensor) -> Tensor:
+    """`engine.sampling.verify.mixed` on int64, whose shifts are arithmetic: the copies of the sign
+    are masked."""
+    x = (x ^ ((x >> 30) & ((1 << 34) - 1))) * signed(MIX1)
+    x = (x ^ ((x >> 27) & ((1 << 37) - 1))) * signed(MIX2)
+    return x ^ ((x >> 31) & ((1 << 33) - 1))
+
+
+def signed(value: int) -> int:
+    """A 64-bit pattern as the signed integer of torch's int64."""
+    value &= (1 << 64) - 1
+    return value - (1 << 64) if value >> 63 else value

@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from engine.records import Draft, Request, RequestError
-from engine.sampling.verify import accept, choose
+from engine.sampling.verify import Array, accept, choose, values_of
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
-    from torch import Tensor
 
     from engine.prompts.tokenizer import Tokenizer
 
@@ -127,7 +126,7 @@ class Trigger:
 
 
 def following(
-    draft: Draft, logits: Tensor, position: int, request: Request, state: GrammarState
+    draft: Draft, logits: Any, position: int, request: Request, state: GrammarState
 ) -> tuple[list[int], int]:
     """`engine.sampling.verify.matching` where the answer follows a grammar, whose state advances by
     the accepted tokens and the one after them."""
@@ -207,16 +206,16 @@ class GrammarState:
             self._phase = "reasoning" if trigger.in_reasoning else "text"
         self._look_ahead()
 
-    def masked(self, logits: Tensor) -> Tensor:
-        """A row of logits [vocabulary] with -inf where the grammar forbids the token."""
-        import torch
-
+    def masked(self, logits: Any) -> Array:
+        """A row of logits [vocabulary], an array or a tensor, as an array with -inf where the
+        grammar forbids the token."""
+        row = values_of(logits)
         if self._phase != "grammar":
-            return logits
-        forbidden = ~torch.from_numpy(self._allowed(len(logits)))
-        return logits.masked_fill(forbidden.to(logits.device), float("-inf"))
+            return row
+        found: Array = np.where(self._allowed(len(row)), row, np.float32(-np.inf))
+        return found
 
-    def _allowed(self, size: int) -> np.ndarray[Any, Any]:
+    def _allowed(self, size: int) -> Array:
         """Whether each id may come next in the grammar: bool [size]."""
         bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
         if self._matcher.is_error():  # it is too complex

@@ -13,17 +13,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from engine.records import Draft, Request
-from engine.sampling.verify import Verdict, matching, warp
+from engine.sampling.verify import NO_NUMBERS, Array, Verdict, matching, values_of, warp
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-Array = np.ndarray[Any, Any]
 VERIFYING, DRAFTING = 1, 2  # independent random streams of one seed
 MIN_RESIDUAL = 1e-9  # with less of p left than this, p and q are equal up to rounding
 
@@ -61,20 +57,22 @@ def rejecting(request: Request, dice: Chance | None = None) -> Verdict:
         return matching(request)
     chance = dice or Dice(request.seed, VERIFYING)
 
-    def judge(draft: Draft, logits: Tensor, position: int) -> tuple[list[int], int]:
+    def judge(draft: Draft, logits: Any, position: int) -> tuple[list[int], int]:
         return walk(draft, lambda row: probabilities(logits[row], request), chance)
 
     return judge
 
 
-def probabilities(logits: Tensor, request: Request) -> Array:
-    """One row of logits as f64 probabilities [vocabulary], warped by `request`, whose temperature
-    is above 0. Target and draft models are warped alike."""
-    if not bool(logits.max().isfinite()):
-        raise ValueError("the model gave logits that are not numbers: try another dtype")
-    ids, weights = warp(logits, request)
-    found = np.zeros(len(logits))
-    found[ids.cpu().numpy()] = weights.double().softmax(0).cpu().numpy()
+def probabilities(logits: Any, request: Request) -> Array:
+    """One row of logits, an array or a tensor, as f64 probabilities [vocabulary], warped by
+    `request`, whose temperature is above 0. Target and draft models are warped alike."""
+    row = values_of(logits)
+    if not np.isfinite(row.max()):
+        raise ValueError(NO_NUMBERS)
+    ids, weights = warp(row, request)
+    shares = np.exp(weights.astype(np.float64))  # of the best token's
+    found = np.zeros(len(row))
+    found[ids] = shares / shares.sum()
     return found
 
 

@@ -9,70 +9,72 @@ keeps the distribution. All functions are pure.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Any
+
+import numpy as np
 
 from engine.records import Draft, Request
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
+Array = np.ndarray[Any, Any]
 # (draft, logits [1 + nodes, vocabulary], position of row 0) -> (accepted path, token after it)
-Verdict = Callable[[Draft, "Tensor", int], tuple[list[int], int]]
+Verdict = Callable[[Draft, Any, int], tuple[list[int], int]]
 NEGLIGIBLE = 30.0  # logits this far below the best (e^-30) are dropped
 CANDIDATES = 1024  # tokens of a row that are looked at first
 MASS_UNITS = float(1 << 40)  # of the best token: four million such masses still fit an int64
 NO_NUMBERS = "the model gave logits that are not numbers: try another dtype"
-_MIX1, _MIX2, GOLDEN = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 0x9E3779B97F4A7C15
-
-
-def signed(value: int) -> int:
-    """A 64-bit pattern as the signed integer of torch's int64."""
-    value &= (1 << 64) - 1
-    return value - (1 << 64) if value >> 63 else value
+MIX1, MIX2, GOLDEN = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 0x9E3779B97F4A7C15
 
 
 def mix(x: int) -> int:
     """SplitMix64's finalizer on one Python integer."""
     x &= (1 << 64) - 1
-    x = ((x ^ (x >> 30)) * _MIX1) & ((1 << 64) - 1)
-    x = ((x ^ (x >> 27)) * _MIX2) & ((1 << 64) - 1)
+    x = ((x ^ (x >> 30)) * MIX1) & ((1 << 64) - 1)
+    x = ((x ^ (x >> 27)) * MIX2) & ((1 << 64) - 1)
     return x ^ (x >> 31)
 
 
-def mixed(x: Tensor) -> Tensor:
-    """`mix` on int64 tensors; their shifts are arithmetic, so the copies of the sign are masked."""
-    x = (x ^ ((x >> 30) & ((1 << 34) - 1))) * signed(_MIX1)
-    x = (x ^ ((x >> 27) & ((1 << 37) - 1))) * signed(_MIX2)
-    return x ^ ((x >> 31) & ((1 << 33) - 1))
+def mixed(x: Array) -> Array:
+    """`mix` on an array of uint64, whose products wrap around."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(MIX1)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(MIX2)
+    return x ^ (x >> np.uint64(31))
 
 
-def gumbel(seed: int, position: int, ids: Tensor) -> Tensor:
-    """Gumbel noise (f64) of each token id at one position, from a counter-based integer hash: the
-    same on every device."""
-    import torch
+def gumbel(seed: int, position: int, ids: Array) -> Array:
+    """Gumbel noise (f64) of each token id [ids] at one position, from a counter-based integer
+    hash: `engine.sampling.batched.noise` is the same on a card."""
+    key = np.uint64(mix(mix(seed + GOLDEN) + position * GOLDEN))
+    hashed = mixed(np.asarray(ids).astype(np.uint64) * np.uint64(GOLDEN) + key)
+    uniform = ((hashed >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+    found: Array = -np.log(-np.log(uniform))
+    return found
 
-    key = mix(mix(seed + GOLDEN) + position * GOLDEN)
-    hashed = mixed(ids.to(torch.int64) * signed(GOLDEN) + signed(key))
-    uniform = (((hashed >> 11) & ((1 << 53) - 1)).to(torch.float64) + 0.5) * 2.0**-53
-    return -(-uniform.log()).log()
 
-
-def masses(weights: Tensor) -> Tensor:
+def masses(weights: Array) -> Array:
     """exp(weights), which are 0 at most, in units of 2^-40 (int64): their sums are the same in any
     order, over any part of a row."""
-    return (weights.double().exp() * MASS_UNITS).round().long()
+    found: Array = np.rint(np.exp(weights.astype(np.float64)) * MASS_UNITS).astype(np.int64)
+    return found
 
 
-def warp(logits: Tensor, request: Request) -> tuple[Tensor, Tensor]:
+def values_of(row: Any) -> Array:
+    """One row of logits, an array or a tensor on any device, as an array of f32."""
+    if isinstance(row, np.ndarray):
+        return row.astype(np.float32, copy=False)
+    found: Array = row.detach().float().cpu().numpy()
+    return found
+
+
+def warp(logits: Any, request: Request) -> tuple[Array, Array]:
     """Apply temperature, top-k and top-p, in this order, in f32, to one row [vocabulary]: ids and
     log-weights of the surviving tokens. Ties at top-k are kept; top-p drops a token when the
     tokens before it already have more than p; the best token always survives."""
-    scaled = logits.float() / request.temperature
+    scaled = values_of(logits) / np.float32(request.temperature)
     best = scaled.max()
-    alive = scaled >= best - NEGLIGIBLE
+    alive = scaled >= best - np.float32(NEGLIGIBLE)
     if 0 < request.top_k < len(scaled):
-        alive &= scaled >= scaled.topk(request.top_k).values[-1]
-    ids = alive.nonzero()[:, 0]
+        alive &= scaled >= largest_values(scaled, request.top_k)
+    ids = np.flatnonzero(alive)
     weights = scaled[ids] - best
     if request.top_p < 1:
         kept = nucleus(weights, request.top_p)
@@ -80,39 +82,38 @@ def warp(logits: Tensor, request: Request) -> tuple[Tensor, Tensor]:
     return ids, weights
 
 
-def nucleus(weights: Tensor, top_p: float) -> Tensor:
+def largest_values(values: Array, count: int) -> Any:
+    """The `count`-th largest of some values, which are at least so many."""
+    return np.partition(values, len(values) - count)[len(values) - count]
+
+
+def nucleus(weights: Array, top_p: float) -> Array:
     """The places, ascending, of those log-weights that top-p keeps. Where the likeliest ones have
     more than `top_p` already, the others are not sorted."""
-    import torch
-
     mass = masses(weights)
-    limit = top_p * mass.sum().double()
-    some = torch.arange(len(mass), device=mass.device)
+    limit = top_p * float(mass.sum())
+    some = np.arange(len(mass))
     if len(weights) > CANDIDATES:
-        likelier = weights > weights.topk(CANDIDATES).values[-1]
-        if bool(mass[likelier].sum().double() > limit):
+        likelier = weights > largest_values(weights, CANDIDATES)
+        if float(mass[likelier].sum()) > limit:
             some = some[likelier]
-    order = some[weights[some].sort(descending=True, stable=True).indices]
-    before = mass[order].cumsum(0) - mass[order]
-    return order[before.double() <= limit].sort().values
+    order = some[np.argsort(-weights[some], kind="stable")]
+    before = np.cumsum(mass[order]) - mass[order]
+    return np.sort(order[before <= limit])
 
 
-def largest(logits: Tensor) -> int:
-    """The index of the largest logit [vocabulary], the lowest on ties; of a NaN where there is one.
-    On the CPU numpy finds it in a tenth of torch's time."""
-    return int(logits.numpy().argmax() if logits.device.type == "cpu" else logits.argmax())
-
-
-def choose(logits: Tensor, position: int, request: Request) -> int:
-    """The model's own token at absolute `position`, given its logits [vocabulary]. Greedy: the
-    largest logit, the lowest id on ties. ValueError where the logits are not finite."""
-    best = largest(logits)
-    if not bool(logits[best].isfinite()):
+def choose(logits: Any, position: int, request: Request) -> int:
+    """The model's own token at absolute `position`, given its logits [vocabulary], an array or a
+    tensor. Greedy: the largest logit, the lowest id on ties. ValueError where the logits are not
+    finite."""
+    row = values_of(logits)
+    best = int(row.argmax())  # of a NaN where there is one
+    if not np.isfinite(row[best]):
         raise ValueError(NO_NUMBERS)
     if request.temperature == 0:
         return best
-    ids, weights = warp(logits, request)
-    return int(ids[(weights.double() + gumbel(request.seed, position, ids)).argmax()])
+    ids, weights = warp(row, request)
+    return int(ids[(weights + gumbel(request.seed, position, ids)).argmax()])
 
 
 def accept(draft: Draft, choice: Callable[[int, int], int]) -> tuple[list[int], int]:
@@ -149,7 +150,7 @@ def agreed(draft: Draft, rows: list[int]) -> tuple[list[int], int]:
 def matching(request: Request) -> Verdict:
     """The rule that accepts exactly the tokens that the model would have written."""
 
-    def judge(draft: Draft, logits: Tensor, position: int) -> tuple[list[int], int]:
+    def judge(draft: Draft, logits: Any, position: int) -> tuple[list[int], int]:
         return accept(draft, lambda row, depth: choose(logits[row], position + depth, request))
 
     return judge

@@ -39,6 +39,7 @@ from engine.weights.resolve import (
 )
 from engine.weights.wheels import from_wheels
 from index.cache_folder import make_cache_folder
+from index.os_calls import IS_WINDOWS, sync_folder
 
 Source = Literal["wheels", "hub"]
 
@@ -234,12 +235,16 @@ def _finish(made: Path, folder: Path, about: dict[str, Any], work: Path) -> None
 def _install(made: Path, place: Path) -> None:
     """fsync, rename, fsync the parent: the new name appears only with its whole content."""
     _sync(made)
-    made.rename(place)
-    _sync(place.parent)
+    made.replace(place)
+    sync_folder(place.parent)
 
 
 def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
+    """Write a file or a folder to the disk. Windows does so only for who may write to it."""
+    if path.is_dir():
+        sync_folder(path)
+        return
+    handle = os.open(path, os.O_RDWR if IS_WINDOWS else os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

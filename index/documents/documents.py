@@ -27,6 +27,7 @@ from index.documents.formats.headings import Heading
 from index.documents.formats.parser import Parser
 from index.documents.languages import detect
 from index.documents.sqlite_file import OLD_DOCUMENTS, DocumentsFile
+from index.os_calls import BINARY, NO_WAIT
 
 __all__ = ["Chunk", "Document", "DocumentError", "Documents", "Heading", "Hit"]
 
@@ -221,8 +222,7 @@ def _check_name(name: str) -> None:
 def _read_bytes(path: Path, name: str) -> bytes:
     """A regular file's content, at most one byte more than is allowed."""
     try:
-        # O_NONBLOCK: opening a pipe must not wait for a writer.
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        descriptor = os.open(path, os.O_RDONLY | NO_WAIT | BINARY)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         reason = getattr(error, "strerror", None) or error
         raise DocumentError(f"{name}: {reason}; choose a readable file") from error

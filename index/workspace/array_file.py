@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from index.os_calls import BINARY, NO_LINK, NO_WAIT
 from index.temporary_file import replacing, write_all
 
 Arrays = dict[str, NDArray[Any]]  # C order, of a dtype in DTYPES; names are ASCII identifiers
@@ -174,19 +175,9 @@ def write(path: Path, fingerprint: str, about: dict[str, Any], arrays: Arrays) -
     return FileIdentity(size, checksum)
 
 
-def sync(folder: Path) -> None:
-    """Make renames and deletions in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _map(path: Path) -> mmap.mmap:
     """Map a whole file read-only. Raises OSError or Damaged."""
-    # O_NONBLOCK: never wait at a named pipe.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    descriptor = os.open(path, os.O_RDONLY | NO_WAIT | NO_LINK | BINARY)
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):

@@ -20,6 +20,7 @@ from typing import NamedTuple
 from pathspec import GitIgnoreSpec
 
 from index import temporary_file
+from index.os_calls import NO_LINK, NO_WAIT, read_start
 from index.workspace import secret_names, secrets
 
 MAX_FILE_BYTES = 1 << 20
@@ -166,7 +167,7 @@ def read(path: Path | str) -> str:
 
 def _open(path: str, flags: int) -> int:
     """An opener that fails on a link and does not block on a pipe."""
-    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    return os.open(path, flags | NO_LINK | NO_WAIT)
 
 
 def _read_stable(descriptor: int, rules: int) -> tuple[str, Stamp | None]:
@@ -178,7 +179,7 @@ def _read_stable(descriptor: int, rules: int) -> tuple[str, Stamp | None]:
         stamp = _stamp(status, rules)
         if not stat.S_ISREG(status.st_mode):
             raise Skipped("not a regular file")
-        data = os.pread(descriptor, MAX_FILE_BYTES + 1, 0)
+        data = read_start(descriptor, MAX_FILE_BYTES + 1)
         if stamp == _stamp(os.fstat(descriptor), rules):
             known = stamp if max(stamp[1:3]) < now - TIMESTAMP_GRANULARITY_NS else None
             break

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 import secrets
 import stat
@@ -23,8 +22,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from index.cache_folder import check_cache_folder, make_cache_folder
+from index.os_calls import is_own, sync_folder
 from index.temporary_file import sweep
-from index.workspace.array_file import ArrayFile, Arrays, Damaged, FileIdentity, check, sync, write
+from index.workspace.array_file import ArrayFile, Arrays, Damaged, FileIdentity, check, write
 
 if TYPE_CHECKING:
     from filelock import FileLock
@@ -172,12 +172,12 @@ class SegmentStore:
         self._clean(self._named_on_disk() | names)  # frees what a crashed writer left
         try:
             parts = [self._write(part) for part in saved.parts]
-            sync(self.folder)
+            sync_folder(self.folder)
             write(self._table, self.fingerprint, {"meta": saved.meta, "parts": parts}, saved.table)
         except OSError:
             self._clean(self._named_on_disk())  # frees the new parts
             raise
-        sync(self.folder)
+        sync_folder(self.folder)
         self._known = {name: identity for name, identity in self._known.items() if name in names}
         self._clean(names)
 
@@ -194,7 +194,7 @@ class SegmentStore:
         """Delete the saved state. RuntimeError if this is not the writer."""
         self._need_lock()
         self._table.unlink(missing_ok=True)  # first: a table never names a missing part
-        sync(self.folder)
+        sync_folder(self.folder)
         self._clean(set())
 
     def nbytes(self) -> int:
@@ -236,7 +236,7 @@ class SegmentStore:
             if path.suffix == ".part" and PART_NAME.fullmatch(path.stem) and path.stem not in names:
                 with suppress(FileNotFoundError):  # the writer deleted it
                     status = path.lstat()
-                    if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
+                    if stat.S_ISREG(status.st_mode) and is_own(status):
                         yield path
 
     def _warn(self, what: str, error: OSError) -> None:

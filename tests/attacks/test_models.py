@@ -19,9 +19,9 @@ import torch
 from safetensors.torch import save_file
 
 from engine.config import Config
-from engine.model.hf_model import UnsupportedModel
 from engine.model.llama_shapes import shapes_of
 from engine.model.torch_target import TorchTarget
+from engine.model.unsupported import UnsupportedModel
 from engine.prompts import chat_template
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Draft, RequestError

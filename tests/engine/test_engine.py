@@ -14,7 +14,7 @@ from engine.drafting import NullDrafter
 from engine.drafting.next_token import NextTokenDrafter
 from engine.generate import Generation, generate
 from engine.model import kv_cache
-from engine.model.hf_model import UnsupportedModel
+from engine.model.unsupported import UnsupportedModel
 from engine.prompts.builder import prompt_of
 from engine.records import Event
 from engine.weights import WeightsError

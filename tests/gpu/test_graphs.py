@@ -19,10 +19,10 @@ from engine.drafting.methods.sdsat import install_embeddings  # noqa: E402
 from engine.model.cuda.cuda_graphs import CAPTURE_AFTER_USES  # noqa: E402
 from engine.model.cuda.static_pass import BUCKETS, MAX_ROWS  # noqa: E402
 from engine.model.cuda.weight_formats import FORMATS  # noqa: E402
-from engine.model.hf_model import UnsupportedModel  # noqa: E402
 from engine.model.placement import fp8_failure  # noqa: E402
 from engine.model.random_weights import RandomWeights  # noqa: E402
 from engine.model.torch_target import TorchTarget  # noqa: E402
+from engine.model.unsupported import UnsupportedModel  # noqa: E402
 from engine.prompts.builder import Prompt  # noqa: E402
 from engine.prompts.tokenizer import Tokenizer  # noqa: E402
 from engine.records import Draft, Request  # noqa: E402

@@ -20,13 +20,14 @@ from engine.model.cuda.static_forward import Static, rows_for
 from engine.model.cuda.static_pass import DESCRIBED_ROWS, StaticPass
 from engine.model.cuda.weight_formats import FORMATS
 from engine.model.families import describe
-from engine.model.gguf_weights import weights_of
-from engine.model.hf_model import UnsupportedModel, with_defaults
+from engine.model.gguf_weights import arrays_of, weights_of
+from engine.model.hf_model import with_defaults
 from engine.model.loading import load as load_model
 from engine.model.native.weights import NativeWeights
 from engine.model.ops import Rows
 from engine.model.placement import size_of_described
 from engine.model.torch_target import TorchTarget
+from engine.model.unsupported import UnsupportedModel
 from engine.prompts.builder import Prompt
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Draft
@@ -63,7 +64,8 @@ def model_of(
     folder: Path, dtype: torch.dtype = torch.float32, device: torch.device = CPU
 ) -> DescribedModel:
     described = describe(with_defaults(folder, config_of(folder)))
-    return DescribedModel(NativeWeights(weights_of(folder), described, 32, folder), device, dtype)
+    files = NativeWeights(arrays_of(weights_of(folder)), described, 32, folder)
+    return DescribedModel(files, device, dtype)
 
 
 def as_on_a_card(folder: Path, static: bool = False, torch_attention: bool = False) -> TorchTarget:

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from engine.drafting import NullDrafter
-from engine.model.hf_model import UnsupportedModel
 from engine.model.torch_target import TorchTarget
+from engine.model.unsupported import UnsupportedModel
 from engine.prompts.builder import Prompt
 from engine.prompts.tokenizer import Tokenizer
 from engine.weights import WeightsError

@@ -12,7 +12,7 @@ import torch
 from gguf.constants import GGMLQuantizationType as Kind
 
 from engine.model import _kernels as kernels
-from engine.model.native.model import NativeModel
+from engine.model.native.tensor_model import TensorModel
 from engine.records import Draft
 from engine.weights import locate
 from tests.conftest import tiny_model
@@ -178,7 +178,7 @@ def test_logits_are_those_of_transformers(tmp_path: Path, monkeypatch: pytest.Mo
 
     original, folder = model(tmp_path, monkeypatch, Kind.F32)
     target = load(folder, "auto", threads=1)
-    assert isinstance(target.model, NativeModel) and target.exact
+    assert isinstance(target.model, TensorModel) and target.exact
     tokens = some_tokens(40, target.vocab)
     begin(target, tokens[:31])
     draft = Draft()

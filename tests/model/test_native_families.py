@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from engine.model.native.model import NativeModel
+from engine.model.native.tensor_model import TensorModel
 from engine.records import Draft
 from tests.model.test_families import chain
 from tests.model.test_target import (
@@ -39,7 +39,7 @@ def test_logits_and_greedy_text_agree_with_transformers(family: Any, name: str) 
     from transformers import AutoModelForCausalLM
 
     target = load(family(name), threads=1)
-    assert isinstance(target.model, NativeModel)
+    assert isinstance(target.model, TensorModel)
     assert target.exact
     tokens = some_tokens(40, target.vocab)
     begin(target, tokens[:PROMPT])

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from engine.model.cuda.described_model import DescribedModel
-from engine.model.gguf_weights import weights_of
-from engine.model.native.model import NativeModel
+from engine.model.gguf_weights import arrays_of, weights_of
+from engine.model.native.tensor_model import TensorModel
 from engine.model.native.weights import NativeWeights
 from engine.records import Draft
 from engine.weights import WeightsError, locate
@@ -49,7 +49,7 @@ def stored(model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.parametrize("name", MODELS)
 def test_logits_are_those_of_transformers(model: Any, stored: Any, name: str) -> None:
     target = load(stored(name, gguf.GGMLQuantizationType.F32), "auto", threads=1)
-    assert isinstance(target.model, NativeModel) and target.exact
+    assert isinstance(target.model, TensorModel) and target.exact
     assert target.dtype_name == "stored"
     begin(target, TOKENS[:31])
     logits = target.forward(TOKENS[30], chain(TOKENS[31:])).logits
@@ -63,14 +63,14 @@ def test_logits_are_those_of_transformers(model: Any, stored: Any, name: str) ->
 def test_a_card_reads_the_same_weights(stored: Any, name: str) -> None:
     """Here in f32, on a CPU."""
     target = load(stored(name, Q8_0), "f32", threads=1)
-    assert isinstance(target.model, NativeModel)
+    assert isinstance(target.model, TensorModel)
     logits = []
     for _ in range(2):
         target.pool.sequences.clear()
         begin(target, TOKENS[:31])
         logits.append(target.forward(TOKENS[30], chain(TOKENS[31:])).logits)
         files = NativeWeights(
-            weights_of(target.folder), target.model.description, 32, target.folder
+            arrays_of(weights_of(target.folder)), target.model.description, 32, target.folder
         )
         target.model = DescribedModel(files, torch.device("cpu"), torch.float32)
     torch.testing.assert_close(*logits, rtol=1e-4, atol=1e-4)

@@ -12,8 +12,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from engine.model.hf_model import UnsupportedModel
 from engine.model.native.weights import NativeWeights
+from engine.model.unsupported import UnsupportedModel
 from engine.weights import WeightsError
 from tests.model.test_target import load
 from tests.support.native_families import native_model
@@ -89,7 +89,7 @@ def test_a_config_of_another_model_is_refused(
     changes: dict[str, Any],
     reason: str,
 ) -> None:
-    monkeypatch.delattr(NativeWeights, "_tensor")  # no tensor is read
+    monkeypatch.delattr(NativeWeights, "_array")  # no tensor is read
     folder = Path(shutil.copytree(family(name), tmp_path / "m"))
     file = folder / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | changes))

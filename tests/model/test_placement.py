@@ -19,7 +19,6 @@ from safetensors.torch import load_file
 
 from engine.config import Config
 from engine.model.cuda.weight_formats import FORMATS
-from engine.model.hf_model import UnsupportedModel
 from engine.model.loading import load as load_model
 from engine.model.placement import (
     Size,
@@ -38,6 +37,7 @@ from engine.model.placement import (
 )
 from engine.model.random_weights import RandomWeights
 from engine.model.torch_target import TorchTarget
+from engine.model.unsupported import UnsupportedModel
 from engine.records import Draft
 from tests.conftest import tiny_model
 from tests.model.test_target import begin, load

@@ -22,11 +22,11 @@ from engine.config import devices
 from engine.drafting import NullDrafter
 from engine.drafting.methods.eagle import embed
 from engine.drafting.methods.sdsat import install_embeddings
-from engine.model.hf_model import UnsupportedModel
 from engine.model.llama import Llama
 from engine.model.placement import choose_device
 from engine.model.random_weights import RandomWeights
 from engine.model.torch_target import TorchTarget
+from engine.model.unsupported import UnsupportedModel
 from engine.prompts.builder import Prompt
 from engine.prompts.tokenizer import Tokenizer
 from tests.conftest import tiny_model

@@ -19,6 +19,7 @@ from tests.support.tiny_gguf import write_gguf
 def held(target: TorchTarget) -> int:
     """Bytes of a model's products."""
     model: Any = target.model
+    model = getattr(model, "native", model)
     products = [model._head]
     for block in model.blocks:
         attention = getattr(block, "mixer", block)

@@ -31,7 +31,8 @@ from engine.model.torch_target import TorchTarget
 from engine.prompts.builder import Prompt
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Draft, Request
-from engine.sampling.verify import choose, signed
+from engine.sampling.batched import signed
+from engine.sampling.verify import choose
 from tests.model import test_target
 from tests.model.test_target import load, path_to, some_tokens, some_tree
 from tests.support.drafters import drafters, trying

@@ -14,8 +14,8 @@ import torch
 
 from engine.config import Config
 from engine.drafting import NullDrafter
-from engine.model.hf_model import UnsupportedModel
 from engine.model.torch_target import TorchTarget
+from engine.model.unsupported import UnsupportedModel
 from engine.prompts.builder import Prompt
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Draft

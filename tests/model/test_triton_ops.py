@@ -25,7 +25,7 @@ from engine.model.cuda.static_forward import Static  # noqa: E402
 from engine.model.cuda.static_pass import MAX_ROWS, bucket_of  # noqa: E402
 from engine.model.cuda.weight_formats import FORMATS  # noqa: E402
 from engine.model.placement import fp8_failure  # noqa: E402
-from engine.model.rope import rotations  # noqa: E402
+from engine.model.rotations import rotations  # noqa: E402
 from engine.model.torch_target import TorchTarget  # noqa: E402
 from engine.records import Draft  # noqa: E402
 from tests.model.test_target import path_to, some_tree  # noqa: E402

@@ -123,6 +123,26 @@ def test_a_key_without_logins_disables_the_page(
     assert re.search(rb"no page.*--auth", result.stderr)
 
 
+def test_without_the_page_s_packages_the_api_is_served(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And one line says how to install them."""
+
+    def check(first: Any, load: Any, listening: socket.socket, page: bool) -> None:
+        assert not page
+        client = TestClient(load(), "http://127.0.0.1")
+        assert client.get("/ui/").status_code == 404
+        assert client.get("/v1/models").json()["data"][0]["id"] == "reciter"
+
+    monkeypatch.setattr(serve, "_serve", check)
+    monkeypatch.setitem(sys.modules, "gradio", None)  # as where it is not installed
+    result = draftline(tmp_path, "serve", "--port", "0", "--model", model)
+    assert result.returncode == 0, result.stderr
+    assert b"no page: its packages are not installed: pip install 'draftline[page]'" in (
+        result.stderr
+    )
+
+
 @pytest.mark.parametrize("options", [[], ["--embed", "letters"]])
 def test_the_embedding_model_is_one_of_the_api(
     options: list[str], model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

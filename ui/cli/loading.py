@@ -7,7 +7,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from engine.config import DEFAULT_MODEL
 from ui.cli.consent import agreed
@@ -16,6 +16,7 @@ from ui.terminal import format_bytes, plural
 
 if TYPE_CHECKING:
     from engine import Config, Engine
+    from engine.model.native_target import NativeTarget
     from engine.model.torch_target import TorchTarget
     from engine.prompts.tokenizer import Tokenizer
     from engine.remote.address import Address
@@ -38,7 +39,7 @@ TEXT_OPTIONS = ("dtype", "verification", "exact")  # of these, those that may ch
 def open_engine(args: argparse.Namespace, progress: Progress) -> Engine:
     """The engine that the options name. Raises Failure."""
     from engine import Config, Engine
-    from engine.model.hf_model import UnsupportedModel
+    from engine.model.unsupported import UnsupportedModel
     from engine.weights import WeightsError
 
     chosen = {name: getattr(args, name, None) for name in CONFIG_OPTIONS}
@@ -180,19 +181,32 @@ def _unfit(args: argparse.Namespace, server: ServerInfo) -> str | None:
     return None
 
 
-def load_target(model: str, config: Config | None = None, yes: bool = False) -> TorchTarget:
-    """A model without an engine, fetched first if the user agrees; `yes` is consent. Raises
-    Failure."""
+def load_target(model: str) -> TorchTarget:
+    """A model without an engine, whose logits and states are tensors, fetched first if the user
+    agrees. Raises Failure."""
     from engine.config import Config
-    from engine.model.hf_model import UnsupportedModel
-    from engine.model.torch_target import TorchTarget
+
+    target: TorchTarget = _opened(model, Config(model=model), False, tensors=True)
+    return target
+
+
+def load_runtime(model: str, config: Config, yes: bool) -> NativeTarget | TorchTarget:
+    """A model without an engine, on the runtime that an engine would take; `yes` is consent to
+    fetch it. Raises Failure."""
+    target: NativeTarget | TorchTarget = _opened(model, config, yes, tensors=False)
+    return target
+
+
+def _opened(model: str, config: Config, yes: bool, tensors: bool) -> Any:
+    from engine.model.opening import open_target
+    from engine.model.unsupported import UnsupportedModel
     from engine.weights import WeightsError, locate
 
     agreed(model, yes)
     try:
         with progress_bars() as progress:
             folder = locate(model, progress=progress)
-        return TorchTarget(folder, config or Config(model=model))
+        return open_target(folder, config, tensors=tensors)
     except (WeightsError, UnsupportedModel) as error:
         raise Failure(NO_MODEL, str(error)) from error
     except (ValueError, OSError) as error:

@@ -10,8 +10,11 @@ from ui.errors import NO_MODEL, Failure
 from ui.terminal import format_bytes, write_json, write_line
 
 if TYPE_CHECKING:
+    from engine.model.native_target import NativeTarget
     from engine.model.speed import Speed
     from engine.model.torch_target import TorchTarget
+
+    Loaded = NativeTarget | TorchTarget
 
 
 def add_parser(verbs: Any) -> argparse.ArgumentParser:
@@ -29,11 +32,11 @@ def check(args: argparse.Namespace) -> None:
     """Load the model, time it and print the result. Raises Failure."""
     from engine.config import Config
     from engine.model.speed import measured
-    from ui.cli.loading import load_target
+    from ui.cli.loading import load_runtime
 
     chosen = {name: getattr(args, name) for name in ("device", "dtype", "exact")}
     config = Config(model=args.name, **{key: one for key, one in chosen.items() if one is not None})
-    target = load_target(args.name, config, args.yes)
+    target = load_runtime(args.name, config, args.yes)
     try:
         speed = measured(target)
     except ValueError as error:
@@ -44,7 +47,7 @@ def check(args: argparse.Namespace) -> None:
         _write(args.name, target, speed)
 
 
-def _fields(name: str, target: TorchTarget, speed: Speed) -> dict[str, Any]:
+def _fields(name: str, target: Loaded, speed: Speed) -> dict[str, Any]:
     return {
         "model": name,
         "folder": str(target.folder),
@@ -58,11 +61,11 @@ def _fields(name: str, target: TorchTarget, speed: Speed) -> dict[str, Any]:
     }
 
 
-def _write(name: str, target: TorchTarget, speed: Speed) -> None:
+def _write(name: str, target: Loaded, speed: Speed) -> None:
     write_line(f"{name}: {target.dtype_name} on {target.device_name}, {target.context:,} tokens")
     if target.exact:
         write_line("exact: yes, a row of a pass gets the same bits alone and in a draft")
-    elif target.device.type == "cpu":
+    elif target.device_type == "cpu":
         write_line("exact: no, its kernels round by shape here: it runs without speculation")
     else:
         write_line("exact: not asked for; `--exact` checks the kernels that do not round by shape")

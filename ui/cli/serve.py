@@ -18,6 +18,7 @@ import socket
 import threading
 from dataclasses import dataclass, field, replace
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from engine.remote.engine_url import OPENAI
@@ -145,7 +146,10 @@ def run(args: argparse.Namespace) -> int:
     family, address = _resolve(args.host)
     access = _access(args, address)
     with _listening(family, address, args.port) as listening:
-        if not access.page and not args.no_page:
+        if access.page and find_spec("gradio") is None:
+            say("no page: its packages are not installed: pip install 'draftline[page]'")
+            access = replace(access, page=False)
+        elif not access.page and not args.no_page:
             say(f"no page: a key is set: add a login with --auth NAME:PASSWORD or {AUTH_VARIABLE}")
         _load_and_serve(args, access, listening, embedding(args.embed))
     return OK

@@ -13,7 +13,7 @@
 #endif
 
 // Inlined even into multiversioned functions.
-#if defined(__GNUC__)
+#if defined(__GNUC__) || defined(__clang__)
 #define DRAFTLINE_INLINE __attribute__((always_inline)) inline
 #else
 #define DRAFTLINE_INLINE inline

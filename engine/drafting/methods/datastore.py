@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from engine.records import Draft
 from index._core import Frozen, Segments, Tree
-from index.workspace.array_file import ArrayFile, Damaged, sync, write
+from index.os_calls import sync_folder
+from index.workspace.array_file import ArrayFile, Damaged, write
 from index.workspace.workspace import Workspace
 
 KIND = "corpus"
@@ -160,7 +161,7 @@ def save(corpus: Corpus, file: Path, fingerprint: str, about: dict[str, object])
     core = corpus.core
     arrays = {name: np.ascontiguousarray(getattr(core, name)) for name in ARRAYS}
     write(file, fingerprint, {"kind": KIND, "documents": core.documents, **about}, arrays)
-    sync(file.resolve().parent)
+    sync_folder(file.resolve().parent)
 
 
 def load(file: Path, fingerprint: str, vocabulary: int, model: str = "this model") -> Corpus:

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -97,10 +98,10 @@ class SdsatDrafter(NullDrafter):
             return list(zip(found.indices.tolist(), shares.tolist(), strict=True))
         position = len(context.prompt) + len(context.output) + 1 + slot
         ids, weights = warp(logits, request)
-        noisy = weights.double() + gumbel(request.seed, position, ids)
-        order = noisy.topk(min(count, len(ids))).indices
-        shares = weights.softmax(-1)[order]
-        return list(zip(ids[order].tolist(), shares.tolist(), strict=True))
+        noisy = weights + gumbel(request.seed, position, ids)
+        order = np.argsort(-noisy, kind="stable")[:count]
+        shares = np.exp(weights) / np.exp(weights).sum()
+        return list(zip(ids[order].tolist(), shares[order].tolist(), strict=True))
 
 
 def grow_levels(

@@ -70,10 +70,12 @@ def learn(table: Recycling, tokens: list[int], scores: Scores) -> None:
 
 
 def update_table(table: Recycling, tokens: list[int], logits: Any) -> None:
-    """Overwrite the rows of `tokens` with the most likely tokens of `logits`, a torch.Tensor
-    [tokens, vocabulary]. Of duplicate tokens the last one counts."""
+    """Overwrite the rows of `tokens` with the most likely tokens of `logits`, an f32 array or a
+    tensor [tokens, vocabulary]. Of duplicate tokens the last one counts."""
     ids = np.array(tokens, np.int32)
-    if logits.device.type == "cpu":
+    if isinstance(logits, np.ndarray):
+        table.update(ids, np.ascontiguousarray(logits))
+    elif logits.device.type == "cpu":
         table.update(ids, logits.float().contiguous().numpy())
     else:
         best = logits.topk(min(table.table.shape[1], logits.shape[1]))

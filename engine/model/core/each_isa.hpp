@@ -5,12 +5,7 @@
 // alone are not enough: GCC takes wide vectors apart before it inlines.)
 #include <cstring>
 
-#include "cpu.hpp"
-#if DRAFTLINE_X86
-#include <immintrin.h>
-#elif DRAFTLINE_ARM
-#include <arm_neon.h>
-#endif
+#include "intrinsics.hpp"
 
 #define HOT inline __attribute__((always_inline)) TARGET
 #define DOT_NONE 0

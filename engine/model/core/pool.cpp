@@ -7,10 +7,7 @@
 #include <string>
 #include <thread>
 
-#include "cpu.hpp"
-#if DRAFTLINE_X86
-#include <immintrin.h>
-#endif
+#include "intrinsics.hpp"
 
 namespace draftline {
 namespace {

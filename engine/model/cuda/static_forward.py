@@ -33,9 +33,9 @@ from engine.model.cuda.static_pass import (
     StaticPass,
     bucket_of,
 )
-from engine.model.hf_model import UnsupportedModel
 from engine.model.inference import inference
 from engine.model.llama import Llama
+from engine.model.unsupported import UnsupportedModel
 from engine.records import Draft, Request
 from engine.sampling.batched import UNSURE, drawn, drawn_early, has_candidates
 

@@ -8,8 +8,12 @@ import torch
 from torch import Tensor
 
 from engine.model.description import Experts
-from engine.model.native.weights import Array, NativeWeights, Part
-from engine.model.ops import Product, joined, product
+from engine.model.native.product import Array, Part
+from engine.model.native.product import joined as joined_arrays
+from engine.model.native.weights import NativeWeights
+from engine.model.ops import Product, product
+from engine.model.tensor_arrays import tensor_of
+from engine.weights.gguf_tensors import Stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,7 @@ class CardWeights:
 
     def table(self, name: str) -> Tensor:
         """A matrix whose rows are looked up."""
-        return self.files.tensor(name).to(self.device, self.dtype)
+        return tensor_of(self.files.array(name)).to(self.device, self.dtype)
 
     def product(self, *names: str) -> Product:
         """The product with several matrices (without ".weight" or ".bias"), whose output channels
@@ -53,20 +57,20 @@ class CardWeights:
         both, down = (self._empty(shape, spec.biased) for shape in shapes)
         for n, matrices in enumerate(self.files.expert_parts(at, spec)):
             for stack, (parts, bias) in zip((both, down), matrices, strict=True):
-                stack.weight[n] = joined(_tensors(parts)).to(self.device, self.dtype)
+                stack.weight[n] = _joined(parts).to(self.device, self.dtype)
                 if stack.bias is not None and bias is not None:
-                    stack.bias[n] = bias.to(self.device, self.dtype)
+                    stack.bias[n] = tensor_of(bias).to(self.device, self.dtype)
         return both, down
 
     def _empty(self, shape: tuple[int, ...], biased: bool) -> ExpertWeights:
         weight = torch.empty(shape, dtype=self.dtype, device=self.device)
         return ExpertWeights(weight, torch.zeros_like(weight[..., 0]) if biased else None)
 
-    def _placed(self, matrices: tuple[list[Part], Tensor | None]) -> tuple[Tensor, Tensor | None]:
+    def _placed(self, matrices: tuple[list[Part], Array | None]) -> tuple[Tensor, Tensor | None]:
         parts, bias = matrices
-        weight = joined(_tensors(parts)).to(self.device, self.dtype)
-        return weight, None if bias is None else bias.to(self.device, self.dtype)
+        weight = _joined(parts).to(self.device, self.dtype)
+        return weight, None if bias is None else tensor_of(bias).to(self.device, self.dtype)
 
 
-def _tensors(parts: list[Part]) -> list[Tensor]:
-    return [part for part in parts if isinstance(part, Tensor)]
+def _joined(parts: list[Part]) -> Tensor:
+    return tensor_of(joined_arrays([part for part in parts if not isinstance(part, Stored)]))

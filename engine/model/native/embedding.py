@@ -3,43 +3,42 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
-from torch import Tensor
 
+from engine.model.native.product import Array, NativeProduct, widened
 from engine.model.native.weights import NativeWeights
-from engine.model.ops import Quantized
 
 
-class StoredEmbedding:
-    """The rows of an embedding by token, from the weights of a product. As much of a tensor as a
-    model's users need."""
+class NativeEmbedding:
+    """The rows of an embedding by token, from an array of weights or from the weights of a
+    product."""
 
-    device, dtype = torch.device("cpu"), torch.float32
-
-    def __init__(self, product: Quantized) -> None:
-        self.product, self._native = product, product.native
-        self._more = torch.empty(0, product.native.shape[1])
+    def __init__(self, table: Array | NativeProduct) -> None:
+        self.table = table
+        self.count, width = table.shape if isinstance(table, np.ndarray) else table.native.shape
+        self._more = np.empty((0, width), np.float32)
 
     def __len__(self) -> int:
-        return self._native.shape[0] + len(self._more)
+        return self.count + len(self._more)
 
-    def __getitem__(self, ids: Tensor) -> Tensor:
-        """ids: int64 [n] -> [n, width] in f32."""
-        count = self._native.shape[0]
-        rows = np.empty((len(ids), self._native.shape[1]), np.float32)
-        self._native.channels(ids.clamp(max=count - 1).numpy(), rows)
-        found = torch.from_numpy(rows)
-        if len(self._more) and bool((more := ids >= count).any()):
-            found[more] = self._more[ids[more] - count]
-        return found
+    def __getitem__(self, ids: Array) -> Array:
+        """ids: int64 [n] -> f32 [n, width]."""
+        known = np.minimum(ids, self.count - 1)
+        if isinstance(self.table, np.ndarray):
+            rows = widened(self.table[known])
+        else:
+            rows = np.empty((len(ids), self._more.shape[1]), np.float32)
+            self.table.native.channels(known, rows)
+        more = ids >= self.count
+        if more.any():
+            rows[more] = self._more[ids[more] - self.count]
+        return rows
 
-    def extended(self, rows: Tensor) -> StoredEmbedding:
-        """With the embeddings of more tokens [tokens, width]."""
-        self._more = torch.cat([self._more, rows])
-        return self
+    def extend(self, rows: Array) -> None:
+        """Append the embeddings of more tokens, f32 [tokens, width]."""
+        self._more = np.concatenate([self._more, rows])
 
 
-def embedding_of(weights: NativeWeights, name: str) -> StoredEmbedding | Tensor:
-    """The embedding `name` (without ".weight"): as a GGUF file stores it, or a tensor."""
+def embedding_of(weights: NativeWeights, name: str) -> NativeEmbedding:
+    """The embedding `name` (without ".weight"): as a GGUF file stores it, or an array."""
     table = weights.table(f"{name}.weight")
-    return StoredEmbedding(weights.product([(name, None)])) if table is None else table
+    return NativeEmbedding(weights.product([(name, None)]) if table is None else table)

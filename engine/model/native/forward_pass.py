@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-from torch import Tensor
-
-from engine.model.ops import Rows
 
 Array: TypeAlias = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PassRows:
+    """The rows of one forward pass. Row i goes to cache row `base + i` and attends to the committed
+    rows 0 .. base - 1, to its ancestors by `parents` (-1: none in this pass) and to itself."""
+
+    base: int
+    parents: Array  # int32 [rows]
+    positions: Array  # int64 [rows]: base + depth
+
+    @classmethod
+    def of(cls, base: int, parents: list[int]) -> PassRows:
+        """`parents[i]` < i, or -1 for a row that follows the last committed one."""
+        depth: list[int] = []
+        for parent in parents:
+            depth.append(0 if parent < 0 else depth[parent] + 1)
+        return cls(base, np.array(parents, np.int32), np.array(depth, np.int64) + base)
 
 
 class Pass:
@@ -17,18 +33,18 @@ class Pass:
 
     def __init__(
         self,
-        rows: Rows,
-        cache: tuple[Tensor, ...],
+        rows: PassRows,
+        cache: tuple[Array, ...],
         places: list[tuple[int, int]],
         turns: dict[str, Array],
         query_scales: Array | None,
     ) -> None:
         self.base, self.parents, self.count = rows.base, rows.parents, len(rows.parents)
-        self.arrays = [one.numpy() for one in cache]
-        self.places, self.turns, self.query_scales = places, turns, query_scales
+        self.cache, self.places, self.turns = cache, places, turns
+        self.query_scales = query_scales
 
     def keys_and_values(self, layer: int) -> tuple[Array, Array]:
         """Those of a layer: [kv heads, capacity, head dim] each."""
         group, place = self.places[layer]
-        keys, values = self.arrays[group]
+        keys, values = self.cache[group]
         return keys[place], values[place]

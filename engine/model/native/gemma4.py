@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from torch import Tensor
 
 from engine.model import _kernels
 from engine.model.description import Description, Layer
@@ -79,12 +78,10 @@ class PerLayerEmbedding:
         self.shape, self.eps = (len(d.layers), d.per_layer_width), d.eps
         self.scale = np.float32(d.width**-0.5)
 
-    def inputs(self, ids: Tensor, x: Array) -> Array:
+    def inputs(self, ids: Array, x: Array) -> Array:
         """f32 [rows, layers, per-layer width] for tokens whose scaled embeddings are x."""
         layers, width = self.shape
-        own = self.table[ids].float().numpy().reshape(len(ids), layers, width) * np.float32(
-            width**0.5
-        )
+        own = self.table[ids].reshape(len(ids), layers, width) * np.float32(width**0.5)
         projected = np.empty((len(ids), layers * width), np.float32)
         self.projection.native.forward(x, projected)
         projected *= self.scale

@@ -7,21 +7,19 @@ matrix products must cost next to nothing: no tensors, no dispatch, one thread p
 from __future__ import annotations
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from engine.model import _kernels
 from engine.model.description import Attention, Description
 from engine.model.native.attention import AttentionBlock
-from engine.model.native.embedding import StoredEmbedding, embedding_of
+from engine.model.native.embedding import embedding_of
 from engine.model.native.feed_forward import DenseBlock, ExpertsBlock
-from engine.model.native.forward_pass import Array, Pass
+from engine.model.native.forward_pass import Array, Pass, PassRows
 from engine.model.native.gemma4 import Gemma4Experts, PerLayerEmbedding, PerLayerInput
 from engine.model.native.linear_attention import LinearAttentionBlock
+from engine.model.native.product import NativeProduct
 from engine.model.native.recurrent_state import RecurrentState
 from engine.model.native.rotary_table import RotaryTable
 from engine.model.native.weights import NativeWeights
-from engine.model.ops import Rows
 
 
 class NativeLayer:
@@ -61,15 +59,13 @@ class NativeModel:
 
     def __init__(self, description: Description, weights: NativeWeights) -> None:
         d = self.description = description
-        self.device, self.dtype = torch.device("cpu"), torch.float32
-        self.cache_dtype = torch.float32
         self.layers, self.width, self.vocab = len(d.layers), d.width, d.vocab
         self.max_positions, self.eps = d.positions, d.eps
         self.stops_early = not d.recurrent
         self.embedding = embedding_of(weights, "model.embed_tokens")
         own = weights.has_head
-        if isinstance(self.embedding, StoredEmbedding) and not own:
-            self._head = self.embedding.product
+        if isinstance(self.embedding.table, NativeProduct) and not own:
+            self._head = self.embedding.table
         else:  # 8 bits at least
             name = "lm_head" if own else "model.embed_tokens"
             self._head = weights.product([(name, None)], bits=8)
@@ -77,9 +73,8 @@ class NativeModel:
         self.blocks = [NativeLayer(d, n, weights) for n in range(self.layers)]
         self.norm = weights.vector("model.norm.weight")
         self.turns = {name: RotaryTable(rope) for name, rope in d.ropes.items()}
-        self.cache_shapes = [
-            (self.device, len(of), heads, size) for heads, size, of in d.cache_groups
-        ]
+        # layers, kv heads and dimensions of each head of the arrays of a cache
+        self.cache_shapes = [(len(of), heads, size) for heads, size, of in d.cache_groups]
         self._places = d.cache_places
         self._states = {n: place for place, n in enumerate(d.recurrent)}
         # The first layers that have every kind of block, which a check must run.
@@ -96,33 +91,33 @@ class NativeModel:
         """The states of a new sequence, of a model that has any."""
         return RecurrentState.empty(self.description) if self._states else None
 
-    def embedded(self, ids: Tensor) -> Tensor:
-        """The first layer's input [rows, width] of tokens `ids` [rows]."""
-        x: Tensor = self.embedding[ids].float()
-        scale = self.description.embedding_scale
-        return x if scale == 1 else x * scale
+    def new_cache(self, capacity: int) -> tuple[Array, ...]:
+        """Keys and values of a sequence: f32 [2, layers, kv heads, capacity, head dim] for each of
+        `cache_shapes`. MemoryError where there is none left."""
+        return tuple(
+            np.empty((2, layers, heads, capacity, size), np.float32)
+            for layers, heads, size in self.cache_shapes
+        )
 
-    def extend(self, rows: Tensor) -> None:
-        """Give the embedding rows [tokens, width] for more tokens, which the head does not have."""
-        if isinstance(self.embedding, StoredEmbedding):
-            self.embedding = self.embedding.extended(rows)
-        else:
-            self.embedding = torch.cat([self.embedding, rows.to(self.embedding.dtype)])
+    def embedded(self, ids: Array) -> Array:
+        """The first layer's input f32 [rows, width] of tokens `ids` [rows]."""
+        x, scale = self.embedding[ids], self.description.embedding_scale
+        return x if scale == 1 else x * np.float32(scale)
 
     def run(
         self,
-        ids: Tensor,
-        rows: Rows,
-        cache: tuple[Tensor, ...],
+        ids: Array,
+        rows: PassRows,
+        cache: tuple[Array, ...],
         layers: int | None = None,
         recurrent: RecurrentState | None = None,
         committed: bool = False,
-    ) -> Tensor:
-        """Final hidden states [rows, width] of token `ids` [rows]. Keys and values are written to
-        rows `rows.base ...` of `cache`, one tensor [2, layers, kv heads, capacity, head_dim] for
-        each of `cache_shapes`. `layers`: run only the first ones. `recurrent`: the sequence's
-        states, of a model that has any; `committed`: the rows are a chain that stays."""
-        x = self.embedded(ids).numpy()
+    ) -> Array:
+        """Final hidden states f32 [rows, width] of token `ids`, int64 [rows]. Keys and values are
+        written to rows `rows.base ...` of `cache`, as `new_cache` makes it. `layers`: run only the
+        first ones. `recurrent`: the sequence's states, of a model that has any; `committed`: the
+        rows are a chain that stays."""
+        x = self.embedded(ids)
         if not self._states:
             return self._run(ids, x, rows, cache, layers, None, committed)
         assert recurrent is not None
@@ -134,15 +129,15 @@ class NativeModel:
 
     def _run(
         self,
-        ids: Tensor,
+        ids: Array,
         x: Array,
-        rows: Rows,
-        cache: tuple[Tensor, ...],
+        rows: PassRows,
+        cache: tuple[Array, ...],
         layers: int | None,
         recurrent: RecurrentState | None,
         committed: bool,
-    ) -> Tensor:
-        positions = rows.positions.numpy()
+    ) -> Array:
+        positions = rows.positions
         turns = {name: table.at(positions) for name, table in self.turns.items()}
         now = Pass(rows, cache, self._places, turns, self._query_scales(positions))
         inputs = None if self.per_layer is None else self.per_layer.inputs(ids, x)
@@ -171,7 +166,7 @@ class NativeModel:
             if layer.scalar != 1:
                 x *= np.float32(layer.scalar)
             self._normed(x, after, h)
-        return torch.from_numpy(h)
+        return h
 
     def _normed(self, x: Array, norm: Array | None, h: Array) -> None:
         """The input h of a block that reads x."""
@@ -204,13 +199,11 @@ class NativeModel:
         )
         return scales.astype(np.float32)
 
-    def head(self, hidden: Tensor) -> Tensor:
-        """Logits [rows, vocabulary] in f32 of hidden states [rows, width]."""
+    def head(self, hidden: Array) -> Array:
+        """Logits f32 [rows, vocabulary] of hidden states f32 [rows, width]."""
         logits = self._head(hidden)
         if self.description.logit_divisor != 1:
-            logits = logits / self.description.logit_divisor
+            logits /= np.float32(self.description.logit_divisor)
         if self.description.logit_softcap:
-            _kernels.softcap(logits.numpy(), self.description.logit_softcap)
+            _kernels.softcap(logits, self.description.logit_softcap)
         return logits
-
-    words = head

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from engine.model.description import Rope
@@ -13,10 +12,12 @@ BLOCK_POSITIONS = 1024
 
 
 class RotaryTable:
-    """a e^(i p w) for every position p and frequency w, where a is the embedding's factor."""
+    """a e^(i p w) for every position p and frequency w, where a is the embedding's factor. Angles
+    are f32, as transformers has them; their sines are taken in f64 and rounded once, so that every
+    processor gives the same bits."""
 
     def __init__(self, rope: Rope) -> None:
-        self._frequencies = torch.tensor(rope.frequencies[: rope.pairs], dtype=torch.float32)
+        self._frequencies = np.array(rope.frequencies[: rope.pairs], np.float32)
         self._factor = rope.factor
         self._table: NDArray[np.complex64] = np.empty((0, rope.pairs), np.complex64)
 
@@ -28,9 +29,6 @@ class RotaryTable:
         return rows
 
     def _block(self, start: int) -> NDArray[np.complex64]:
-        positions = torch.arange(start, start + BLOCK_POSITIONS, dtype=torch.float32)
-        angles = positions[:, None] * self._frequencies
-        made: NDArray[np.complex64] = torch.polar(
-            torch.full_like(angles, self._factor), angles
-        ).numpy()
-        return made
+        positions = np.arange(start, start + BLOCK_POSITIONS, dtype=np.float32)
+        angles = (positions[:, None] * self._frequencies).astype(np.float64)
+        return (self._factor * np.exp(1j * angles)).astype(np.complex64)

@@ -11,24 +11,25 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from engine.model import _kernels
 from engine.model.described_tensors import FUSED, shapes_of
 from engine.model.description import Attention, Description, Experts, LinearAttention
-from engine.model.gguf_weights import GgufWeights, StoredWeights
-from engine.model.llama import TensorSource
-from engine.model.ops import Quantized
+from engine.model.native.gguf_arrays import ArraySource, GgufArrays, StoredArrays
+from engine.model.native.product import (
+    Array,
+    NativeProduct,
+    Part,
+    is_finite,
+    is_numbers,
+    widened,
+)
 from engine.weights.errors import WeightsError, shown
 from engine.weights.gguf_tensors import Stored
 from engine.weights.integrity import damaged
-
-Array: TypeAlias = np.ndarray[Any, Any]
-Part: TypeAlias = Stored | Tensor  # of a matrix: rows as a file stores them, or [out, in]
 
 UNSHIFTED = "linear_attn.norm.weight"  # the one norm of its families that has no offset
 
@@ -37,14 +38,14 @@ class NativeWeights:
     """Vectors as arrays, matrices as products."""
 
     def __init__(
-        self, source: TensorSource, description: Description, bits: int, folder: Path
+        self, source: ArraySource, description: Description, bits: int, folder: Path
     ) -> None:
         """`bits`: of matrices that are not stored as a GGUF file has them: 32, 16, 8 or 4.
         `folder`: the model's, for errors."""
         self.source, self.description, self.bits = source, description, bits
         self.shapes = shapes_of(description)
-        self.stored = isinstance(source, StoredWeights)
-        self.place = source.tensors.path if isinstance(source, GgufWeights) else folder
+        self.stored = isinstance(source, StoredArrays)
+        self.place = source.tensors.path if isinstance(source, GgufArrays) else folder
 
     @property
     def has_head(self) -> bool:
@@ -53,7 +54,7 @@ class NativeWeights:
         head, embedding = "lm_head.weight", "model.embed_tokens.weight"
         if head not in self.source or not self.description.tied:
             return head in self.source
-        if not torch.equal(self.source[head], self.source[embedding]):
+        if not np.array_equal(widened(self.source[head]), widened(self.source[embedding])):
             raise damaged(
                 self.place, f"'tie_word_embeddings' is true, and {shown(head)} not the embedding"
             )
@@ -62,39 +63,39 @@ class NativeWeights:
     def vector(self, name: str) -> Array:
         """f32 [values]."""
         if name.endswith("linear_attn.A") and name not in self.source:
-            decay: Array = -np.exp(self._tensor(f"{name}_log", self.shapes[name]).float().numpy())
+            decay: Array = -np.exp(widened(self._array(f"{name}_log", self.shapes[name])))
             return decay
-        value = self._tensor(name, self.shapes.get(name)).float()
+        value = widened(self._array(name, self.shapes.get(name)))
         offset = self.description.norm_offset
         if (
             offset
-            and not isinstance(self.source, GgufWeights)
+            and not isinstance(self.source, GgufArrays)
             and "norm" in name
             and not name.endswith(UNSHIFTED)
         ):
-            value = value + offset
-        return np.ascontiguousarray(value.reshape(-1).numpy())
+            value = value + np.float32(offset)
+        return value.reshape(-1)
 
     def matrix(self, name: str) -> Array:
         """f32 [rows, columns]."""
         rows, columns = self.shapes[name]
-        value = self._tensor(name, (rows, columns), (rows, 1, columns)).float()
-        return np.ascontiguousarray(value.reshape(rows, columns).numpy())
+        value = widened(self._array(name, (rows, columns), (rows, 1, columns)))
+        return value.reshape(rows, columns)
 
-    def table(self, name: str) -> Tensor | None:
+    def table(self, name: str) -> Array | None:
         """A matrix as it is; None where a GGUF file stores it."""
-        return None if self.stored else self.tensor(name)
+        return None if self.stored else self.array(name)
 
-    def tensor(self, name: str) -> Tensor:
+    def array(self, name: str) -> Array:
         """A matrix of a file that stores none quantised."""
-        return self._tensor(name, self.shapes[name])
+        return self._array(name, self.shapes[name])
 
-    def product(self, names: list[tuple[str, Array | None]], bits: int = 0) -> Quantized:
+    def product(self, names: list[tuple[str, Array | None]], bits: int = 0) -> NativeProduct:
         """The product with the matrices of `parts`. `bits`: at least."""
         parts, bias = self.parts(names)
         return self._quantized([name for name, _ in names], parts, bias, max(bits, self.bits))
 
-    def parts(self, names: list[tuple[str, Array | None]]) -> tuple[list[Part], Tensor | None]:
+    def parts(self, names: list[tuple[str, Array | None]]) -> tuple[list[Part], Array | None]:
         """Several matrices, whose output channels follow each other, and their bias. `names`:
         without ".weight" or ".bias", each with the order of its rows, if that changes."""
         parts, biases = [], []
@@ -102,15 +103,15 @@ class NativeWeights:
             part, bias = self._part(name), self._bias(name)
             if order is not None:
                 part = _reordered(part, order)
-                bias = None if bias is None else bias[torch.from_numpy(order)]
+                bias = None if bias is None else bias[order]
             parts.append(part)
             biases.append(bias)
         joined = None
         if any(one is not None for one in biases):
             sizes = [len(part.rows) if isinstance(part, Stored) else len(part) for part in parts]
-            joined = torch.cat(
+            joined = np.concatenate(
                 [
-                    torch.zeros(size) if one is None else one.float()
+                    np.zeros(size, np.float32) if one is None else widened(one)
                     for one, size in zip(biases, sizes, strict=True)
                 ]
             )
@@ -135,7 +136,7 @@ class NativeWeights:
 
     def expert_parts(
         self, at: str, spec: Experts
-    ) -> Iterator[tuple[tuple[list[Part], Tensor | None], tuple[list[Part], Tensor | None]]]:
+    ) -> Iterator[tuple[tuple[list[Part], Array | None], tuple[list[Part], Array | None]]]:
         """The matrices and the bias of gate and up together, and of down, of each expert."""
         gates, ups, downs = (self._experts(at, name, spec) for name in ("gate", "up", "down"))
         biases = self._expert_biases(at, spec)
@@ -143,27 +144,27 @@ class NativeWeights:
             yield ([gate, up], both), ([down], out)
 
     def _quantized(
-        self, names: list[str], parts: list[Part], bias: Tensor | None, bits: int
-    ) -> Quantized:
+        self, names: list[str], parts: list[Part], bias: Array | None, bits: int
+    ) -> NativeProduct:
         """The product with the matrices `names`. WeightsError where one that a GGUF file stores in
         blocks has values that are not finite."""
         try:
-            return Quantized(parts, bias, bits)
+            return NativeProduct(parts, bias, bits)
         except ValueError:
             for name, part in zip(names, parts, strict=True):
-                if isinstance(part, Stored) and not _is_finite(part):
+                if isinstance(part, Stored) and not _stores_finite(part):
                     raise self._not_finite(name) from None
             raise
 
     def _not_finite(self, name: str) -> WeightsError:
         return damaged(self.place, f"tensor {shown(name)} holds values that are not finite")
 
-    def _bias(self, name: str) -> Tensor | None:
+    def _bias(self, name: str) -> Array | None:
         """The bias of a matrix, if its file or its model has one."""
         bias = f"{name}.bias"
         if bias not in self.source and bias not in self.shapes:
             return None
-        return self._tensor(bias, self.shapes[f"{name}.weight"][:1])
+        return self._array(bias, self.shapes[f"{name}.weight"][:1])
 
     def _part(self, name: str) -> Part:
         """A matrix of the file, or the rows of a fused one."""
@@ -180,25 +181,25 @@ class NativeWeights:
 
     def _whole(self, name: str, shape: tuple[int, ...]) -> Part:
         """A matrix of the file that must have a shape."""
-        if isinstance(self.source, StoredWeights) and name in self.source:
+        if isinstance(self.source, StoredArrays) and name in self.source:
             found = self.source.stored(name)
             return found._replace(rows=found.rows)
-        return self._tensor(name, shape)
+        return self._array(name, shape)
 
-    def _tensor(self, name: str, *shapes: tuple[int, ...] | None) -> Tensor:
+    def _array(self, name: str, *shapes: tuple[int, ...] | None) -> Array:
         """A tensor of the file, in one of the shapes (None: any). WeightsError otherwise."""
         if name not in self.source:
             raise damaged(self.place, f"no file of it has its tensor {shown(name)}")
-        found = self.source[name]
-        if None not in shapes and tuple(found.shape) not in shapes:
+        found: Array = self.source[name]
+        if None not in shapes and found.shape not in shapes:
             raise damaged(
                 self.place,
                 f"tensor {shown(name)} is {list(found.shape)}, its config says "
                 f"{list(shapes[0] or ())}",
             )
-        if not found.is_floating_point():
+        if not is_numbers(found):
             raise damaged(self.place, f"tensor {shown(name)} is {found.dtype}, not numbers")
-        if not bool(torch.isfinite(found).all()):
+        if not is_finite(found):
             raise self._not_finite(name)
         return found
 
@@ -235,9 +236,9 @@ class NativeWeights:
         wanted = (2 * spec.width, width) if stem == "gate_up" else (width, spec.width)
         whole = f"{at}{stem}_proj"
         shape = (spec.count, *(wanted[::-1] if spec.biased else wanted))
-        values = self._tensor(whole if whole in self.source else stacked, shape)
+        values = self._array(whole if whole in self.source else stacked, shape)
         if spec.biased:
-            values = values.transpose(1, 2)
+            values = values.swapaxes(1, 2)
             rows = np.arange(name == "up", 2 * spec.width, 2)
         if name == "down":
             return list(values)
@@ -245,30 +246,31 @@ class NativeWeights:
 
     def _slices(self, name: str, shape: tuple[int, ...]) -> list[Part]:
         """The parts of a tensor of all experts."""
-        if not isinstance(self.source, StoredWeights):
-            return list(self._tensor(name, shape))
+        if not isinstance(self.source, StoredArrays):
+            return list(self._array(name, shape))
         whole = self.source.stored(name)
         return [whole._replace(rows=rows) for rows in np.split(whole.rows, shape[0])]
 
     def _expert_biases(
         self, at: str, spec: Experts
-    ) -> list[tuple[Tensor, Tensor]] | list[tuple[None, None]]:
+    ) -> list[tuple[Array, Array]] | list[tuple[None, None]]:
         """Of gates and ups, and of the down projection, of each expert."""
         if not spec.biased:
             return [(None, None)] * spec.count
         both, down, wide = f"{at}gate_up_proj_bias", f"{at}down_proj", spec.width
         if both in self.source:  # transformers' own: gates and ups in turns
-            joined = self._tensor(both, (spec.count, 2 * wide))
+            joined = self._array(both, (spec.count, 2 * wide))
             gate, up, down = joined[:, ::2], joined[:, 1::2], f"{down}_bias"
         else:
             names = [f"{at}{name}_proj.bias" for name in ("gate", "up")]
-            gate, up = (self._tensor(name, self.shapes[name]) for name in names)
+            gate, up = (self._array(name, self.shapes[name]) for name in names)
             down = f"{down}.bias"
-        out = self._tensor(down, self.shapes[f"{at}down_proj.bias"])
-        return list(zip(torch.cat([gate, up], 1).float(), out.float(), strict=True))
+        out = self._array(down, self.shapes[f"{at}down_proj.bias"])
+        both_biases = np.concatenate([widened(gate), widened(up)], 1)
+        return list(zip(both_biases, widened(out), strict=True))
 
 
-def _is_finite(part: Stored) -> bool:
+def _stores_finite(part: Stored) -> bool:
     values = np.empty((len(part.rows), part.columns), np.float32)
     _kernels.dequantize(part.kind, part.rows, values)
     return bool(np.isfinite(values).all())
@@ -278,7 +280,8 @@ def _reordered(part: Part, rows: Array) -> Part:
     """Some rows of a matrix, in their order."""
     if isinstance(part, Stored):
         return part._replace(rows=np.ascontiguousarray(part.rows[rows]))
-    return part[torch.from_numpy(np.ascontiguousarray(rows))]
+    reordered: Array = part[rows]
+    return reordered
 
 
 def _delta_net_rows(spec: LinearAttention, name: str) -> Array:

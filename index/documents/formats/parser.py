@@ -20,6 +20,7 @@ from typing import Any, Self
 
 from index.documents.formats import MAX_FILE_BYTES, DocumentError, ParsedDocument, kind_of, ocr
 from index.documents.formats.headings import Heading
+from index.os_calls import IS_WINDOWS
 
 TIMEOUT_S = 30.0  # to parse one file
 SCAN_TIMEOUT_S = 600.0  # to recognize the text of one file; a dense page takes some 5 s on 2 cores
@@ -165,6 +166,8 @@ class _Child:
         if self._process and self._connection and self._process.poll() is None:
             return self._process, self._connection
         self.end()
+        if IS_WINDOWS:
+            raise _ChildError("documents are not read on Windows yet; use Linux, macOS or WSL")
         limits = (MAX_TEXT_BYTES, MAX_HEADINGS, MAX_MEMORY_BYTES, seconds)
         try:
             self._connection, child_end = socket.socketpair()

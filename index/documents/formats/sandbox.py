@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import struct
 import sys
 import time
@@ -44,7 +43,9 @@ def main(max_text: int, max_headings: int, max_memory: int, max_seconds: int) ->
 
 
 def _limit_resources(max_memory: int, max_seconds: int) -> Callable[[], None]:
-    """Limit memory; the result limits the CPU time of the next file."""
+    """Limit memory; the result limits the CPU time of the next file. macOS refuses a limit of
+    memory below what is mapped at start, and has none."""
+    import resource  # Windows has no such limits, and no process that parses (parser.py)
 
     def limit(what: int, most: int, may_grow: bool = False) -> None:
         inherited = resource.getrlimit(what)[1]
@@ -55,7 +56,8 @@ def _limit_resources(max_memory: int, max_seconds: int) -> Callable[[], None]:
         # In case the parent dies, which otherwise enforces the timeout.
         limit(resource.RLIMIT_CPU, int(time.process_time()) + 1 + max_seconds, may_grow=True)
 
-    limit(resource.RLIMIT_AS, max_memory)
+    if sys.platform != "darwin":
+        limit(resource.RLIMIT_AS, max_memory)
     limit(resource.RLIMIT_CORE, 0)
     return limit_cpu_time
 

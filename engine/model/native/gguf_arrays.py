@@ -1,0 +1,48 @@
+"""Weights of a GGUF file as arrays: as it stores them for the CPU's kernels, or in f32."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import numpy as np
+
+from engine.model import _kernels
+from engine.model.native.product import Array
+from engine.weights.gguf_tensors import GgufTensors, Stored
+
+
+class ArraySource(Protocol):
+    """Arrays of weights (`engine.model.native.product`) by their safetensors names."""
+
+    def __contains__(self, name: object, /) -> bool: ...
+    def __getitem__(self, name: str, /) -> Any: ...
+
+
+class GgufArrays:
+    """Arrays in f32 by their safetensors names."""
+
+    def __init__(self, tensors: GgufTensors) -> None:
+        self.tensors = tensors
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tensors)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.tensors
+
+    def __getitem__(self, name: str) -> Array:
+        """WeightsError for values that are not finite."""
+        stored = self.tensors.read(name)
+        values = np.empty((len(stored.rows), stored.columns), np.float32)
+        _kernels.dequantize(stored.kind, stored.rows, values)
+        if not np.isfinite(values).all():
+            raise self.tensors.gguf.damaged(f"tensor '{name}' holds values that are not finite")
+        return values.reshape(self.tensors.outputs[name].shape)
+
+
+class StoredArrays(GgufArrays):
+    """The same; matrices also as they are stored."""
+
+    def stored(self, name: str) -> Stored:
+        return self.tensors.read(name)
