@@ -5,7 +5,7 @@
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 .SHELLFLAGS := -euc
-.PHONY: help demo test test-full test-gpu test-editors test-vllm vscode lint bench wheel sbom install missing check clean
+.PHONY: help demo test test-full test-gpu test-editors test-vllm vscode lint docs bench wheel sbom install missing check clean
 
 comma := ,
 VENV := .venv
@@ -44,6 +44,7 @@ help:
 	make test-vllm   the tests in a real vLLM, in an environment of its own (a quarter of an hour, 3.5 GB)
 	make vscode      editors/vscode/draftline.vsix
 	make lint        ruff, clang-format and mypy
+	make docs        the documentation as a site, in build/docs
 	make bench       the index, latency and decode benchmarks (python -m bench lists all)
 	make wheel       dist/draftline-*.whl
 	make sbom        dist/draftline.cdx.json: what is installed in .venv, in CycloneDX's form
@@ -110,6 +111,10 @@ lint: $(VENV)/dev.ok
 	$(BIN)/ruff format --check .
 	$(BIN)/clang-format --dry-run --Werror $(CPP)
 	$(BIN)/mypy
+
+docs: $(VENV)/dev.ok
+	@$(BIN)/mkdocs build --quiet
+	echo "open build/docs/index.html"
 
 bench: $(VENV)/bench.ok
 	@$(BIN)/python -m bench index

@@ -56,7 +56,7 @@ def _main(argv: list[str], interrupt: Interrupt) -> int:
 
 def _run(argv: list[str], interrupt: Interrupt) -> int:
     try:
-        args = _parser(argv).parse_args(argv or ["--help"])
+        args = make_parser(argv).parse_args(argv or ["--help"])
         args.interrupt, args.argv = interrupt, argv
         with nullcontext() if args.command in SERVERS else warnings_on_stderr():
             code: int = args.run(args)
@@ -72,7 +72,7 @@ class Parser(argparse.ArgumentParser):
         raise Failure(USAGE, f"{message}: see `{self.prog} --help`")
 
 
-def _parser(argv: list[str]) -> Parser:
+def make_parser(argv: list[str]) -> Parser:
     """The command line. Each command sets `run`, which takes the parsed arguments and returns the
     exit code. `draftline lsp`, a small process beside every window, imports no other command."""
     from lsp_server import cli as lsp

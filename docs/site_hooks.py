@@ -1,0 +1,118 @@
+"""What the site has beside the pages of this folder: pages from elsewhere in the repository, and
+the reference of the commands, made from the command's own parser.
+
+MkDocs calls these functions (mkdocs.yml). Links are written for readers of the repository; here
+they are turned into links between pages, and links to sources into the sources' paths.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import sys
+from argparse import ArgumentParser, _SubParsersAction
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mkdocs.plugins import get_plugin_logger
+from mkdocs.structure.files import File
+from pymdownx.slugs import slugify
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = {  # a file of the repository -> the site's page
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
+    "editors/neovim/README.md": "neovim.md",
+    "editors/vscode/README.md": "vscode.md",
+    "engine/drafting/MODEL_CARD.md": "model_card.md",
+}
+FILES = {"ui/web/icon.svg": "icon.svg"}
+COMMANDS = "commands.md"
+COLUMNS = 88  # of the helps
+LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
+FENCED = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
+log = get_plugin_logger("site_hooks")
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Name headings as code hosts do, so that a link to one works in both places."""
+    config.mdx_configs.setdefault("toc", {})["slugify"] = slugify(case="lower")
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages and files that are elsewhere, and the commands."""
+    for source, page in (PAGES | FILES).items():
+        files.append(File.generated(config, page, abs_src_path=str(ROOT / source)))
+    files.append(File.generated(config, COMMANDS, content=commands()))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """A page's text for the site."""
+    origins = {site: source for source, site in PAGES.items()}
+    source = origins.get(page.file.src_uri, f"docs/{page.file.src_uri}")
+    return for_site(markdown, source)
+
+
+def for_site(markdown: str, source: str) -> str:
+    """The text of the repository's file `source`, outside fenced code with the site's links and
+    tables: Python-Markdown takes a bar in a table's code as it is, others want it escaped."""
+    parts = FENCED.split(markdown)
+    for i in range(0, len(parts), 2):
+        linked = LINK.sub(lambda match: link(match[1], match[2], source), parts[i])
+        parts[i] = re.sub(r"^\|.*$", lambda row: unescaped(row[0]), linked, flags=re.MULTILINE)
+    return "".join(parts)
+
+
+def link(text: str, target: str, source: str) -> str:
+    """A link of the repository's file `source` as the site has it. One that leads nowhere is
+    reported, which ends a strict build."""
+    path, hash_sign, anchor = target.partition("#")
+    if not path or "://" in target:
+        return f"[{text}]({target})"
+    path = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
+    if not (ROOT / path).exists():
+        log.warning(f"{source}: {target} leads to no file of the repository")
+    if path in PAGES:
+        return f"[{text}]({PAGES[path]}{hash_sign}{anchor})"
+    if path.startswith("docs/"):
+        return f"[{text}]({path.removeprefix('docs/')}{hash_sign}{anchor})"
+    return f"`{path}`" if path.endswith(text.strip("`")) else f"{text} (`{path}`)"
+
+
+def unescaped(row: str) -> str:
+    """A row of a table without the backslashes before bars in its code."""
+    return re.sub(r"`[^`]*`", lambda code: code[0].replace(r"\|", "|"), row)
+
+
+def commands() -> str:
+    """The reference of the commands: the help of each, as it prints it."""
+    sys.path.insert(0, str(ROOT))
+    try:
+        from ui.cli.main import make_parser
+    finally:
+        sys.path.remove(str(ROOT))
+    parts = ["# Commands\n\nWhat `--help` prints, for every command.\n"]
+    for parser in walk(make_parser([])):
+        parser.formatter_class = partial(parser.formatter_class, width=COLUMNS)
+        parser.color = False  # Python 3.14's
+        level = "##" if parser.prog.count(" ") < 2 else "###"
+        parts.append(f"{level} {parser.prog}\n\n```text\n{parser.format_help().strip()}\n```\n")
+    return "\n".join(parts)
+
+
+def walk(parser: ArgumentParser) -> Iterator[ArgumentParser]:
+    """A parser and all that are below it."""
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, _SubParsersAction):
+            for below in action.choices.values():
+                yield from walk(below)
