@@ -53,7 +53,11 @@ def _show(args: argparse.Namespace) -> int:
     rows: list[dict[str, Any]] = []
     try:
         for part in storage.PARTS:
-            row: dict[str, Any] = {"name": part.name, "about": part.about, "folder": str(home() / part.folder)}
+            row: dict[str, Any] = {
+                "name": part.name,
+                "about": part.about,
+                "folder": str(home() / part.folder),
+            }
             rows.append(
                 row
                 | {"bytes": storage.size_of(storage.paths_of(part)), "limit": part.limit}
