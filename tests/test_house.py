@@ -1,16 +1,13 @@
-"""The structure that a machine can check: who imports whom, folders, pins, the wheel."""
+"""The structure that a machine can check: who imports whom, folders, pins, the changelog."""
 
 from __future__ import annotations
 
 import ast
 import importlib.metadata
-import os
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
-import zipfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -461,77 +458,3 @@ def test_the_changelog_keeps_its_form() -> None:
     assert all(found), releases
     versions = [tuple(int(part) for part in each.groups()[:3]) for each in found if each]
     assert versions == sorted(set(versions), reverse=True)
-
-
-PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-
-
-def build_wheel(source: Path, folder: Path) -> Path:
-    """The wheel of a source folder, built below `folder`."""
-    constraints = ["--build-constraint", str(ROOT / "constraints.txt")]
-    building = ["wheel", "-q", "--no-deps", *constraints, "-C", f"build-dir={folder / 'build'}"]
-    subprocess.run([*PIP, *building, "-w", str(folder), str(source)], check=True)
-    (wheel,) = folder.glob("draftline-*.whl")
-    return wheel
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_wheel(ROOT, tmp_path_factory.mktemp("wheel"))
-
-
-@pytest.mark.full
-def test_a_wheel_is_the_same_wherever_it_is_built(wheel: Path, tmp_path: Path) -> None:
-    """Equal bytes from a clone in another folder; the version and the commit are git's."""
-    source = tmp_path / "elsewhere" / "source"
-    files = [path.relative_to(ROOT) for path in tracked()]
-    subprocess.run(["git", "clone", "-q", str(ROOT), str(source)], check=True)
-    for path in files:  # with what is not committed yet
-        (source / path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(ROOT / path, source / path)
-    again = build_wheel(source, tmp_path)
-    assert (again.name, again.read_bytes()) == (wheel.name, wheel.read_bytes())
-    with zipfile.ZipFile(wheel) as archive:
-        native = [name for name in archive.namelist() if name.endswith(".so")]
-        assert len(native) == 3
-        for name in native:
-            data = archive.read(name)
-            assert str(ROOT).encode() not in data and b"pip-build-env" not in data, name
-        built = archive.read("index/_build.py").decode()
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, capture_output=True, text=True
-    ).stdout.strip()
-    assert built == f'COMMIT = "{commit}"\n'
-
-
-@pytest.mark.full
-def test_a_wheel_works_from_another_folder(wheel: Path, tmp_path: Path) -> None:
-    """A wheel holds every module and both native cores, no sources of them, and the licence."""
-    names = set(zipfile.ZipFile(wheel).namelist())
-    assert {path.as_posix() for path in installed_files()} <= names
-    assert {"engine/py.typed", "index/py.typed"} <= names
-    assert any(name.endswith("licenses/LICENSE") for name in names)
-    assert not [name for name in names if name.endswith((".cpp", ".hpp"))]
-    assert {name.split("/")[0] for name in names} <= {
-        *("index", "engine", "lsp_server", "ui"),
-        next(name.split("/")[0] for name in names if ".dist-info/" in name),
-    }
-
-    site, elsewhere = tmp_path / "site", tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    installing = ["install", "-q", "--no-deps", "--no-index", "--target", str(site), str(wheel)]
-    subprocess.run([*PIP, *installing], check=True)
-    # -S: without it the editable install's import hook would answer instead of the wheel.
-    packages = str(Path(pytest.__file__).parent.parent)
-    code = (
-        f"import sys; sys.path[:0] = [{str(site)!r}]; sys.path.append({packages!r})\n"
-        "import engine.model._kernels, index._core, ui.cli.main\n"
-        "print(engine.model._kernels.__file__, index._core.__file__, ui.cli.__file__, sep='\\n')\n"
-        "sys.exit(ui.cli.main.main(['--help']))"
-    )
-    clean = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
-    command = [sys.executable, "-S", "-c", code]
-    result = subprocess.run(command, cwd=elsewhere, capture_output=True, text=True, env=clean)
-    assert result.returncode == 0, result.stderr
-    assert all(line.startswith(str(site)) for line in result.stdout.splitlines()[:3])
-    assert "usage: " in result.stdout
