@@ -35,7 +35,7 @@ PAGES = {  # a file of the repository -> the site's page
 }
 FILES = {"ui/web/icon.svg": "icon.svg"}
 COMMANDS = "commands.md"
-COLUMNS = 88  # of the helps
+COLUMNS = 80  # of the helps
 LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
 FENCED = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 log = get_plugin_logger("site_hooks")
