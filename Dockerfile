@@ -1,6 +1,7 @@
 # Draftline's commands and server. For the CPU:     docker build -t draftline .
 # For NVIDIA cards, with torch's build for CUDA:    docker build -t draftline:cuda --target cuda .
-# Optional parts: --build-arg EXTRAS=[embed,ocr]. docs/containers.md says how to run the images.
+# More of pyproject.toml's extras: --build-arg EXTRAS=embed,ocr. docs/containers.md says how to run
+# the images.
 
 # constraints.txt is resolved on this version.
 ARG PYTHON=3.11
@@ -10,27 +11,26 @@ ENV PATH=/opt/draftline/bin:$PATH PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_D
 WORKDIR /build
 COPY constraints.txt ./
 RUN python -m venv /opt/draftline \
-    && pip install --constraint constraints.txt pip \
-    && pip install --constraint constraints.txt --target /opt/uv uv
+    && pip install --constraint constraints.txt pip
 
 FROM tools AS wheel
+# The context has no history to take a version from.
+ARG SETUPTOOLS_SCM_PRETEND_VERSION
 COPY . .
 RUN pip wheel --no-deps --build-constraint constraints.txt --wheel-dir /wheels .
 
-# torch has a layer of its own, which a change of Draftline does not build again. uv knows the index
-# that has the build for the CPU; the usual one has only that for CUDA.
+# The default model, and any other GGUF file, runs on a CPU without torch.
 FROM tools AS packages-cpu
-RUN /opt/uv/bin/uv pip install --no-config --no-cache --no-deps --python /opt/draftline/bin/python \
-    --torch-backend cpu "torch==$(sed -n 's/^torch==//p' constraints.txt)"
-ARG EXTRAS=""
+ARG EXTRAS
 COPY --from=wheel /wheels /wheels
-RUN pip install --constraint constraints.txt "$(echo /wheels/draftline-*.whl)${EXTRAS}"
+RUN pip install --constraint constraints.txt "$(echo /wheels/draftline-*.whl)[page${EXTRAS:+,$EXTRAS}]"
 
+# torch has a layer of its own, which a change of Draftline does not build again.
 FROM tools AS packages-cuda
 RUN pip install --constraint constraints.txt "torch===$(sed -n 's/^torch==//p' constraints.txt)"
-ARG EXTRAS=""
+ARG EXTRAS
 COPY --from=wheel /wheels /wheels
-RUN pip install --constraint constraints.txt "$(echo /wheels/draftline-*.whl)${EXTRAS}"
+RUN pip install --constraint constraints.txt "$(echo /wheels/draftline-*.whl)[page,gpu${EXTRAS:+,$EXTRAS}]"
 
 FROM python:${PYTHON}-slim-bookworm AS server
 RUN groupadd --gid 10001 draftline \
@@ -50,7 +50,7 @@ ENTRYPOINT ["draftline"]
 CMD ["serve", "--host", "0.0.0.0"]
 
 FROM server AS cuda
-USER root
+USER 0:0
 # Triton compiles a launcher for each kernel.
 # hadolint ignore=DL3008
 RUN apt-get update \

@@ -113,7 +113,7 @@ lint: $(VENV)/dev.ok
 	$(BIN)/mypy
 
 docs: $(VENV)/dev.ok
-	@$(BIN)/mkdocs build --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	echo "open build/docs/index.html"
 
 bench: $(VENV)/bench.ok

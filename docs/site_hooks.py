@@ -10,6 +10,7 @@ from __future__ import annotations
 import posixpath
 import re
 import sys
+import textwrap
 from argparse import ArgumentParser, _SubParsersAction
 from collections.abc import Iterator
 from functools import partial
@@ -27,16 +28,17 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {  # a file of the repository -> the site's page
+    "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
     "editors/neovim/README.md": "neovim.md",
     "editors/vscode/README.md": "vscode.md",
     "engine/drafting/MODEL_CARD.md": "model_card.md",
 }
-FILES = {"ui/web/icon.svg": "icon.svg"}
+FILES = {"ui/web/icon.svg": "icon.svg", "editors/vscode/media/edit.png": "vscode-inline.png"}
 COMMANDS = "commands.md"
-COLUMNS = 88  # of the helps
-LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
+COLUMNS = 80  # of the helps
+LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 FENCED = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 log = get_plugin_logger("site_hooks")
 
@@ -67,24 +69,25 @@ def for_site(markdown: str, source: str) -> str:
     tables: Python-Markdown takes a bar in a table's code as it is, others want it escaped."""
     parts = FENCED.split(markdown)
     for i in range(0, len(parts), 2):
-        linked = LINK.sub(lambda match: link(match[1], match[2], source), parts[i])
+        linked = LINK.sub(lambda match: link(*match.groups(), source), parts[i])
         parts[i] = re.sub(r"^\|.*$", lambda row: unescaped(row[0]), linked, flags=re.MULTILINE)
     return "".join(parts)
 
 
-def link(text: str, target: str, source: str) -> str:
-    """A link of the repository's file `source` as the site has it. One that leads nowhere is
-    reported, which ends a strict build."""
+def link(mark: str, text: str, target: str, source: str) -> str:
+    """A link of the repository's file `source`, or with the mark "!" a picture, as the site has it.
+    What leads nowhere is reported, which ends a strict build."""
     path, hash_sign, anchor = target.partition("#")
     if not path or "://" in target:
-        return f"[{text}]({target})"
+        return f"{mark}[{text}]({target})"
     path = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
+    page = path.removeprefix("docs/") if path.startswith("docs/") else (PAGES | FILES).get(path)
     if not (ROOT / path).exists():
         log.warning(f"{source}: {target} leads to no file of the repository")
-    if path in PAGES:
-        return f"[{text}]({PAGES[path]}{hash_sign}{anchor})"
-    if path.startswith("docs/"):
-        return f"[{text}]({path.removeprefix('docs/')}{hash_sign}{anchor})"
+    if page:
+        return f"{mark}[{text}]({page}{hash_sign}{anchor})"
+    if mark:
+        log.warning(f"{source}: the site does not have the picture {path}")
     return f"`{path}`" if path.endswith(text.strip("`")) else f"{text} (`{path}`)"
 
 
@@ -100,13 +103,20 @@ def commands() -> str:
         from ui.cli.main import make_parser
     finally:
         sys.path.remove(str(ROOT))
-    parts = ["# Commands\n\nWhat `--help` prints, for every command.\n"]
+    parts = ["# Commands\n\nWhat `--help` prints. [Terminal](terminal.md) has examples.\n"]
     for parser in walk(make_parser([])):
         parser.formatter_class = partial(parser.formatter_class, width=COLUMNS)
         parser.color = False  # Python 3.14's
         level = "##" if parser.prog.count(" ") < 2 else "###"
-        parts.append(f"{level} {parser.prog}\n\n```text\n{parser.format_help().strip()}\n```\n")
+        text = "\n".join(map(wrapped, parser.format_help().strip().splitlines()))
+        parts.append(f"{level} {parser.prog}\n\n```text\n{text}\n```\n")
     return "\n".join(parts)
+
+
+def wrapped(line: str) -> str:
+    """A line of a help within the columns, its continuation as far indented."""
+    indent = " " * (len(line) - len(line.lstrip()))
+    return textwrap.fill(line, COLUMNS, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def walk(parser: ArgumentParser) -> Iterator[ArgumentParser]:

@@ -141,10 +141,12 @@ def test_the_checks_of_commands_see_mistakes() -> None:
 
 
 @pytest.mark.parametrize("drawing", DRAWINGS, ids=lambda path: path.stem)
-def test_drawings_load_nothing(drawing: Path) -> None:
+def test_drawings_load_nothing_and_follow_the_mode(drawing: Path) -> None:
     text = re.sub(r"<!--.*?-->", "", drawing.read_text("utf-8"))
     assert ElementTree.fromstring(text).tag == "{http://www.w3.org/2000/svg}svg"
     assert "//" not in re.sub(r"xmlns(:\w+)?=\"[^\"]*\"", "", text)
+    # A terminal's picture is dark in both.
+    assert ("prefers-color-scheme: dark" in text) == (drawing.parent.name == "drawings")
 
 
 # -- the site ----------------------------------------------------------------------------------
@@ -157,6 +159,8 @@ def test_links_become_the_sites() -> None:
     assert (
         site("[a](models.md#b) [c](#d) [e](http://f)") == "[a](models.md#b) [c](#d) [e](http://f)"
     )
+    picture = HOOKS.for_site("![p](media/edit.png)", "editors/vscode/README.md")
+    assert picture == "![p](vscode-inline.png)"
     assert site("[s](../SECURITY.md#out-of-scope)") == "[s](security.md#out-of-scope)"
     assert site("[config.py](../engine/config.py)") == "`engine/config.py`"
     assert site("[the\nsettings](../engine/config.py)") == "the\nsettings (`engine/config.py`)"
@@ -223,6 +227,8 @@ def test_the_reference_has_every_command_and_option(site: Path) -> None:
     for name, parser in parsers().items():
         assert name in text
         for action in parser._actions:
+            if action.help is argparse.SUPPRESS:
+                continue
             for option in action.option_strings:
                 assert re.search(rf"(?<![\w-]){re.escape(option)}(?![\w-])", text), (name, option)
 

@@ -93,6 +93,15 @@ def test_the_default_image_is_that_for_the_cpu() -> None:
         assert compose(name)["draftline"]["build"]["target"] == service
 
 
+def test_images_have_the_page_and_only_that_for_cards_has_torch() -> None:
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    for image, wanted in {"cpu": {"page"}, "cuda": {"page", "gpu"}}.items():
+        runs = [rest for name, rest in stages()[f"packages-{image}"] if name == "RUN"]
+        extras = set(re.findall(r"\[([a-z,]+)\$", " ".join(runs))[0].strip(",").split(","))
+        assert extras == wanted <= set(known["optional-dependencies"])
+        assert any("torch" in rest for rest in runs) == ("gpu" in wanted)
+
+
 def test_every_stage_that_is_copied_from_exists() -> None:
     seen: set[str] = set()
     for name, rest in dockerfile():

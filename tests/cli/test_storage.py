@@ -143,9 +143,8 @@ def test_what_cannot_be_deleted_is_named(folder: Path) -> None:
     assert result.returncode == 1 and "ngram" in one_line(result)
 
 
-def test_the_readme_lists_every_part() -> None:
-    readme = (ROOT / "README.md").read_text("utf-8")
-    section = readme.split("## Files, and how to remove them\n")[1].split("\n## ")[0]
+def test_the_documentation_lists_every_part() -> None:
+    section = (ROOT / "docs" / "files.md").read_text("utf-8")
     for part in storage.PARTS:
         assert not part.folder or f"`{part.folder}`" in section, part
     assert all(f"`{name}`" in section for name in ("costs.json", "machine", "embedding-*"))
