@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -53,7 +54,7 @@ def checks(port: int) -> Iterator[Finding]:
     yield native_code()
     yield compiler()
     cards = nvidia_cards()
-    yield torch_build(bool(cards))
+    yield torch(bool(cards))
     yield card(cards)
     yield model()
     yield memory()
@@ -111,6 +112,19 @@ def nvidia_cards() -> list[list[str]]:
     return [row for row in rows if answer.returncode == 0 and len(row) == 4]
 
 
+def torch(has_card: bool) -> Finding:
+    """torch is installed where it is needed, and loads."""
+    from engine.model.opening import INSTALL
+
+    missing = [name for name in ("torch", "transformers") if find_spec(name) is None]
+    if not missing:
+        return torch_build(has_card)
+    what = f"{missing[0]} is not installed"
+    if has_card:
+        return Finding("torch", "warn", f"{what}, so models cannot run on the card", INSTALL)
+    return Finding("torch", "ok", f"{what}; GGUF models on a CPU need none")
+
+
 def torch_build(has_card: bool, code: str = TORCH_CODE) -> Finding:
     """Which torch is installed, and whether it can use the card."""
     try:
@@ -150,19 +164,26 @@ def card(cards: list[list[str]]) -> Finding:
 
 
 def model() -> Finding:
-    """The model of whoever names none."""
-    from engine.weights import WeightsError, find
+    """The model of whoever names none: it is here, undamaged, and what is installed can run it."""
+    from engine.model.opening import INSTALL
+    from engine.weights import WeightsError, find, verify
     from engine.weights.download import download_of, usual_model
+    from engine.weights.resolve import gguf_of
 
     try:
         name = usual_model()
         missing = download_of(name)
         folder = find(name)
+        if missing is None:
+            verify(name)
     except (WeightsError, OSError) as error:
-        return Finding("model", "fail", str(error), "name another one in DRAFTLINE_MODEL")
+        return Finding("model", "fail", str(error), "or name another one in DRAFTLINE_MODEL")
     if missing is not None:
         what = f"{name} is not on this machine ({missing.described})"
         return Finding("model", "warn", what, f"`draftline models pull {name}`")
+    if folder and gguf_of(folder) is None and find_spec("torch") is None:
+        what = f"{name}: safetensors files need torch, which is not installed"
+        return Finding("model", "fail", what, INSTALL)
     return Finding("model", "ok", f"{name}{f' in {folder}' if folder else ''}")
 
 
