@@ -19,6 +19,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
+from engine.config import MODEL_VARIABLE
+from ui.errors import reason
 from ui.terminal import format_bytes
 
 State = Literal["ok", "warn", "fail"]
@@ -28,6 +30,7 @@ MIN_WATCHES = 65_536  # folders that are watched, of all programs of a user
 MIN_WATCH_INSTANCES = 64
 MIN_FREE_BYTES = 1_000_000_000  # beside the model: indexes, token ids
 WATCH_LIMITS = Path("/proc/sys/fs/inotify")
+FOLDER_REMEDY = "check its owner and permissions"
 REINSTALL = "install Draftline again"
 TORCH_CODE = """
 import json, torch
@@ -176,8 +179,10 @@ def model() -> Finding:
         folder = find(name)
         if missing is None:
             verify(name)
-    except (WeightsError, OSError) as error:
-        return Finding("model", "fail", str(error), "or name another one in DRAFTLINE_MODEL")
+    except WeightsError as error:
+        return _bad_model(str(error))
+    except OSError as error:
+        return _bad_model(f"{error.filename}: {reason(error)}: {FOLDER_REMEDY}")
     if missing is not None:
         what = f"{name} is not on this machine ({missing.described})"
         return Finding("model", "warn", what, f"`draftline models pull {name}`")
@@ -185,6 +190,13 @@ def model() -> Finding:
         what = f"{name}: safetensors files need torch, which is not installed"
         return Finding("model", "fail", what, INSTALL)
     return Finding("model", "ok", f"{name}{f' in {folder}' if folder else ''}")
+
+
+def _bad_model(why: str) -> Finding:
+    """`why`: one line that ends with the remedy, as all errors of models do."""
+    what, _, remedy = why.rpartition(": ")
+    named_by = f"{MODEL_VARIABLE}: " if os.environ.get(MODEL_VARIABLE) else ""
+    return Finding("model", "fail", f"{named_by}{what}", remedy)
 
 
 def memory() -> Finding:
@@ -254,12 +266,14 @@ def _writable(name: str, folder: Path, check: Callable[[Path], None]) -> Finding
             existing = existing.parent
         if existing == folder:
             check(folder)
+    except OSError as error:
+        return Finding(name, "fail", f"{error.filename or folder}: {reason(error)}", FOLDER_REMEDY)
+    try:
         with tempfile.TemporaryFile(dir=existing):
             pass
     except OSError as error:
-        why = error.strerror or str(error)
-        where = error.filename or folder
-        return Finding(name, "fail", f"{where}: {why}", "check its owner and permissions")
+        what = f"{existing} cannot be written: {reason(error)}"
+        return Finding(name, "fail", what, FOLDER_REMEDY)
     return Finding(name, "ok", f"{folder}{'' if existing == folder else ' (made when needed)'}")
 
 

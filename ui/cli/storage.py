@@ -60,7 +60,9 @@ def _is_model(path: Path) -> bool:
         return True
     if path.suffix == ".gguf":  # of a built-in or hub model; a user's own file stays where it is
         return path.stem in BUILTINS or _is_model(path.with_suffix(""))
-    return path.suffix == ".lock" or (path / "draftline.json").is_file()
+    if path.suffix == ".lock":
+        return path.stem in BUILTINS or not path.lstat().st_size
+    return (path / "draftline.json").is_file()
 
 
 CACHES = (

@@ -53,7 +53,9 @@ def run(args: argparse.Namespace) -> int:
             _list(stored, sockets)
             if running := storage.running_servers():
                 why = f"{running[0]}: a server runs"
-                raise Failure(FAILED, f"{why}: close the editors that use it, and try again")
+                raise Failure(
+                    FAILED, f"{why}: close the editors and end `draftline serve`, then try again"
+                )
             _ask(args.yes)
             freed = sum(storage.delete(part) for part, _ in stored)
             for path in sockets:
@@ -64,11 +66,13 @@ def run(args: argparse.Namespace) -> int:
             write_line(f"Freed: {format_bytes(freed)}")
         else:
             write_line(f"Nothing is stored in {home()}.")
+        has_others = home().is_dir() and any(home().iterdir())
     except OSError as error:
         raise storage.failure(error) from error
-    if home().is_dir():
+    if has_others:
         write_line(f"{home()} holds files that are not Draftline's, and stays.")
-    write_line(ELSEWHERE)
+    for line in ELSEWHERE.splitlines():
+        write_line(line)
     write_line(f"To remove the program: {remove_command(Path(sys.prefix))}")
     return OK
 
