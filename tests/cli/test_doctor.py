@@ -107,7 +107,7 @@ def test_a_damaged_model(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyP
     kept.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     found = checks.model()
     assert (found.state, holds(found)) == ("fail", True) and str(kept) in found.what
-    assert "draftline models remove tiny" in found.what
+    assert "draftline models remove tiny" in found.remedy
     own = tmp_path / "own.gguf"
     own.write_bytes(data[:-100])
     monkeypatch.setattr("engine.weights.download.DEFAULT_MODEL", str(own))

@@ -43,7 +43,8 @@ OURS = {
 
 # Names that a user's own files may have in a folder that DRAFTLINE_HOME names.
 OTHERS = [
-    "models/my.gguf", "models/mine/weights", "models/my.lock", "documents/letter.txt", "documents/tax/form.pdf",
+    "models/my.gguf", "models/mine/weights", "models/my.lock",
+    "documents/letter.txt", "documents/tax/form.pdf",
     "index/book.idx", "tokens/secret.sqlite", "library/book.txt", "finished/a.json",
     "tokenizers/mine/tokenizer.json", "costs.ods", "notes.txt",
 ]  # fmt: skip
