@@ -222,6 +222,7 @@ def test_uninstall_waits_for_the_end_of_servers(folder: Path) -> None:
     [
         ("pipx/venvs/draftline", "pyvenv.cfg", "pipx uninstall draftline"),
         ("uv/tools/draftline", "uv-receipt.toml", "uv tool uninstall draftline"),
+        ("draftline.draftline/tools/draftline", "uv-receipt.toml", "then delete /"),
         ("project/.venv", "pyvenv.cfg", "-m pip uninstall draftline"),
         ("usr", "bin", "python -m pip uninstall draftline"),
     ],

@@ -21,10 +21,11 @@ EXIT_CODES = """exit codes:
   2    usage; without a terminal: --yes was not given
   130  interrupted
 """
+EXTENSION = "draftline.draftline"  # its storage has this name
 ELSEWHERE = (
     "Not deleted: what you exported or trained into files of your own, keys of engines in the\n"
     "system's key ring (service `draftline`), models of other programs, and what the extension of\n"
-    "VS Code installed: the folder globalStorage/draftline.draftline of VS Code's user data."
+    f"VS Code installed: the folder globalStorage/{EXTENSION} of VS Code's user data."
 )
 
 
@@ -102,6 +103,8 @@ def _ask(yes: bool) -> None:
 
 def remove_command(environment: Path) -> str:
     """The command that removes an installation in this environment."""
+    if (storage := environment.parent.parent).name == EXTENSION:
+        return f"uninstall the extension of VS Code, then delete {storage}"
     if "pipx" in environment.parts:
         return "pipx uninstall draftline"
     if environment.parent.name == "tools" and (environment / "uv-receipt.toml").is_file():
