@@ -21,7 +21,9 @@ from engine.weights.builtins import BUILTINS, Builtin
 from engine.weights.checksums import sha256_of
 from engine.weights.errors import Progress, WeightsError, disk_error
 from engine.weights.from_files import from_files, identify
+from engine.weights.gguf_tensors import GgufTensors
 from engine.weights.hub import from_hub, gguf_from_hub, hub_list
+from engine.weights.integrity import config_of, tensors_of
 from engine.weights.ollama_form import read_model
 from engine.weights.resolve import (
     FORMAT,
@@ -30,6 +32,7 @@ from engine.weights.resolve import (
     folder_bytes,
     gguf,
     gguf_folder,
+    gguf_of,
     home,
     identity,
     installed,
@@ -113,6 +116,22 @@ def remove(name: str, *, progress: Progress | None = None) -> int:
             freed += source.stat().st_size
             source.unlink()
     return freed
+
+
+def verify(name: str) -> None:
+    """Check a model that is here without loading it: a built-in one by its checksum, others by
+    their headers and sizes. WeightsError for a damaged one."""
+    folder, source = find(name), gguf(name)
+    if name in BUILTINS:
+        if source is not None and sha256_of(source) != BUILTINS[name].sha256:
+            remedy = f"`draftline models remove {name}`, then `draftline models pull {name}`"
+            raise WeightsError(f"{source}: damaged, its SHA-256 is another: {remedy}")
+    elif source := source or (gguf_of(folder) if folder else None):
+        with GgufTensors(source):  # reads the header, and compares it with the size
+            pass
+    elif folder is not None:
+        config_of(folder)
+        tensors_of(folder)
 
 
 # --- making a folder ready ----------------------------------------------------------------------

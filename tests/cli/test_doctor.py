@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from engine import weights
+from tests.conftest import tiny_model
 from tests.support.command import draftline
 from tests.support.shared_server import private_runtime
+from tests.support.tiny_gguf import usual_models
 from ui.cli import doctor_checks as checks
 from ui.cli.doctor_checks import Finding
 
@@ -34,8 +37,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    torch = Finding("torch", "fail", "no torch", "install it")  # loading it takes seconds
-    monkeypatch.setattr(checks, "torch_build", lambda has_card: torch)
+    failed = Finding("torch", "fail", "no torch", "install it")  # loading it takes seconds
+    monkeypatch.setattr(checks, "torch", lambda has_card: failed)
     with private_runtime(tmp_path / "home"):
         result = draftline(tmp_path, "doctor", "--json", "--port", "0")
         report = json.loads(result.stdout)
@@ -70,6 +73,45 @@ def test_torch_is_asked_in_a_process(code: str, has_card: bool, state: str, word
     found = checks.torch_build(has_card, code)
     assert (found.state, holds(found)) == (state, True)
     assert words in f"{found.what} {found.remedy}"
+
+
+@pytest.mark.parametrize("missing", ["torch", "transformers"])
+def test_torch_is_needed_only_for_a_card(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
+    monkeypatch.setattr(checks, "find_spec", lambda name: None if name == missing else True)
+    found = checks.torch(has_card=False)
+    assert (found.state, holds(found)) == ("ok", True) and missing in found.what
+    found = checks.torch(has_card=True)
+    assert (found.state, holds(found)) == ("warn", True) and "draftline[gpu]" in found.remedy
+
+
+def test_a_model_of_safetensors_files_needs_torch(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    monkeypatch.setattr("engine.weights.download.DEFAULT_MODEL", str(tiny_model(folder)))
+    assert checks.model().state == "ok"
+    monkeypatch.setattr(checks, "find_spec", lambda name: None)
+    found = checks.model()
+    assert (found.state, holds(found)) == ("fail", True) and "draftline[gpu]" in found.remedy
+    (folder / "model.safetensors").write_bytes(b"short")
+    assert checks.model().state == "fail" and "damaged" in checks.model().what
+
+
+def test_a_damaged_model(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual_models(tmp_path, monkeypatch)
+    weights.locate("tiny")
+    kept = home / "models" / "tiny.gguf"
+    assert checks.model().state == "ok"
+    data = kept.read_bytes()
+    kept.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    found = checks.model()
+    assert (found.state, holds(found)) == ("fail", True) and str(kept) in found.what
+    assert "draftline models remove tiny" in found.remedy
+    own = tmp_path / "own.gguf"
+    own.write_bytes(data[:-100])
+    monkeypatch.setattr("engine.weights.download.DEFAULT_MODEL", str(own))
+    assert checks.model().state == "fail" and "damaged" in checks.model().what
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,8 @@ OURS = {
 
 # Names that a user's own files may have in a folder that DRAFTLINE_HOME names.
 OTHERS = [
-    "models/my.gguf", "models/mine/weights", "documents/letter.txt", "documents/tax/form.pdf",
+    "models/my.gguf", "models/mine/weights", "models/my.lock",
+    "documents/letter.txt", "documents/tax/form.pdf",
     "index/book.idx", "tokens/secret.sqlite", "library/book.txt", "finished/a.json",
     "tokenizers/mine/tokenizer.json", "costs.ods", "notes.txt",
 ]  # fmt: skip
@@ -162,8 +163,10 @@ def test_uninstall_lists_and_deletes_everything(folder: Path) -> None:
     assert all(any(line.startswith(f"{name} ") for line in lines) for name in OURS)
     assert not (folder / "home").exists()
     assert lines[-1].startswith("To remove the program: ")
+    (folder / "home").mkdir()
     again = draftline(folder, "uninstall")
     assert again.returncode == 0 and b"Nothing is stored" in again.stdout
+    assert b"not Draftline's" not in again.stdout
 
 
 def test_uninstall_leaves_files_of_others(folder: Path) -> None:
@@ -218,6 +221,7 @@ def test_uninstall_waits_for_the_end_of_servers(folder: Path) -> None:
     [
         ("pipx/venvs/draftline", "pyvenv.cfg", "pipx uninstall draftline"),
         ("uv/tools/draftline", "uv-receipt.toml", "uv tool uninstall draftline"),
+        ("draftline.draftline/tools/draftline", "uv-receipt.toml", "then delete /"),
         ("project/.venv", "pyvenv.cfg", "-m pip uninstall draftline"),
         ("usr", "bin", "python -m pip uninstall draftline"),
     ],

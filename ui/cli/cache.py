@@ -53,15 +53,15 @@ def _show(args: argparse.Namespace) -> int:
     rows: list[dict[str, Any]] = []
     try:
         for part in storage.PARTS:
-            row: dict[str, Any] = {
-                "name": part.name,
-                "about": part.about,
-                "folder": str(home() / part.folder),
-            }
             rows.append(
-                row
-                | {"bytes": storage.size_of(storage.paths_of(part)), "limit": part.limit}
-                | {"deleted_by": part.deleted_by or f"draftline cache clear {part.name}"}
+                {
+                    "name": part.name,
+                    "about": part.about,
+                    "folder": str(home() / part.folder),
+                    "bytes": storage.size_of(storage.paths_of(part)),
+                    "limit": part.limit,
+                    "deleted_by": part.deleted_by or f"draftline cache clear {part.name}",
+                }
             )
     except OSError as error:
         raise storage.failure(error) from error

@@ -15,9 +15,12 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
+from engine.config import MODEL_VARIABLE
+from ui.errors import reason
 from ui.terminal import format_bytes
 
 State = Literal["ok", "warn", "fail"]
@@ -27,6 +30,7 @@ MIN_WATCHES = 65_536  # folders that are watched, of all programs of a user
 MIN_WATCH_INSTANCES = 64
 MIN_FREE_BYTES = 1_000_000_000  # beside the model: indexes, token ids
 WATCH_LIMITS = Path("/proc/sys/fs/inotify")
+FOLDER_REMEDY = "check its owner and permissions"
 REINSTALL = "install Draftline again"
 TORCH_CODE = """
 import json, torch
@@ -53,7 +57,7 @@ def checks(port: int) -> Iterator[Finding]:
     yield native_code()
     yield compiler()
     cards = nvidia_cards()
-    yield torch_build(bool(cards))
+    yield torch(bool(cards))
     yield card(cards)
     yield model()
     yield memory()
@@ -111,6 +115,19 @@ def nvidia_cards() -> list[list[str]]:
     return [row for row in rows if answer.returncode == 0 and len(row) == 4]
 
 
+def torch(has_card: bool) -> Finding:
+    """torch is installed where it is needed, and loads."""
+    from engine.model.opening import INSTALL
+
+    missing = [name for name in ("torch", "transformers") if find_spec(name) is None]
+    if not missing:
+        return torch_build(has_card)
+    what = f"{missing[0]} is not installed"
+    if has_card:
+        return Finding("torch", "warn", f"{what}, so models cannot run on the card", INSTALL)
+    return Finding("torch", "ok", f"{what}; GGUF models on a CPU need none")
+
+
 def torch_build(has_card: bool, code: str = TORCH_CODE) -> Finding:
     """Which torch is installed, and whether it can use the card."""
     try:
@@ -150,20 +167,36 @@ def card(cards: list[list[str]]) -> Finding:
 
 
 def model() -> Finding:
-    """The model of whoever names none."""
-    from engine.weights import WeightsError, find
+    """The model of whoever names none: it is here, undamaged, and what is installed can run it."""
+    from engine.model.opening import INSTALL
+    from engine.weights import WeightsError, find, verify
     from engine.weights.download import download_of, usual_model
+    from engine.weights.resolve import gguf_of
 
     try:
         name = usual_model()
         missing = download_of(name)
         folder = find(name)
-    except (WeightsError, OSError) as error:
-        return Finding("model", "fail", str(error), "name another one in DRAFTLINE_MODEL")
+        if missing is None:
+            verify(name)
+    except WeightsError as error:
+        return _bad_model(str(error))
+    except OSError as error:
+        return _bad_model(f"{error.filename}: {reason(error)}: {FOLDER_REMEDY}")
     if missing is not None:
         what = f"{name} is not on this machine ({missing.described})"
         return Finding("model", "warn", what, f"`draftline models pull {name}`")
+    if folder and gguf_of(folder) is None and find_spec("torch") is None:
+        what = f"{name}: safetensors files need torch, which is not installed"
+        return Finding("model", "fail", what, INSTALL)
     return Finding("model", "ok", f"{name}{f' in {folder}' if folder else ''}")
+
+
+def _bad_model(why: str) -> Finding:
+    """`why`: one line that ends with the remedy, as all errors of models do."""
+    what, _, remedy = why.rpartition(": ")
+    named_by = f"{MODEL_VARIABLE}: " if os.environ.get(MODEL_VARIABLE) else ""
+    return Finding("model", "fail", f"{named_by}{what}", remedy)
 
 
 def memory() -> Finding:
@@ -233,12 +266,14 @@ def _writable(name: str, folder: Path, check: Callable[[Path], None]) -> Finding
             existing = existing.parent
         if existing == folder:
             check(folder)
+    except OSError as error:
+        return Finding(name, "fail", f"{error.filename or folder}: {reason(error)}", FOLDER_REMEDY)
+    try:
         with tempfile.TemporaryFile(dir=existing):
             pass
     except OSError as error:
-        why = error.strerror or str(error)
-        where = error.filename or folder
-        return Finding(name, "fail", f"{where}: {why}", "check its owner and permissions")
+        what = f"{existing} cannot be written: {reason(error)}"
+        return Finding(name, "fail", what, FOLDER_REMEDY)
     return Finding(name, "ok", f"{folder}{'' if existing == folder else ' (made when needed)'}")
 
 

@@ -45,7 +45,7 @@ class Part:
     about: str
     folder: str  # in the cache folder; "" for that itself
     is_ours: Callable[[Path], bool]  # of the entries of the folder
-    limit: str = "small"
+    limit: str = "a few kB"
     deleted_by: str = ""  # what deletes it, where `draftline cache clear` does not
 
 
@@ -60,7 +60,9 @@ def _is_model(path: Path) -> bool:
         return True
     if path.suffix == ".gguf":  # of a built-in or hub model; a user's own file stays where it is
         return path.stem in BUILTINS or _is_model(path.with_suffix(""))
-    return path.suffix == ".lock" or (path / "draftline.json").is_file()
+    if path.suffix == ".lock":
+        return path.stem in BUILTINS or not path.lstat().st_size
+    return (path / "draftline.json").is_file()
 
 
 CACHES = (
@@ -96,7 +98,14 @@ CACHES = (
     Part("costs", "measured times of passes", "", _named(r"costs\.json")),
 )
 KEPT = (
-    Part("models", "models", "models", _is_model, "none", "draftline models remove NAME"),
+    Part(
+        "models",
+        "models, one copy of each",
+        "models",
+        _is_model,
+        "none",
+        "draftline models remove NAME",
+    ),
     Part(
         "documents",
         "documents that were added to the page",

@@ -21,10 +21,11 @@ EXIT_CODES = """exit codes:
   2    usage; without a terminal: --yes was not given
   130  interrupted
 """
+EXTENSION = "draftline.draftline"  # its storage has this name
 ELSEWHERE = (
     "Not deleted: what you exported or trained into files of your own, keys of engines in the\n"
     "system's key ring (service `draftline`), models of other programs, and what the extension of\n"
-    "VS Code installed: the folder globalStorage/draftline.draftline of VS Code's user data."
+    f"VS Code installed: the folder globalStorage/{EXTENSION} of VS Code's user data."
 )
 
 
@@ -53,7 +54,9 @@ def run(args: argparse.Namespace) -> int:
             _list(stored, sockets)
             if running := storage.running_servers():
                 why = f"{running[0]}: a server runs"
-                raise Failure(FAILED, f"{why}: close the editors that use it, and try again")
+                raise Failure(
+                    FAILED, f"{why}: close the editors and end `draftline serve`, then try again"
+                )
             _ask(args.yes)
             freed = sum(storage.delete(part) for part, _ in stored)
             for path in sockets:
@@ -64,11 +67,13 @@ def run(args: argparse.Namespace) -> int:
             write_line(f"Freed: {format_bytes(freed)}")
         else:
             write_line(f"Nothing is stored in {home()}.")
+        has_others = home().is_dir() and any(home().iterdir())
     except OSError as error:
         raise storage.failure(error) from error
-    if home().is_dir():
+    if has_others:
         write_line(f"{home()} holds files that are not Draftline's, and stays.")
-    write_line(ELSEWHERE)
+    for line in ELSEWHERE.splitlines():
+        write_line(line)
     write_line(f"To remove the program: {remove_command(Path(sys.prefix))}")
     return OK
 
@@ -98,6 +103,8 @@ def _ask(yes: bool) -> None:
 
 def remove_command(environment: Path) -> str:
     """The command that removes an installation in this environment."""
+    if (storage := environment.parent.parent).name == EXTENSION:
+        return f"uninstall the extension of VS Code, then delete {storage}"
     if "pipx" in environment.parts:
         return "pipx uninstall draftline"
     if environment.parent.name == "tools" and (environment / "uv-receipt.toml").is_file():

@@ -16,6 +16,11 @@ export function ownPrograms(storage: string): string {
   return path.join(storage, "bin");
 }
 
+/** The folder of the programs of a virtual environment. */
+function scripts(platform: NodeJS.Platform): string {
+  return platform === "win32" ? "Scripts" : "bin";
+}
+
 /** The folders in which `uv tool` and `pipx` put programs, best first. */
 function toolFolders({ env, home, platform, storage }: Machine): string[] {
   const data = env["XDG_DATA_HOME"] ?? path.join(home, ".local", "share");
@@ -29,7 +34,7 @@ function toolFolders({ env, home, platform, storage }: Machine): string[] {
   return [
     ...named.filter((each): each is string => each !== undefined && each !== ""),
     path.join(home, ".local", "bin"),
-    ...venvs.map((each) => path.join(each, "bin")),
+    ...venvs.map((each) => path.join(each, scripts(platform))),
     ownPrograms(storage),
   ];
 }
@@ -65,6 +70,6 @@ export function programs(program: string, machine: Machine): string[] {
 
 /** The program in the virtual environments of workspace folders: to be offered, not started unasked. */
 export function workspacePrograms(folders: readonly string[], platform: NodeJS.Platform): string[] {
-  const names = [".venv", "venv"].flatMap((name) => folders.map((folder) => path.join(folder, name, "bin")));
+  const names = [".venv", "venv"].flatMap((name) => folders.map((folder) => path.join(folder, name, scripts(platform))));
   return names.map((each) => executable(each, "draftline", platform)).filter((each) => each !== undefined);
 }

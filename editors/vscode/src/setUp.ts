@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 import * as path from "node:path";
 import * as vscode from "vscode";
 import { inPath, ownPrograms, programs, workspacePrograms, type Machine } from "./find";
-import { installing } from "./install";
+import { hasCard, installing } from "./install";
 import type { Server } from "./server";
 
 const PROGRAM = "draftline";
@@ -64,7 +64,9 @@ async function install(server: Server, machine: Machine): Promise<void> {
     `${uv} installs it into ${machine.storage}, about 1.7 GB. It fetches what is missing, torch ` +
     `among it, from the package index that is configured for uv.`;
   const yes = "Install";
-  if ((await vscode.window.showInformationMessage(message, { modal: true, detail }, yes)) !== yes) return;
+  const card = hasCard(machine) ? " For the NVIDIA card, torch takes some GB more." : "";
+  const options = { modal: true, detail: detail + card };
+  if ((await vscode.window.showInformationMessage(message, options, yes)) !== yes) return;
   const failure = await run(server, uv, source, machine);
   if (failure === undefined) {
     await useProgram(server, path.join(ownPrograms(machine.storage), PROGRAM));

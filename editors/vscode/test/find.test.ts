@@ -98,3 +98,13 @@ test("what uv installs into is found", (context) => {
   const file = put(env["UV_TOOL_BIN_DIR"], "draftline");
   assert.deepEqual(programs("draftline", here), [file]);
 });
+
+test("uv takes a Python that the wheel is for, and torch only where there is a card", (context) => {
+  const here = machine(context, { PATH: "ROOT/path" });
+  const python = (source: string): string | undefined => installing(source, here).args.at(-2);
+  assert.equal(python("/a/draftline-0.1.0-cp312-abi3-manylinux_2_28_x86_64.whl"), ">=3.12");
+  assert.equal(python("/a/draftline-0.1.0-cp311-cp311-macosx_11_0_arm64.whl"), "3.11");
+  assert.equal(python("/a/draftline"), ">=3.11");
+  put(here.root, "path", "nvidia-smi");
+  assert.equal(installing("/a/draftline", here).args.at(-1), "/a/draftline[gpu]");
+});
