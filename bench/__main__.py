@@ -20,6 +20,7 @@ BENCHES = {  # name: (module, what it measures)
     "assist": ("bench.assist.assist", "what the editor shows: edits and completions, scored"),
     "tools": ("bench.tools.tools", "calls of tools, and answers that a schema enforces"),
     "qa": ("bench.qa.qa", "questions about documents: retrieval, answers, speed"),
+    "install": ("bench.install.install", "the size of an installation, and its first token"),
     "serving": ("bench.serving.serving", "the HTTP server under load"),
     "vllm": ("bench.vllm.vllm", "Draftline's drafter inside vLLM, beside vLLM's own"),
     "gpu": ("bench.gpu.gpu", "steps and edits on a CUDA device"),

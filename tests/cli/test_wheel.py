@@ -22,6 +22,7 @@ import psutil
 import pytest
 from reportlab.pdfgen.canvas import Canvas
 
+from bench.install import install
 from engine.weights import locate
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -165,9 +166,6 @@ def test_a_wheel_holds_every_module_and_no_sources_of_native_code(wheel: Path) -
     }
 
 
-# -- README's commands, from the installed wheel -----------------------------------------------
-
-
 @dataclass(frozen=True)
 class Installed:
     """A clean environment with the wheel in it, and a cache with the models of the tests."""
@@ -251,6 +249,21 @@ def folder(tmp_path: Path) -> Path:
         page.drawString(72, 750 - 20 * number, line)
     page.save()
     return tmp_path
+
+
+@pytest.mark.full
+def test_an_installation_is_measured(
+    wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PIP_CONSTRAINT", str(ROOT / "constraints.txt"))
+    options = [str(wheel), "--model", SMALLEST, "--repeats", "1", "--out", str(tmp_path / "found")]
+    assert install.main(options) == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])["results"]["installed"]
+    assert 0 < found["bytecode"] < found["bytes"] < 300e6
+    assert 0 < found["import_s"] < found["token_s"]
+
+
+# -- README's commands, from the installed wheel -----------------------------------------------
 
 
 def test_the_commands_of_readme_are_found() -> None:
