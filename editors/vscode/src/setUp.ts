@@ -61,8 +61,8 @@ async function install(server: Server, machine: Machine): Promise<void> {
   if (!source) return;
   const message = `Install Draftline from ${source}?`;
   const detail =
-    `${uv} installs it into ${machine.storage}, about 1.7 GB. It fetches what is missing, torch ` +
-    `among it, from the package index that is configured for uv.`;
+    `${uv} installs it into ${machine.storage}, about 170 MB. It fetches what is missing from ` +
+    `the package index that is configured for uv.`;
   const yes = "Install";
   const card = hasCard(machine) ? " For the NVIDIA card, torch takes some GB more." : "";
   const options = { modal: true, detail: detail + card };
