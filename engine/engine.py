@@ -23,6 +23,7 @@ from engine.editing.edit import Edit, edit_file
 from engine.generate import Generation, generate, max_new_tokens
 from engine.memory import give_back_memory
 from engine.model.cost_model import guess, measure, processor, remember, remembered
+from engine.model.native_target import NativeTarget
 from engine.model.opening import open_target
 from engine.prompts.builder import Prompt, prompt_of
 from engine.prompts.fim import fim_format
@@ -36,7 +37,6 @@ from engine.worker import Job, Turns, Worker, ended_job
 from index.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
-    from engine.model.native_target import NativeTarget
     from engine.model.torch_target import TorchTarget
 
 MAX_CHUNK_TOKENS = 128  # of a prompt, read in one pass on a CPU
@@ -306,7 +306,7 @@ class Engine:
 
 def machine_key(folder: Path, target: NativeTarget | TorchTarget, config: Config) -> str:
     """Everything that the time of a forward pass depends on, as one string."""
-    if target.device_type == "cpu":
+    if isinstance(target, NativeTarget) or target.device_type == "cpu":
         device = processor()
     else:
         passes = "exact" if config.exact else f"graphs {config.graphs}"

@@ -118,7 +118,7 @@ ASKS_PLATFORM = {"index/os_calls.py"}
 # Without these a model runs: `pip install draftline` does not bring them.
 TORCH = ("torch", "transformers", "safetensors.torch", "gradio")
 WITHOUT_TORCH = (
-    "engine.engine", "engine.model.native_target", "engine.drafting.next_token", "ui.cli.demo",
+    "engine.engine", "engine.model.native_target", "engine.drafting.next_token", "ui.demo",
     "ui.cli.edit", "ui.cli.ask", "ui.cli.serve", "ui.api.app", "lsp_server.server",
 )  # fmt: skip
 

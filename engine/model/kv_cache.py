@@ -35,7 +35,7 @@ class Sequence:
     def nbytes(self) -> int:
         states = 0 if self.states is None else self.states.nbytes
         recurrent = 0 if self.recurrent is None else self.recurrent.nbytes
-        return sum(part.nbytes for part in self.cache) + states + recurrent
+        return int(sum(part.nbytes for part in self.cache)) + states + recurrent
 
     def reusable(self, rows: int) -> int:
         """How many of the first `rows` tokens another text that starts with them can use."""

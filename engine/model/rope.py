@@ -7,9 +7,9 @@ that are longer than those they were trained on.
 * `longrope`: each frequency has a factor (arXiv:2402.13753). Only where the factors do not depend
   on the length of the text: others would change the keys that are cached.
 
-Numbers are those of transformers, operation by operation: at position 100,000 an angle that is
-rounded differently is another rotation. torch divides a number by a tensor as its product with the
-reciprocal, and so does this module, which needs no torch.
+Numbers are those of transformers, operation by operation, without torch, which divides a number by
+a tensor as its product with the reciprocal. Only powers are nearer the truth: one in some hundred
+differs from torch's by its last bit.
 """
 
 from __future__ import annotations
@@ -95,8 +95,7 @@ def frequencies(settings: dict[str, Any], head_dim: int) -> tuple[Array, float]:
 
 
 def _wavelengths(rope: dict[str, Any], head_dim: int) -> Array:
-    """Positions per radian, f32 [head_dim / 2]. Powers are taken in f64 and rounded once, which is
-    what torch's f32 gives."""
+    """Positions per radian, f32 [head_dim / 2]. Powers are taken in f64 and rounded once."""
     powers = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
     theta = np.float64(np.float32(rope["rope_theta"]))
     wavelengths: Array = (theta ** powers.astype(np.float64)).astype(np.float32)

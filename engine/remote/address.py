@@ -27,7 +27,7 @@ import platformdirs
 
 from engine.config import MODEL_VARIABLE
 from index.cache_folder import check_cache_folder, make_cache_folder
-from index.os_calls import lock
+from index.os_calls import IS_WINDOWS, lock
 from index.version import own_version
 
 MAX_PATH_BYTES = 100  # of a socket; the smallest limit of a system is 104
@@ -106,7 +106,8 @@ def runtime_folder() -> Path:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about an unsuitable XDG_RUNTIME_DIR: there is another
         folder = Path(platformdirs.user_runtime_dir("draftline", appauthor=False))
-    if len(os.fsencode(folder)) > MAX_PATH_BYTES - len("/0123456789abcdef.sock"):
+    too_long = len(os.fsencode(folder)) > MAX_PATH_BYTES - len("/0123456789abcdef.sock")
+    if too_long and not IS_WINDOWS:  # which has no sockets there
         return Path(tempfile.gettempdir()) / f"draftline-{os.getuid()}"
     return folder
 
@@ -122,6 +123,8 @@ def _private_folder() -> Path:
 def check_private(folder: Path) -> None:
     """OSError unless only this user may open the folder; its `strerror` includes the remedy."""
     check_cache_folder(folder)
+    if IS_WINDOWS:
+        return
     status = folder.stat()
     if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077:
         why = "other users may open it: delete it, or take their permissions away (chmod 700)"

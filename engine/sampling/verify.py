@@ -37,7 +37,8 @@ def mixed(x: Array) -> Array:
     """`mix` on an array of uint64, whose products wrap around."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(MIX1)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(MIX2)
-    return x ^ (x >> np.uint64(31))
+    found: Array = x ^ (x >> np.uint64(31))
+    return found
 
 
 def gumbel(seed: int, position: int, ids: Array) -> Array:

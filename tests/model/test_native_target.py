@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,13 +45,13 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The folder of a tiny GGUF file."""
     root = tmp_path_factory.mktemp("native")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DRAFTLINE_HOME", str(root / "home"))
         write_gguf(root / "m.gguf")
-        return locate(str(root / "m.gguf"))
+        yield locate(str(root / "m.gguf"))
 
 
 def both(folder: Path, **options: Any) -> tuple[NativeTarget, TorchTarget]:

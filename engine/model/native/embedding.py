@@ -14,7 +14,8 @@ class NativeEmbedding:
 
     def __init__(self, table: Array | NativeProduct) -> None:
         self.table = table
-        self.count, width = table.shape if isinstance(table, np.ndarray) else table.native.shape
+        shape: tuple[int, ...] = (table if isinstance(table, np.ndarray) else table.native).shape
+        self.count, width = shape
         self._more = np.empty((0, width), np.float32)
 
     def __len__(self) -> int:

@@ -92,7 +92,7 @@ def bytes_of(values: Array) -> Array:
 
 def is_numbers(values: Array) -> bool:
     """Whether an array holds weights, and not integers."""
-    return values.dtype.kind == "f" or values.dtype == np.uint16
+    return values.dtype.kind == "f" or bool(values.dtype == np.uint16)
 
 
 def is_finite(values: Array) -> bool:

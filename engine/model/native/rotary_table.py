@@ -31,4 +31,5 @@ class RotaryTable:
     def _block(self, start: int) -> NDArray[np.complex64]:
         positions = np.arange(start, start + BLOCK_POSITIONS, dtype=np.float32)
         angles = (positions[:, None] * self._frequencies).astype(np.float64)
-        return (self._factor * np.exp(1j * angles)).astype(np.complex64)
+        found: NDArray[np.complex64] = (self._factor * np.exp(1j * angles)).astype(np.complex64)
+        return found
