@@ -216,6 +216,13 @@ def test_uninstall_waits_for_the_end_of_servers(folder: Path) -> None:
     assert [path.name for path in runtime.iterdir()] == ["other.sock"]
 
 
+def test_uninstall_does_not_follow_a_link_to_sockets(folder: Path) -> None:
+    write(folder / "elsewhere", [f"{HEX}.log"])
+    storage.runtime_folder().symlink_to(folder / "elsewhere")
+    assert draftline(folder, "uninstall", "--yes").returncode == 0
+    assert files(folder / "elsewhere") == {f"{HEX}.log"}
+
+
 @pytest.mark.parametrize(
     ("environment", "made", "command"),
     [

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import socket
 import subprocess
 import time
@@ -65,6 +66,7 @@ SCENARIOS = [
     "find the server",
     "choose a model",
     "a missing program",
+    "install the server",
 ]
 
 # Named like a module of Python's own: the server must not take it for that.
@@ -162,6 +164,23 @@ SETTINGS = {
 }
 
 
+def put_uv(folder: Path, server: list[str]) -> None:
+    """Make a program `uv` that writes its arguments to `uv.log` and installs a program that starts
+    the server. The real one would fetch some 70 packages."""
+    folder.mkdir()
+    lines = {
+        "server": [f"exec {shlex.join(server)}"],
+        "uv": [
+            'printf "%s\\n" "$@" > "$0.log"',
+            'mkdir -p "$UV_TOOL_BIN_DIR"',
+            f'ln -s {shlex.quote(str(folder / "server"))} "$UV_TOOL_BIN_DIR/draftline"',
+        ],
+    }
+    for name, body in lines.items():
+        (folder / name).write_text("\n".join(["#!/bin/sh", *body, ""]), "utf-8")
+        (folder / name).chmod(0o755)
+
+
 @pytest.fixture(scope="module")
 def cache() -> Path:
     """The folder with code-server, its Node and playwright-core; fetched where it is missing."""
@@ -191,8 +210,12 @@ def scenarios(
 ) -> Iterator[Scenarios]:
     """VS Code in a browser, with the extension installed and a workspace open."""
     root = tmp_path_factory.mktemp("vscode")
+    put_uv(root / "tools", server_command)
+    wheel = root / "draftline-0.1.0-cp312-abi3-linux_x86_64.whl"
+    wheel.touch()
     environment = server_environment | {
-        "PATH": f"{cache / 'node24' / 'bin'}{os.pathsep}{server_environment['PATH']}"
+        "PATH": f"{cache / 'node24' / 'bin'}{os.pathsep}{server_environment['PATH']}",
+        "XDG_BIN_HOME": str(root / "tools"),  # code-server's PATH is the login shell's
     }
     workspace = root / "workspace"
     workspace.mkdir()
@@ -233,6 +256,8 @@ def scenarios(
             "settings": str(root / "data" / "Machine" / "settings.json"),
             "defaults": json.dumps(settings),
             "missing": "no-such-draftline",
+            "wheel": str(wheel),
+            "uvLog": str(root / "tools" / "uv.log"),
             "go": str(go),
             "codeServer": running.pid,
         }

@@ -5,7 +5,7 @@
  */
 
 import assert from "node:assert/strict";
-import { writeFileSync } from "node:fs";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { Editor, until } from "./browser.mjs";
 import { chatScenarios } from "./vscode_chat.mjs";
 import { editScenarios } from "./vscode_edit.mjs";
@@ -22,6 +22,7 @@ const WALKTHROUGH = ".gettingStartedContainer";
 const ROW = ".quick-input-list .monaco-list-row";
 const ACTION = ".action-widget .monaco-list-row.action";
 const REFACTORING = ".bulk-edit-panel .monaco-list-row";
+const DIALOG = ".monaco-dialog-box";
 const HINT = /✓ Alt\+Y/;
 
 const editor = await Editor.open(place);
@@ -407,6 +408,29 @@ const SCENARIOS = {
     await editor.settle();
     await editor.shot("missing");
     assert.deepEqual((await editor.texts(MESSAGE)).filter((text) => /no such setting/.test(text)), []);
+  },
+
+  async "install the server"() {
+    await editor.command("Draftline: Find or Install the Server");
+    for (const choice of [/Install with uv…/, /A wheel…/]) {
+      await editor.see(ROW, choice);
+      await editor.choose(choice.source);
+    }
+    await editor.see(".quick-input-title", /A wheel of Draftline/);
+    await editor.press("Control+a");
+    await editor.choose(place.wheel);
+    await editor.see(DIALOG, new RegExp(`Install Draftline from ${place.wheel}\\?[^]*draftline\\.draftline`));
+    await editor.shot("install-server");
+    await editor.press("Enter");
+    const program = await until("the installed program to be used", () => {
+      const [found] = JSON.parse(readFileSync(settings, "utf8"))["draftline.command"];
+      return found.endsWith("/draftline.draftline/bin/draftline") && found;
+    });
+    const passed = readFileSync(place.uvLog, "utf8").trim().split("\n");
+    assert.deepEqual(passed.slice(0, -1), ["tool", "install", "--force", "--python", ">=3.12"]);
+    assert.ok([place.wheel, `${place.wheel}[gpu]`].includes(passed.at(-1))); // by whether a card is here
+    assert.ok(existsSync(program));
+    await editor.see(BAR, /^\s*Draftline\s*$/);
   },
 };
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Literal
 
 from engine.config import MODEL_VARIABLE
+from index.os_calls import IS_WINDOWS
 from ui.errors import reason
 from ui.terminal import format_bytes
 
@@ -63,7 +64,8 @@ def checks(port: int) -> Iterator[Finding]:
     yield memory()
     yield disk()
     yield cache_folder()
-    yield runtime_folder()
+    if not IS_WINDOWS:  # where there is no shared server
+        yield runtime_folder()
     yield watch_limits()
     yield serve_port(port)
 
@@ -125,7 +127,7 @@ def torch(has_card: bool) -> Finding:
     what = f"{missing[0]} is not installed"
     if has_card:
         return Finding("torch", "warn", f"{what}, so models cannot run on the card", INSTALL)
-    return Finding("torch", "ok", f"{what}; GGUF models on a CPU need none")
+    return Finding("torch", "ok", f"{what}; GGUF models on a CPU do not need it")
 
 
 def torch_build(has_card: bool, code: str = TORCH_CODE) -> Finding:
@@ -298,7 +300,8 @@ def watch_limits(limits: Path = WATCH_LIMITS) -> Finding:
 def serve_port(port: int) -> Finding:
     """Whether `draftline serve` could listen there."""
     with socket.socket() as tried:
-        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if not IS_WINDOWS:  # there it would take a port that is in use
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             tried.bind(("127.0.0.1", port))
         except OSError as error:

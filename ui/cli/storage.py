@@ -193,6 +193,8 @@ def sockets() -> list[Path]:
     """The sockets, locks and logs of this user's shared servers."""
     folder = runtime_folder()
     known = re.compile(rf"{_HEX}{{16}}\.(sock|lock|log)")
+    if folder.is_symlink():
+        return []
     try:
         return sorted(path for path in folder.iterdir() if known.fullmatch(path.name))
     except (FileNotFoundError, NotADirectoryError):
