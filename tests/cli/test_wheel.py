@@ -91,6 +91,10 @@ def names(settings):
 
 def without(settings, name):
     return {key: value for key, value in settings.items() if key != name}
+
+
+def count(settings):
+    return len(settings)
 '''
 SNIPPET = '''# ... existing code ...
 
