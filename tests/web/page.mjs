@@ -143,7 +143,7 @@ const SCENARIOS = {
     await window.undrafted(); // it would be over too soon
     await window.at("#ask-question textarea").fill(LONG);
     await window.at("#ask-ask").click();
-    const before = flat(await window.stopAfter(20));
+    const before = flat(await window.stopAfter(20)).replace(/^From notes\.md: ?/, ""); // of the prompt
     const article = await window.answered("ask");
     const answer = await article.locator(".drafted .answer").textContent();
     assert.ok(flat(answer).startsWith(before), `${before} ... ${answer}`);

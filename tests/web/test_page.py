@@ -26,7 +26,7 @@ from ui.web import export, history, pictures, uploads
 from ui.web import html as shown
 from ui.web.documents import document_list, selection
 from ui.web.pictures import PATH
-from ui.web.progress import AnswerProgress, merge
+from ui.web.progress import AnswerProgress, cut, merge
 from ui.web.shell import with_shell
 from ui.web.transcript import Entry, Passage, find_passages
 from ui.web.uploads import UploadBatch, UploadedFile
@@ -257,6 +257,18 @@ SPANS = st.none() | st.builds(
     Span, st.sampled_from("de"), st.integers(0, 3), st.integers(0, 3), st.just(0)
 )
 PIECES = st.builds(Piece, st.text(max_size=3), st.sampled_from(["documents", "model"]), SPANS)
+
+
+@given(st.lists(PIECES), st.integers(0, 40), st.integers(0, 40), st.text(max_size=4))
+def test_a_part_of_a_text_keeps_its_sources(
+    pieces: list[Piece], start: int, length: int, other: str
+) -> None:
+    letters = [(letter, piece.source) for piece in pieces for letter in piece.text]
+    whole = "".join(letter for letter, _ in letters)
+    for text in (whole[start : start + length], other):
+        found = [(letter, piece.source) for piece in cut(pieces, text) for letter in piece.text]
+        at = whole.find(text)
+        assert found == (letters[at : at + len(text)] if at >= 0 else [])
 
 
 @given(st.lists(PIECES), st.integers(0, 40))

@@ -25,7 +25,7 @@ from ui.web.documents import QUIET, DocumentPanel, Updates, reload_events
 from ui.web.empty import BEFORE_LOAD, SAMPLES_SCRIPT, empty_conversation
 from ui.web.history import BROWSER_ID, WITH_BROWSER_ID, History, HistoryEntry
 from ui.web.offer import OFFER_SCRIPT, offer_html
-from ui.web.progress import SEARCHING, WAITING, AnswerProgress
+from ui.web.progress import SEARCHING, WAITING, AnswerProgress, cut
 from ui.web.streaming import stream_answer
 from ui.web.transcript import Entry, figures_of, find_passages
 
@@ -334,7 +334,7 @@ class AskTab:
             covered=answer.covered,
             supported=answer.supported,
             rewritten=prepared.rewritten,
-            pieces=tuple(progress.pieces) if answer.text == progress.text else (),
+            pieces=tuple(cut(progress.pieces, answer.text)),
             stopped=reason == "cancelled",
             notes=tuple(notes),
             model=self.page.model_name,

@@ -84,6 +84,18 @@ class AnswerProgress:
         self.pieces = [piece for piece in self.pieces if piece.text]
 
 
+def cut(pieces: Sequence[Piece], text: str) -> list[Piece]:
+    """The pieces of `text`, which is a part of their text; none where it is not."""
+    start, at = "".join(piece.text for piece in pieces).find(text), 0
+    found = []
+    for piece in pieces if start >= 0 else ():
+        part = piece.text[max(0, start - at) : max(0, start + len(text) - at)]
+        at += len(piece.text)
+        if part:
+            found.append(piece._replace(text=part))
+    return found
+
+
 def merge(first: Piece, second: Piece) -> Piece | None:
     """Two consecutive pieces as one; None if they come from different sources."""
     if first.source != second.source:
