@@ -24,6 +24,7 @@ BENCHES = {  # name: (module, what it measures)
     "serving": ("bench.serving.serving", "the HTTP server under load"),
     "vllm": ("bench.vllm.vllm", "Draftline's drafter inside vLLM, beside vLLM's own"),
     "gpu": ("bench.gpu.gpu", "steps and edits on a CUDA device"),
+    "gpu-compile": ("bench.gpu.compile_ahead", "compile the kernels of a card without one"),
     "gpu-sample": ("bench.gpu.sample", "make the recorded edits that `gpu` replays"),
     "specdec": ("bench.research.specdec", "SpecDec++: schedules of draft lengths"),
     "sdsat": ("bench.research.sdsat", "SDSAT: how many adaptive tokens pay"),

@@ -3,6 +3,7 @@
     python -m bench gpu [--shapes qwen2.5-coder-7b,...] [--exact] [--compiled] [--built-in]
         [--nodes N] [--edits FILE]      # made by `python -m bench gpu-sample`
     python -m bench gpu --only products --shapes qwen2.5-coder-14b
+    python -m bench gpu --only law,loop,prompts,sampled,peer,experts --exact
     python -m bench gpu --device cpu --shapes tiny      # the same code, in seconds
 
 Needs no network, weights or tokenizer: models of real shapes get random weights, and the choices
@@ -22,10 +23,17 @@ geometric mean over edits. Decoding excludes the prompt. transformers gets --slo
 files.
 Products: microseconds of each matrix product by the format of its weights, ours beside torch's and,
 where it is installed, gemlite's with 4-bit weights (bench/gpu/products.py); only where it is named.
+Law: texts that random weights choose freely, plain and with drafts of several kinds, must be equal
+in the exact mode, and logits beside transformers' in f32 (bench/gpu/law.py). Loop: wall time of a
+step of recorded edits and the card's part of it (loop.py). Prompts: the time to the first token
+(prompts.py). Sampled: a step by how its tokens are chosen (sampled.py). Peer: plain decoding in
+gpt-fast's style (peer.py). Experts: a mixture of experts (experts.py). Each only where it is named;
+`--only all` is everything.
 Host: microseconds of a step between passes, on a stub card whose passes cost nothing, by part
 (bench/gpu/host.py); always on the CPU, and alone with --only host.
 
-Exit code 1: a case failed for another reason than memory or time; the rest is written all the same.
+Exit code 1: a case failed for another reason than memory or time, or the law was
+broken; the rest is written all the same.
 """
 
 from __future__ import annotations
@@ -44,14 +52,15 @@ from bench.common.cli import argument_parser, complain
 from bench.common.environment import results_path
 from bench.gpu import edits, tables
 from bench.gpu.models import REAL, SHAPES, random_hf, random_target
-from bench.gpu.run import GpuBench, between_passes, measure
+from bench.gpu.run import GpuBench, between_passes, experts, measure
 from engine import Config
 from engine.model.cuda.static_pass import BUCKETS, MAX_ROWS, USUAL_ROWS, bucket_of
 from engine.model.torch_target import TorchTarget
 
 CONTEXTS = (512, 2048, 8192, 32768)
 USUAL = ("steps", "parts", "edits", "host")
-SECTIONS = (*USUAL, "products")
+SECTIONS = (*USUAL, "products", "law", "loop", "prompts", "sampled", "peer", "experts")
+OF_NO_SHAPE = {"host", "experts"}
 BUILT_IN = ("qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b")
 
 
@@ -99,7 +108,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     add("--shapes", type=names(SHAPES), default=list(REAL), help=", ".join(SHAPES))
     add("--buckets", type=numbers, help="rows per pass; default: all that --nodes needs")
     add("--contexts", type=numbers, default=list(CONTEXTS), help="tokens in the cache")
-    add("--only", type=names(SECTIONS), default=list(USUAL), help=", ".join(SECTIONS))
+    add("--only", type=names((*SECTIONS, "all")), default=list(USUAL), help=", ".join(SECTIONS))
     add("--exact", action="store_true", help="also measure the exact mode")
     add(
         "--compiled",
@@ -114,6 +123,8 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     add("--budget-s", type=float, default=450.0, help="seconds in all")
     add("--out", type=Path, help="default: bench/results/gpu-CARD.json")
     options = parser.parse_args(argv)
+    if "all" in options.only:
+        options.only = list(SECTIONS)
     for name, least in (("slow_edits", 0), ("nodes", 1), ("repeats", 1), ("budget_s", 1)):
         if getattr(options, name) < least:
             parser.error(f"--{name.replace('_', '-')}: must be {least} or more")
@@ -162,14 +173,17 @@ def main(argv: list[str] | None = None) -> int:
     if bench.wants("host"):
         between_passes(bench)
     left = len(options.shapes) + (len(BUILT_IN) if options.built_in else 0)
-    only_host = options.only == ["host"]
-    for name, settings, ours, theirs in () if only_host else shapes(bench):
+    for name, settings, ours, theirs in (
+        () if OF_NO_SHAPE.issuperset(options.only) else shapes(bench)
+    ):
         bench.allow(max(left, 1))
         left -= 1
         report.say(f"{name}: {bench.until - perf_counter():.0f} s")
         measure(bench, name, settings, ours, theirs)
         bench.free()
         report.write_json(out, tables.record(options, bench))  # a stopped run leaves what it has
+    if bench.wants("experts"):
+        experts(bench)
     record = tables.record(options, bench)
     report.write_json(out, record)
     tables.show(record)

@@ -1,4 +1,4 @@
-"""What `python -m bench gpu` measures of each shape: steps, their parts, the exact mode, edits.
+"""Run the sections of `python -m bench gpu` on each shape.
 
 A case that fails, or that the device has no memory for, is listed with its reason, and the rest
 continues. No results are printed here.
@@ -21,8 +21,14 @@ from bench.common import report
 from bench.common.stats import typical
 from bench.gpu import edits as gpu_edits
 from bench.gpu import exact as gpu_exact
+from bench.gpu import experts as gpu_experts
 from bench.gpu import host as gpu_host
+from bench.gpu import law as gpu_law
+from bench.gpu import loop as gpu_loop
+from bench.gpu import peer as gpu_peer
 from bench.gpu import products as gpu_products
+from bench.gpu import prompts as gpu_prompts
+from bench.gpu import sampled as gpu_sampled
 from bench.gpu import steps as gpu_steps
 from bench.gpu import tables
 from bench.gpu.edits import RecordedAnswer
@@ -33,6 +39,7 @@ from bench.gpu.models import (
     cache_bytes,
     free_bytes,
     memory_shortage,
+    random_hf,
     random_target,
     weight_bytes,
 )
@@ -45,7 +52,11 @@ from engine.records import RequestError
 PROFILED_STEPS = ((1, 2048), (16, 2048))  # (bucket, context) to profile
 PLAIN_TOKENS, HF_TOKENS, LOOKUP_TOKENS, WARM_UP_TOKENS = 128, 48, 512, 12
 STATIC_CACHE_TOKENS = 4096  # of transformers
-FOUND = ("results", "edits", "runs", "parts", "memory", "exact", "host", "products")
+OF_A_TARGET = ("steps", "parts", "edits", "loop", "prompts", "sampled")  # sections
+FOUND = (
+    "results", "edits", "runs", "parts", "memory", "exact", "host", "products", "law", "logits",
+    "loop", "prompts", "sampled", "peer", "experts",
+)  # fmt: skip
 
 
 class GpuBench:
@@ -146,6 +157,18 @@ def products(bench: GpuBench, name: str, settings: dict[str, Any]) -> None:
         report.say(f"{name}: products of {matrix}")
 
 
+def experts(bench: GpuBench) -> None:
+    """Measure a mixture of experts."""
+    if bench.over:
+        bench.leave_out("experts", "no time was left")
+        return
+    settings = gpu_experts.LARGE if bench.device == "cuda" else gpu_experts.SMALL
+    with bench.case("experts"):
+        for line in gpu_experts.measure(gpu_experts.model(settings, bench.config)):
+            bench.found["experts"].append(line)
+    bench.free()
+
+
 # -- one shape -------------------------------------------------------------------------------------
 
 
@@ -165,7 +188,13 @@ def measure(
     if bench.wants("products"):
         products(bench, name, settings)
         bench.free()
-    if bench.options.only == ["products"]:
+    if bench.wants("law") and name in SHAPES:
+        law(bench, name, settings)
+        bench.free()
+    if bench.wants("peer"):
+        peer(bench, name, settings)
+        bench.free()
+    if not (bench.options.exact or any(map(bench.wants, OF_A_TARGET))):
         return
     dtype = "bf16" if bench.options.dtype == "auto" else bench.options.dtype
     if why := memory_shortage(
@@ -182,6 +211,11 @@ def measure(
             steps(bench, name, settings, target)
         if bench.wants("parts"):
             parts(bench, name, target)
+        if bench.wants("loop"):
+            loop(bench, name, target)
+        for section, lines in (("prompts", gpu_prompts.times), ("sampled", gpu_sampled.times)):
+            if bench.wants(section):
+                timed(bench, name, section, lines(target))
         gpu_steps.clear(target)
         if bench.device == "cuda":
             peak = torch.cuda.max_memory_allocated(bench.at) / 1e9
@@ -264,6 +298,71 @@ def exact(
         capture_graphs(bench, f"{name}, exact mode", other)
         for line in gpu_exact.compare(fast, other, bench.options.buckets):
             bench.found["exact"].append({"shape": name} | line)
+
+
+def timed(bench: GpuBench, name: str, section: str, lines: Iterator[dict[str, Any]]) -> None:
+    """Take the lines of a section one by one while there is time."""
+    with bench.case(f"{name}, {section}"):
+        while not bench.late:
+            line = next(lines, None)
+            if line is None:
+                return
+            bench.found[section].append({"shape": name} | line)
+        bench.leave_out(f"{name}, the rest of {section}", "no time was left")
+
+
+def loop(bench: GpuBench, name: str, target: TorchTarget) -> None:
+    """Measure a decoding step and the card's part of it."""
+    if bench.late:
+        bench.leave_out(f"{name}, loop", "no time was left")
+        return
+    with bench.case(f"{name}, loop"):
+        recorded = gpu_edits.load(bench.recorded, target.vocab)
+        line = gpu_loop.measure(target, recorded, bench.config)
+        bench.found["loop"].append({"shape": name} | line)
+
+
+def peer(bench: GpuBench, name: str, settings: dict[str, Any]) -> None:
+    """Measure plain decoding in gpt-fast's style."""
+    if bench.late:
+        bench.leave_out(f"{name}, peer", "no time was left")
+        return
+    with bench.case(f"{name}, peer"):
+        line = gpu_peer.measure(settings, bench.at)
+        bench.found["peer"].append({"shape": name} | line)
+
+
+def law(bench: GpuBench, name: str, settings: dict[str, Any]) -> None:
+    """Check that drafts change no text, on random weights whose head is their own: where it is the
+    embedding, a model repeats its last token."""
+    untied = settings | {"tie_word_embeddings": False}
+    for exact in (False, True) if bench.options.exact else (False,):
+        mode = "exact" if exact else "fast"
+        if bench.late:
+            bench.leave_out(f"{name}, law, {mode}", "no time was left")
+            continue
+        with bench.case(f"{name}, law, {mode}"):
+            target = random_target(name, untied, replace(bench.config, exact=exact))
+            capture_graphs(bench, f"{name}, law, {mode}", target)
+            for line in gpu_law.texts(target):
+                bench.found["law"].append({"shape": name, "mode": mode} | line)
+                if line["differs_at"] is not None and target.exact:
+                    what = f"{name}, {line['request']}, {line['draft']}"
+                    raise AssertionError(f"the law is broken: {what}: {line['differs_at']}")
+            if not exact:
+                logits(bench, name, untied, target)
+        bench.free()
+
+
+def logits(bench: GpuBench, name: str, settings: dict[str, Any], target: TorchTarget) -> None:
+    """Compare logits with transformers' in f32, where its weights fit beside ours."""
+    need = weight_bytes(settings, WEIGHT_BYTES["f32"])
+    if why := memory_shortage("transformers' weights in f32 take", need, free_bytes(bench.at)):
+        bench.leave_out(f"{name}, logits beside transformers'", why)
+        return
+    theirs = random_hf(settings, bench.at, torch.float32)
+    for line in gpu_law.logits_beside(target, theirs):
+        bench.found["logits"].append({"shape": name} | line)
 
 
 # -- edits -----------------------------------------------------------------------------------------

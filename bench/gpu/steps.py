@@ -43,13 +43,13 @@ def synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def seconds_of(run: Callable[[], object], device: torch.device) -> float:
-    """Median time of at least MIN_STEPS synchronized runs after a warm-up."""
+def seconds_of(run: Callable[[], object], device: torch.device, least: int = MIN_STEPS) -> float:
+    """Median time of at least `least` synchronized runs after a warm-up."""
     for _ in range(WARM_UP_STEPS):
         run()
     synchronize(device)
     times: list[float] = []
-    while len(times) < MIN_STEPS or (len(times) < MAX_STEPS and sum(times) < MAX_SECONDS):
+    while len(times) < least or (len(times) < MAX_STEPS and sum(times) < MAX_SECONDS):
         start = perf_counter()
         run()
         synchronize(device)
@@ -103,17 +103,22 @@ def place_at(target: TorchTarget, cached: int, room: int) -> None:
     current.tokens[:] = [1] * cached
 
 
-def step(target: TorchTarget, draft: Draft, cached: int) -> None:
-    """Run one step; the cache is unchanged afterwards."""
+def advance(target: TorchTarget, draft: Draft, cached: int, request: Request = GREEDY) -> None:
+    """Run one step, which adds the last token's row to the `cached` ones."""
     scores = target.forward(3, draft)
     if scores.rows != 1 + len(draft):
         ran = scores.rows
         raise torch.OutOfMemoryError(f"out of memory: {ran} of {1 + len(draft)} rows were run")
     if scores.chosen is None:
-        matching(GREEDY)(draft, scores.logits, cached + 1)
+        matching(request)(draft, scores.logits, cached + 1)
     else:
-        agreed(draft, scores.chosen(GREEDY, cached + 1))
+        agreed(draft, scores.chosen(request, cached + 1))
     target.keep([])
+
+
+def step(target: TorchTarget, draft: Draft, cached: int, request: Request = GREEDY) -> None:
+    """Run one step; the cache is unchanged afterwards."""
+    advance(target, draft, cached, request)
     del target.tokens[cached:]
 
 

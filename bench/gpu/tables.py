@@ -15,6 +15,18 @@ if TYPE_CHECKING:
     from bench.gpu.run import GpuBench
 
 Record = dict[str, Any]
+AS_THEY_ARE = {  # sections whose lines are shown whole: titles
+    "parts": "Where a step's milliseconds go",
+    "host": "Between passes: microseconds of a step on a stub card",
+    "law": "The law: texts that a model chooses freely, beside plain decoding",
+    "logits": "Logits beside transformers' in f32",
+    "loop": "A step of recorded edits, and the card's part of it",
+    "prompts": "Milliseconds to the first token",
+    "sampled": "Milliseconds of a step by how tokens are chosen",
+    "peer": "Plain decoding in gpt-fast's style",
+    "experts": "A mixture of experts",
+    "memory": "Memory",
+}
 
 
 def card(device: torch.device) -> str:
@@ -40,10 +52,7 @@ def record(options: argparse.Namespace, bench: GpuBench) -> Record:
         known["card_memory_gb"] = round(
             torch.cuda.get_device_properties(bench.at).total_memory / 1e9, 1
         )
-    made |= {
-        name: bench.found[name] for name in ("parts", "memory", "exact", "host", "products", "runs")
-    }
-    return made | known
+    return made | {name: lines for name, lines in bench.found.items() if name not in made} | known
 
 
 def show(made: Record) -> None:
@@ -56,15 +65,10 @@ def show(made: Record) -> None:
     )
     for shape in dict.fromkeys(one["shape"] for one in made["results"]):
         out.print(steps_table(shape, [r for r in made["results"] if r["shape"] == shape]))
-    if made["parts"]:
-        names = [name for name in made["parts"][0] if name not in ("shape", "bucket", "context")]
-        heads = " ".join(["shape", "bucket", "context", *names])
-        lines = [[str(value) for value in one.values()] for one in made["parts"]]
-        out.print(table("Where a step's milliseconds go", heads, lines))
-    if made["host"]:
-        lines = [[str(value) for value in one.values()] for one in made["host"]]
-        title = "Between passes: microseconds of a step on a stub card"
-        out.print(table(title, " ".join(made["host"][0]), lines))
+    for section, title in AS_THEY_ARE.items():
+        if lines := made[section]:
+            heads = " ".join(name.replace(", ", "/") for name in lines[0])
+            out.print(table(title, heads, [list(map(str, one.values())) for one in lines]))
     if made["products"]:
         out.print(products_table(made["products"]))
     if made["edits"]:
@@ -82,9 +86,6 @@ def show(made: Record) -> None:
     if made["exact"]:
         heads = "shape bucket context fast_ms exact_ms ratio same_bits(fast/exact) flips"
         out.print(table("The exact mode", heads, [exact_line(one) for one in made["exact"]]))
-    if made["memory"]:
-        lines = [[str(value) for value in one.values()] for one in made["memory"]]
-        out.print(table("Memory", "shape weights/GB peak/GB", lines))
     for one in made["left_out"]:
         out.print(f"left out: {one}", highlight=False, markup=False)
 

@@ -13,8 +13,20 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.gpu import (
+    compile_ahead,
+    exact,
+    experts,
+    gpu,
+    host,
+    law,
+    models,
+    peer,
+    products,
+    run,
+    steps,
+)
 from bench.gpu import edits as gpu_edits
-from bench.gpu import exact, gpu, host, models, products, run, steps
 from bench.gpu.generation import ForcedDraftline, ForcedRun, ForcedTransformers
 from engine import Config
 from engine.drafting import chain
@@ -295,6 +307,81 @@ def test_the_time_between_passes_is_measured_on_a_stub_card(
     assert 0 < found["nodes_per_step"] <= 20 == found["budget"]
     assert all(found[part] >= 0 for part in host.PARTS)
     assert found["host_us"] > 0
+
+
+# -- the law -------------------------------------------------------------------------------------
+
+
+def test_drafts_change_no_text_and_are_accepted(target: Any) -> None:
+    lines = [*law.texts(target)]
+    assert len(lines) == 3 * 5 and all(one["differs_at"] is None for one in lines)
+    greedy = {one["draft"]: one["passes"] for one in lines if one["request"] == "greedy"}
+    assert greedy.pop("none") == law.WRITTEN and max(greedy.values()) < law.WRITTEN / 3
+
+
+def test_a_text_that_drafts_change_is_found(target: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a card whose rows depend on each other would."""
+    plain, written = law.write, []
+
+    def flipped(*given: Any) -> tuple[list[int], int]:
+        text, passes = plain(*given)
+        written.append(text)
+        return (text if len(written) % 5 else [*text[:10], -1, *text[11:]]), passes
+
+    monkeypatch.setattr(law, "write", flipped)
+    monkeypatch.setattr(law, "WRITTEN", 16)
+    assert {one["differs_at"] for one in law.texts(target)} == {None, 10}
+
+
+def test_logits_beside_those_of_transformers(target: Any, theirs: Any) -> None:
+    for one in law.logits_beside(target, theirs):
+        assert one["error"] < 1e-3 and one["same_choice"] == 1.0
+
+
+# -- a peer, experts, kernels ahead of time ------------------------------------------------------
+
+
+def test_the_peer_writes_what_transformers_writes() -> None:
+    untied = TINY | {"tie_word_embeddings": False}
+    one = peer.Peer(untied, CPU, 64, torch.float32)
+    theirs = models.random_hf(untied, CPU, torch.float32)
+    ids = [7]
+    one.token.fill_(7)
+    for _ in range(20):
+        one.step()
+        ids.append(int(one.token))
+    expected = theirs.generate(torch.tensor([[7]]), max_new_tokens=20, do_sample=False)
+    assert ids == expected[0].tolist() and len(set(ids)) > 3
+
+
+def test_steps_of_experts_grow_the_cache_and_leave_it() -> None:
+    one = experts.model(experts.SMALL, ONE)
+    assert len(experts.growing(one)) == experts.GROWN
+    assert len(one.tokens) == experts.CACHED + experts.GROWN
+    (line,) = experts.measure(one)
+    assert line["layers"] == 2 and all(line[f"rows_{rows}_ms"] > 0 for rows in experts.ROWS)
+
+
+def test_what_is_to_be_compiled_is_read(tmp_path: Path) -> None:
+    one = compile_ahead.wanted("qwen2.5-coder-0.5b:int4:exact:256")
+    assert (one.format, one.exact, one.rows) == ("int4", True, 256)
+    assert one.settings["num_hidden_layers"] == 1
+    assert compile_ahead.wanted("tiny:bf16").rows == 64
+    own = tmp_path / "config.json"
+    own.write_text(json.dumps(TINY), "utf-8")
+    assert compile_ahead.wanted(f"{own}:f32").settings["hidden_size"] == 64
+
+
+@pytest.mark.parametrize(
+    "text", ["tiny", "tiny:bf17", "tiny:bf16:100", "tiny:bf16:f32", "huge:bf16"]
+)
+def test_what_cannot_be_compiled_is_named(
+    text: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", "unused")
+    with pytest.raises(SystemExit):
+        compile_ahead.main([text])
+    assert text.split(":")[0] in capsys.readouterr().err
 
 
 # -- products --------------------------------------------------------------------------------------

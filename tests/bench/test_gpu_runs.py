@@ -26,7 +26,8 @@ def test_a_whole_run_of_a_tiny_shape(tmp_path: Path, run_bench: RunBench) -> Non
     out = tmp_path / "gpu-cpu.json"
     ran = run_bench(gpu.main, "--device", "cpu", "--shapes", "tiny", "--repeats", "1",
                     "--slow-edits", "1",
-              "--threads", "2", "--exact", "--out", out)  # fmt: skip
+              "--threads", "2", "--exact", "--only", "all", "--budget-s", "100000",
+                    "--out", out)  # fmt: skip
     assert ran.code == 0, ran.err + ran.out
     record = json.loads(ran.out.splitlines()[-1])
     assert record == json.loads(out.read_text("utf-8"))
@@ -43,6 +44,9 @@ def test_a_whole_run_of_a_tiny_shape(tmp_path: Path, run_bench: RunBench) -> Non
     assert record["copy_gb_s"] > 0 and record["read_gb_s"] > 0
     assert {one["bucket"] for one in record["parts"]} == {1, 16}
     assert {one["bucket"] for one in record["exact"]} == set(BUCKETS)
+    assert {one["mode"] for one in record["law"]} == {"fast", "exact"}
+    assert record["loop"][0]["tokens_per_step"] > 3 and record["experts"] and record["sampled"]
+    assert {one["read"] for one in record["prompts"]} >= {32, 2048, 1, 8, 40}
     assert any("8192" in one and "positions" in one for one in record["left_out"])
     for shown in ("context_2048", "waiting_share", "tokens/pass", "exact_ms", "hf-lookup"):
         assert shown in ran.out
@@ -84,6 +88,21 @@ def test_a_run_of_products(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert {one["product"] for one in record["products"]} == {"bf16"}
     assert not record["results"] and not record["edits"] and not record["left_out"]
     assert "Products: microseconds" in shown and "gate_up" in shown
+
+
+def test_a_run_of_the_sections_of_a_first_hour(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, sections = tmp_path / "gpu-cpu.json", ("law", "peer")
+    code = gpu.main(["--device", "cpu", "--shapes", "tiny", "--only", ",".join(sections),
+                     "--budget-s", "100000", "--out", str(out)])  # fmt: skip
+    shown = capsys.readouterr().out
+    record = json.loads(shown.splitlines()[-1])
+    assert code == 0 and not record["left_out"] and not record["results"]
+    assert all(record[name] for name in (*sections, "logits"))
+    assert {one["differs_at"] for one in record["law"]} == {None}
+    for title in ("The law: texts", "Logits beside", "gpt-fast"):
+        assert title in shown
 
 
 def test_a_run_without_time_says_what_is_missing(

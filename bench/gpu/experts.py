@@ -1,0 +1,100 @@
+"""Steps of a mixture of experts: a few layers in the shape of Qwen3-30B-A3B, from files.
+
+Families that are described by their metadata take no random weights in place of files, so the
+files are made in memory (or the folder of temporary ones) and read as a user's would be. On a card
+both of torch's choices for the attention are timed: cuDNN's makes a plan for every length of the
+cache, which shows where an answer grows.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from math import prod
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bench.gpu.steps import advance, clear, draft_of, place_at, seconds_of, step, synchronize
+from engine.config import Config
+from engine.model.described_tensors import shapes_of
+from engine.model.families import describe
+from engine.model.torch_target import TorchTarget
+from engine.records import Draft
+
+CACHED, GROWN = 1000, 24  # tokens
+ROWS = (1, 4, 8, 16, 64)
+BLOCK = 1 << 22  # numbers of the random block that all matrices repeat
+MEMORY = Path("/dev/shm")
+LARGE: dict[str, Any] = {  # 4 of its 48 layers
+    "model_type": "qwen3_moe", "hidden_size": 2048, "intermediate_size": 6144,
+    "num_hidden_layers": 4, "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128,
+    "vocab_size": 151936, "max_position_embeddings": 40960,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1e6}, "rms_norm_eps": 1e-6,
+    "tie_word_embeddings": True, "num_experts": 128, "num_experts_per_tok": 8,
+    "moe_intermediate_size": 768, "decoder_sparse_step": 1, "norm_topk_prob": True,
+    "mlp_only_layers": [], "hidden_act": "silu", "attention_bias": False, "sliding_window": None,
+    "use_sliding_window": False, "bos_token_id": None, "eos_token_id": None, "pad_token_id": None,
+}  # fmt: skip
+SMALL = LARGE | {
+    "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 500, "max_position_embeddings": 2048,
+    "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 48,
+}  # fmt: skip
+
+
+def model(settings: dict[str, Any], config: Config) -> TorchTarget:
+    """A model of these settings, from files that are gone afterwards."""
+    from safetensors.torch import save_file
+
+    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as made:
+        folder = Path(made)
+        (folder / "config.json").write_text(json.dumps(settings), "utf-8")
+        block = torch.empty(BLOCK).normal_(0, 0.02, generator=torch.Generator().manual_seed(0))
+        shapes = shapes_of(describe(settings))
+        tensors = {name: filled(name, shape, block.bfloat16()) for name, shape in shapes.items()}
+        save_file(tensors, folder / "model.safetensors")
+        return TorchTarget(folder, config)
+
+
+def filled(name: str, shape: tuple[int, ...], block: Tensor) -> Tensor:
+    """A tensor of ones for a norm, else of the repeated block."""
+    if "norm" in name:
+        return torch.ones(shape, dtype=torch.bfloat16)
+    return block.repeat(-(-prod(shape) // len(block)))[: prod(shape)].view(shape).clone()
+
+
+def measure(target: TorchTarget) -> Iterator[dict[str, Any]]:
+    """Milliseconds of a step by its rows, and of one row while the cache grows, token by token."""
+    cuda = target.device.type == "cuda"
+    usual = torch.backends.cuda.cudnn_sdp_enabled()
+    try:
+        for cudnn in (True, False) if cuda else (usual,):
+            torch.backends.cuda.enable_cudnn_sdp(cudnn)
+            line: dict[str, Any] = {"layers": len(target.model.blocks), "cudnn": cuda and cudnn}
+            for rows in ROWS:
+                clear(target)
+                place_at(target, CACHED, rows)
+                draft = draft_of(rows)
+                seconds = seconds_of(lambda draft=draft: step(target, draft, CACHED), target.device)
+                line[f"rows_{rows}_ms"] = round(1000 * seconds, 4)
+            yield line | {"growing_ms": growing(target)}
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(usual)
+
+
+def growing(target: TorchTarget) -> list[float]:
+    """Milliseconds of each step while the cache grows by one row a step."""
+    clear(target)
+    place_at(target, CACHED, GROWN)
+    times = []
+    for n in range(GROWN):
+        begin = perf_counter()
+        advance(target, Draft(), CACHED + n)
+        synchronize(target.device)
+        times.append(round(1000 * (perf_counter() - begin), 3))
+    return times
