@@ -34,6 +34,12 @@ def family(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return make
 
 
+def relative_errors(ours: torch.Tensor, theirs: torch.Tensor) -> torch.Tensor:
+    """The distance of each row of logits, relative to the row's length. (A single small logit may
+    be off by more: what f32 rounds differs between processors, and recurrent states amplify it.)"""
+    return (ours - theirs).norm(dim=-1) / theirs.norm(dim=-1)
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_logits_and_greedy_text_agree_with_transformers(family: Any, name: str) -> None:
     from transformers import AutoModelForCausalLM
@@ -47,7 +53,7 @@ def test_logits_and_greedy_text_agree_with_transformers(family: Any, name: str) 
     with torch.inference_mode():
         model = AutoModelForCausalLM.from_pretrained(family(name), dtype=torch.float32).eval()
         expected = model(input_ids=torch.tensor([tokens])).logits[0]
-        torch.testing.assert_close(logits, expected[PROMPT - 1 :], rtol=1e-4, atol=1e-4)
+        assert relative_errors(logits, expected[PROMPT - 1 :]).max() < 1e-4
         answer = model.generate(
             torch.tensor([tokens]), max_new_tokens=16, do_sample=False, eos_token_id=None
         )[0].tolist()
