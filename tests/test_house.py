@@ -52,7 +52,6 @@ WALLS = {
     "mcp": ["ui/mcp/"],
     "model2vec": ["index/documents/"],
     "numpy": ["index/", "engine/", "lsp_server/protocol/"],
-    "pathspec": ["index/workspace/"],
     "platformdirs": ["engine/remote/", "engine/weights/"],
     "prometheus_client": ["ui/api/"],
     "psutil": ["engine/", "lsp_server/protocol/", "ui/"],

@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import re
 import sys
+from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass
+from itertools import pairwise
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from engine.editing.edits import BOM, EditRefused
@@ -26,6 +29,12 @@ if TYPE_CHECKING:
 SCRIPTS = {"javascript", "typescript", "tsx"}
 KEPT = re.compile(r"#\s*(?:noqa|type:|pyright:)|//|/\*")  # a comment may be why it is there
 IMPORTS = {"import_statement", "import_from_statement", "future_import_statement"}
+END = re.compile(r"\r\n|\r|\n")
+BLANK_LINE = re.compile(r"[ \t]*(?:\r\n|\r|\n)")
+WORD = re.compile(r"[\w$]+")
+# What may use a name as a type: comments, and strings that are a type of Python.
+TYPE_COMMENT, TYPE_TAG = re.compile(r"#\s*type:(.*)"), re.compile(r"@\w+([^\n]*)")
+TYPE_STRING = re.compile(r"(?=([\"'])((?:[\w.\[\]|]|, ?| \| )*)\1)")
 WHERE = r"(?: (?:in|from|of) (?:the|this) (?:whole |entire )?(?:file|module|selection))?"
 SORT = re.compile(
     r"(?:sort|organi[sz]e|order|sort and group|group and sort)(?: all)?(?: the| my| these)?"
@@ -109,10 +118,15 @@ def _statements(tree: Tree, selection: tuple[int, int] | None) -> list[Node]:
 
 def _line(text: str, start: int, stop: int) -> tuple[int, int]:
     """The whole lines around a span, with their last line end."""
-    found = re.compile(r"\r\n|\r|\n").search(text, stop)
-    begin = max(text.rfind("\n", 0, start), text.rfind("\r", 0, start)) + 1
-    mark = len(text) - len(text.lstrip(BOM))
-    return max(begin, mark), found.end() if found else len(text)
+    found = END.search(text, stop)
+    while start > 0 and text[start - 1] not in "\r\n":
+        start -= 1
+    return start or _mark(text), found.end() if found else len(text)
+
+
+def _mark(text: str) -> int:
+    """Where a text starts after its BOM."""
+    return len(text) - len(text.lstrip(BOM))
 
 
 # -- unused ------------------------------------------------------------------------------------
@@ -139,11 +153,11 @@ def _without_unused(
             cuts += _cuts(tree, node, parts, gone)
     if name and not removed:
         raise EditRefused(f"`{name}` is not an unused import: check the name")
-    elsewhere = {tree.span(node) for node in statements}
     if not name and not selection:
+        spans = [tree.span(node) for node in statements]
         for start in unused:
-            inside = any(first <= start < last for first, last in elsewhere)
-            if not inside:
+            before = bisect_right(spans, start, key=itemgetter(0))
+            if not before or start >= spans[before - 1][1]:
                 raise Unsure("an import inside a block is unused")
     return _cut(text, cuts), removed
 
@@ -162,10 +176,11 @@ def _unused(tree: Tree) -> set[int]:
     free = unclear | {use.name for use, binding in names.resolved if binding is None}
     if tree.language != "python" and re.search(r"<[\w>]", tree.text):
         used |= {each for each in names.bindings() if each.name in {"React", "h", "Fragment"}}
+    free |= _names_in_text(tree)
     return {
         place.start
         for binding in names.bindings()
-        if binding not in used and binding.name not in free and not _in_text(tree, binding.name)
+        if binding not in used and binding.name not in free
         for place in binding.places
     }
 
@@ -178,13 +193,14 @@ def _read_python(tree: Tree) -> PythonNames:
     return names
 
 
-def _in_text(tree: Tree, name: str) -> bool:
-    """Whether a comment or a string may use a name as a type."""
-    word = rf"(?<![\w$]){re.escape(name)}(?![\w$])"
+def _names_in_text(tree: Tree) -> set[str]:
+    """The names that a comment or a string may use as types."""
     if tree.language == "python":
-        text = r"(?:[\w.\[\]|]|, ?| \| )*"  # of a type in quotes
-        return bool(re.search(rf"#\s*type:.*{word}|([\"']){text}{word}{text}\1", tree.text))
-    return bool(re.search(rf"@\w+[^\n]*{word}", tree.text))
+        parts = [match[1] for match in TYPE_COMMENT.finditer(tree.text)]
+        parts += [match[2] for match in TYPE_STRING.finditer(tree.text)]
+    else:
+        parts = [match[1] for match in TYPE_TAG.finditer(tree.text)]
+    return {name for part in parts for name in WORD.findall(part)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,25 +250,33 @@ def _cuts(tree: Tree, node: Node, parts: list[Part], gone: list[Part]) -> list[t
     if tree.language != "python" and re.search(r"import\s+(type\s+)?[\w$]", tree.text_of(node)):
         raise Unsure("the import has several parts")
     cuts = []
-    kept = [part for part in parts if part not in gone]
-    for i, part in enumerate(parts):
-        if part in gone and part.start < kept[-1].start:
-            cuts.append((part.start, parts[i + 1].start))
-    if parts[-1] in gone:
+    starts = {part.start for part in gone}
+    kept = [part for part in parts if part.start not in starts]
+    for part, following in pairwise(parts):
+        if part.start in starts and part.start < kept[-1].start:
+            cuts.append((part.start, following.start))
+    if parts[-1].start in starts:
         cuts.append((kept[-1].stop, parts[-1].stop))
     return cuts
 
 
 def _cut(text: str, cuts: list[tuple[int, int]]) -> str:
     """The text without some spans; where whole lines go, blank lines do not pile up."""
-    for start, stop in sorted(cuts, reverse=True):
-        before, after = text[:start], text[stop:]
-        if not before.strip(BOM) or before.endswith(("\n\n", "\r\n\r\n", "\r\r")):
-            blank = re.match(r"(?:[ \t]*(?:\r\n|\r|\n))+" if not before.strip(BOM) else
-                             r"[ \t]*(?:\r\n|\r|\n)", after)  # fmt: skip
-            after = after[blank.end() :] if blank else after
-        text = before + after
-    return text
+    spans: list[tuple[int, int]] = []
+    for start, stop in sorted(cuts):
+        touches = spans and spans[-1][1] == start
+        spans.append((spans.pop()[0] if touches else start, stop))
+    pieces: list[str] = []
+    end = 0
+    for start, stop in spans:
+        pieces.append(text[end:start])
+        has_blank = text[max(0, start - 4) : start].endswith(("\n\n", "\r\n\r\n", "\r\r"))
+        blank = BLANK_LINE.match(text, stop) if has_blank else None
+        end = blank.end() if blank else stop
+    head, rest = "".join(pieces[:1]), "".join([*pieces[1:], text[end:]])
+    if cuts and not head.strip(BOM):  # the first line goes
+        rest = re.sub(rf"\A(?:{BLANK_LINE.pattern})+", "", rest)
+    return head + rest
 
 
 # -- order -------------------------------------------------------------------------------------
@@ -273,10 +297,13 @@ class Line:
         return self.group, self.is_from, -dots, _natural(name.lower()), _natural(name), self.text
 
 
-def _natural(name: str) -> list[tuple[bool, int, str]]:
-    """A key that sorts numbers in a name by their value."""
-    parts = re.findall(r"\d+|\D+", name)
-    return [(not each.isdigit(), int(each) if each.isdigit() else 0, each) for each in parts]
+def _natural(name: str) -> list[tuple[bool, int, str, str]]:
+    """A key that sorts numbers in a name by their value, however long they are."""
+    parts = []
+    for part in re.findall(r"\d+|\D+", name):
+        digits = part.lstrip("0") if part.isdigit() else ""
+        parts.append((not part.isdigit(), len(digits), digits, part))
+    return parts
 
 
 def _in_order(path: str, text: str, selection: tuple[int, int] | None) -> str:

@@ -1,30 +1,30 @@
 """Decides which files of a folder are indexed, and reads them.
 
-Skipped are files ignored by .gitignore and .git/info/exclude (not by the user's global excludes),
-version control, build output, caches, binaries, files over 1 MiB, links to folders, links that lead
-out of the folder, and what may hold secrets, unless `.draftlineindex` in the folder names it.
+Skipped are what git ignores by patterns (also files that git tracks all the same), other worktrees
+of a repository in it, version control, build output, caches, binaries, files over 1 MiB, links to
+folders, links that lead out of the folder, and what may hold secrets, unless `.draftlineindex` in
+the folder names it.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
-
-from pathspec import GitIgnoreSpec
+from typing import NamedTuple, overload
 
 from index import temporary_file
 from index.os_calls import NO_LINK, NO_WAIT, read_start
 from index.workspace import secret_names, secrets
+from index.workspace.git_repository import Repository, TooLarge, read_file, repository_at
+from index.workspace.ignore_patterns import FOLDER, MAX_WORK, IgnorePatterns, compile_patterns
 
 MAX_FILE_BYTES = 1 << 20
 SECRET = "may hold secrets"  # how reasons start
+UNUSABLE = "an ignore file or a file of git cannot be used"  # how reasons start
 EXEMPTIONS = ".draftlineindex"  # gitignore patterns of what is indexed although it looks secret
 BINARY_CHECK_BYTES = 1 << 13  # a NUL among them makes a file binary
 
@@ -76,27 +76,31 @@ class FileEntry:
         return not self.stamp.rules
 
 
-# One regex with a group per line, last line first, and per group (line number, whether it ignores).
-_Patterns = tuple[re.Pattern[str], list[tuple[int, bool]]]
-
-
 @dataclass(frozen=True, slots=True)
 class _IgnoreFile:
-    """An ignore file. The last matching line decides. Paths of folders end in "/"."""
+    """An ignore file."""
 
-    start: int  # where the part of an absolute path below the ignore file's folder starts
-    names: _Patterns  # without an inner "/": matched against the name alone
-    paths: _Patterns  # with an inner "/": matched against the path below the folder
+    start: int  # where in the bytes of an absolute path the part below the file's folder starts
+    patterns: IgnorePatterns
 
 
 IgnoreFiles = tuple[_IgnoreFile, ...]  # innermost first
+IGNORES_ALL = _IgnoreFile(0, compile_patterns(b"*"))
+SEPARATOR = os.fsencode(os.sep)
+
+
+class _Rules(NamedTuple):
+    """What git ignores in a folder."""
+
+    ignore_files: IgnoreFiles
+    repository: Repository | None  # around the folder
 
 
 class _Root(NamedTuple):
     """A folder whose files are indexed."""
 
     top: str  # its real path
-    above: IgnoreFiles | None  # of the folders above it; None if ignore files are not used
+    above: _Rules | None  # of the folders above it; None if ignore files are not used
     exemptions: IgnoreFiles
 
 
@@ -109,14 +113,16 @@ def walk(
     if not os.path.isdir(top):
         raise NotADirectoryError(f"{top}: not a folder; name one that exists")
     report = report or (lambda path, reason: None)
-    whole = _root(top, gitignore)
-    open_folders: list[tuple[str, Iterator[os.DirEntry[str]], IgnoreFiles | None]] = []
+    open_folders: list[tuple[str, Iterator[os.DirEntry[str]], _Rules | None]] = []
     try:
-        open_folders.append(("", *_list(top, whole.above)))
+        whole = _root(top, gitignore)
+        open_folders.append(("", _list(top), _with_ignore_file_in(top, whole.above)))
     except OSError as error:
         report(".", _unreadable(error))
+    except Skipped as skipped:
+        report(".", str(skipped))
     while open_folders:
-        folder, entries, ignore_files = open_folders[-1]
+        folder, entries, rules = open_folders[-1]
         entry = next(entries, None)
         if entry is None:
             open_folders.pop()
@@ -124,10 +130,10 @@ def walk(
         path, file = folder + entry.name, None
         try:
             if entry.is_dir(follow_symlinks=False):
-                _check_folder(whole, entry.path, entry.name, ignore_files)
-                open_folders.append((path + "/", *_list(entry.path, ignore_files)))
+                inside = _enter(whole, entry.path, entry.name, rules)
+                open_folders.append((path + "/", _list(entry.path), inside))
             else:
-                _check_name(whole, entry.path, entry.name, ignore_files)
+                _check_name(whole, entry.path, entry.name, rules)
                 file = _entry(whole, path, entry.path, entry.stat(follow_symlinks=False))
         except OSError as error:  # or deleted since it was listed
             report(path, _unreadable(error))
@@ -238,8 +244,9 @@ def is_secret_path(path: str) -> bool:
 
 
 def _root(top: str, gitignore: bool) -> _Root:
-    above = _ignore_files_above(top) if gitignore else None
-    return _Root(top, above, _ignore_file_in(top, EXEMPTIONS))
+    """Raises Skipped if an ignore file cannot be used."""
+    above = _rules_above(top) if gitignore else None
+    return _Root(top, above, _ignore_file(top, os.path.join(top, EXEMPTIONS)))
 
 
 def _is_exempt(root: _Root, absolute: str) -> bool:
@@ -249,11 +256,7 @@ def _is_exempt(root: _Root, absolute: str) -> bool:
     if not absolute.startswith(start):
         return False
     ends = [at + 1 for at in range(len(start), len(absolute)) if absolute[at] == "/"]
-    for end in {*ends, len(absolute)}:
-        name = absolute[absolute.rindex("/", 0, end - 1) + 1 : end]
-        if _ignored(absolute[:end], name, root.exemptions):
-            return True
-    return False
+    return any(_ignored(absolute[:end], root.exemptions) for end in {*ends, len(absolute)})
 
 
 def _stamp(status: os.stat_result, rules: int) -> Stamp:
@@ -264,27 +267,26 @@ def _lookup(root: _Root, path: str) -> FileEntry:
     parts = path.split("/")
     if "\0" in path or not {"", ".", ".."}.isdisjoint(parts):
         raise Skipped("not a path in the folder")
-    absolute, ignore_files = root.top, root.above
-    for left, part in zip(reversed(range(len(parts))), parts, strict=True):
-        ignore_files = _with_ignore_file_in(absolute, ignore_files)
+    absolute, rules = root.top, _with_ignore_file_in(root.top, root.above)
+    for part in parts[:-1]:
         absolute = os.path.join(absolute, part)
-        (_check_folder if left else _check_name)(root, absolute, part, ignore_files)
+        rules = _enter(root, absolute, part, rules)
+    absolute = os.path.join(absolute, parts[-1])
+    _check_name(root, absolute, parts[-1], rules)
     try:
         return _entry(root, path, absolute, os.lstat(absolute))
     except OSError as error:
         raise Skipped(_unreadable(error)) from error
 
 
-def _list(
-    folder: str, ignore_files: IgnoreFiles | None
-) -> tuple[Iterator[os.DirEntry[str]], IgnoreFiles | None]:
-    """The entries of a folder by name, and its ignore files, innermost first."""
+def _list(folder: str) -> Iterator[os.DirEntry[str]]:
+    """The entries of a folder, by name."""
     with os.scandir(folder) as entries:
-        by_name = sorted(entries, key=lambda entry: os.fsencode(entry.name))
-    return iter(by_name), _with_ignore_file_in(folder, ignore_files)
+        return iter(sorted(entries, key=lambda entry: os.fsencode(entry.name)))
 
 
-def _check_folder(root: _Root, absolute: str, name: str, ignore_files: IgnoreFiles | None) -> None:
+def _enter(root: _Root, absolute: str, name: str, rules: _Rules | None) -> _Rules | None:
+    """The rules in a folder, whose parent has these. Raises Skipped."""
     if os.path.islink(absolute):
         raise Skipped("a link to a folder")
     if name.lower() in secret_names.FOLDERS and not _is_exempt(root, absolute + "/"):
@@ -294,18 +296,30 @@ def _check_folder(root: _Root, absolute: str, name: str, ignore_files: IgnoreFil
     for mark in JUNK_MARKS:
         if os.path.isfile(os.path.join(absolute, mark)):
             raise Skipped(f"holds {mark}")
-    if ignore_files and _ignored(absolute + "/", name + "/", ignore_files):
+    return None if rules is None else _rules_in(absolute, rules)
+
+
+def _rules_in(absolute: str, rules: _Rules) -> _Rules:
+    """The rules in a folder, whose parent has these. Raises Skipped if it is ignored."""
+    inner, outer = _repository_at(absolute, True), rules.repository
+    if inner and outer and inner.common == outer.common and not outer.is_bare:
+        raise Skipped("another worktree of the repository")
+    submodules = outer.submodules if outer else ()
+    if not (inner and absolute in submodules) and _ignored(absolute + "/", rules.ignore_files):
+        if any(path.startswith(absolute + os.sep) for path in submodules):
+            return _Rules((IGNORES_ALL,), outer)  # all but the submodules, which git tracks
         raise Skipped("ignored by .gitignore")
+    return _with_ignore_file_in(absolute, _rules_of(inner) if inner else rules)
 
 
-def _check_name(root: _Root, absolute: str, name: str, ignore_files: IgnoreFiles | None) -> None:
+def _check_name(root: _Root, absolute: str, name: str, rules: _Rules | None) -> None:
     if name == ".git":
         raise Skipped("a .git file")
     if temporary_file.NAME.fullmatch(name):  # it may hold the text of a secret file
         raise Skipped("a temporary file of an edit")
     if secret_names.is_secret(absolute) and not _is_exempt(root, absolute):
         raise Skipped(SECRET)
-    if ignore_files and _ignored(absolute, name, ignore_files):
+    if rules and _ignored(absolute, rules.ignore_files):
         raise Skipped("ignored by .gitignore")
 
 
@@ -339,93 +353,88 @@ def _follow_link(root: _Root, path: str, absolute: str) -> FileEntry:
     return FileEntry(path, file.real_path, file.stamp)
 
 
-def _ignore_files_above(top: str) -> IgnoreFiles:
-    """The ignore files of the repository around a folder, from the folder's parent to the top.
+def _rules_above(top: str) -> _Rules:
+    """The rules of the repository around a folder, from its top to the folder's parent.
 
-    None of them apply if they ignore the folder itself.
+    No ignore file of them applies if they ignore the folder itself.
     """
     inside: list[str] = []  # the folder and its ancestors, up to the top of the repository
     for folder in (top, *map(str, Path(top).parents)):
-        if os.path.exists(os.path.join(folder, ".git")):
+        if repository := _repository_at(folder):
             break
         inside.append(folder)
     else:
-        return ()
-    ignore_files = _ignore_file_in(folder, ".git/info/exclude")
+        return _Rules((), None)
+    rules = _rules_of(repository)
     for part in reversed(inside):
-        ignore_files = _ignore_file_in(os.path.dirname(part)) + ignore_files
-        if _ignored(part + "/", os.path.basename(part) + "/", ignore_files):
+        rules = _with_ignore_file_in(os.path.dirname(part), rules)
+        if _ignored(part + "/", rules.ignore_files):
+            return _Rules((), repository)
+    return rules
+
+
+def _repository_at(folder: str, is_inside: bool = False) -> Repository | None:
+    """As `repository_at`; raises Skipped if one of its files is too large."""
+    try:
+        return repository_at(folder, is_inside)
+    except TooLarge as error:
+        raise Skipped(f"{UNUSABLE}: {error}") from error
+
+
+def _rules_of(repository: Repository) -> _Rules:
+    """The rules of a repository before its .gitignore files."""
+    files: IgnoreFiles = ()
+    for path in repository.ignore_files:
+        files += _ignore_file(repository.folder, path, repository.ignore_case, follow=True)
+    return _Rules(files, repository)
+
+
+@overload
+def _with_ignore_file_in(folder: str, rules: _Rules) -> _Rules: ...
+@overload
+def _with_ignore_file_in(folder: str, rules: _Rules | None) -> _Rules | None: ...
+def _with_ignore_file_in(folder: str, rules: _Rules | None) -> _Rules | None:
+    """The rules in a folder, whose parent has these; None if ignore files are not used."""
+    if rules is None:
+        return None
+    ignore_case = rules.repository is not None and rules.repository.ignore_case
+    own = _ignore_file(folder, os.path.join(folder, ".gitignore"), ignore_case)
+    if not own:
+        return rules
+    files = own + rules.ignore_files
+    if sum(file.patterns.work for file in files) > MAX_WORK:
+        raise Skipped(f"{UNUSABLE}: with those above, {folder} has too many patterns; use fewer")
+    return rules._replace(ignore_files=files)
+
+
+def _ignore_file(
+    folder: str, path: str, ignore_case: bool = False, follow: bool = False
+) -> IgnoreFiles:
+    """The ignore file at a path, for a folder; () if it is missing or unreadable, as git does.
+    Raises Skipped if it is too large."""
+    try:
+        data = read_file(path, follow)
+        if not data:
             return ()
-    return ignore_files
+        patterns = compile_patterns(data, ignore_case)
+    except TooLarge as error:
+        raise Skipped(f"{UNUSABLE}: {error}") from error
+    except ValueError as error:
+        raise Skipped(f"{UNUSABLE}: {path}: {error}; simplify it") from error
+    return (_IgnoreFile(len(os.fsencode(os.path.join(folder, ""))), patterns),)
 
 
-def _with_ignore_file_in(folder: str, ignore_files: IgnoreFiles | None) -> IgnoreFiles | None:
-    """The ignore files that apply below `folder`; None if ignore files are not used."""
-    return None if ignore_files is None else _ignore_file_in(folder) + ignore_files
-
-
-def _ignore_file_in(folder: str, name: str = ".gitignore") -> IgnoreFiles:
-    """The ignore file in `folder`; () if it is missing or unreadable, as git does."""
-    start = os.path.join(folder, "")
-    try:
-        with open(start + name, "rb", opener=_open) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                return ()
-            text = file.read().decode("utf-8-sig", "surrogateescape")
-    except OSError:
-        return ()
-    return (_IgnoreFile(len(start), _compile(text, False), _compile(text, True)),)
-
-
-def _normalize_line(line: str) -> str:
-    """A line as git reads it. Works around pathspec's "folder/**/" matching the folder itself."""
-    line = line.removesuffix("\r")
-    text = line.rstrip(" ")
-    if text != line and (len(text) - len(text.rstrip("\\"))) % 2:
-        text += " "  # escaped
-    return text + "*/" if text.endswith("/**/") else text
-
-
-@lru_cache(maxsize=256)
-def _compile(text: str, anchored: bool) -> _Patterns:
-    """Compile the lines with an inner "/" (`anchored`), or the others."""
-    found = [
-        (regex if anchored else regex.removeprefix("^(?:.+/)?"), (number, ignores))
-        for number, line in reversed([*enumerate(map(_normalize_line, text.split("\n")))])
-        if anchored == ("/" in line.removeprefix("!").removesuffix("/"))
-        for regex, ignores in _patterns(line)
-    ]
-    union = re.compile("|".join(f"({regex})" for regex, _ in found) or "(?!)", re.DOTALL)
-    return union, [ignores for _, ignores in found]
-
-
-def _patterns(line: str) -> Iterator[tuple[str, bool]]:
-    """The regex of what a line itself matches (pathspec's own also matches everything below), and
-    whether it ignores. Yields nothing for a line that git skips too, such as a lone "!"."""
-    try:
-        spec = GitIgnoreSpec.from_lines([line], backend="simple")
-    except (ValueError, re.error):
-        return
-    for pattern in spec.patterns:
-        if pattern.regex:
-            regex = re.sub(r"\(\?P<\w+>", "(?:", pattern.regex.pattern)  # no named groups
-            end = "." if regex.endswith("/") else r"\Z"  # not the folder itself
-            yield (regex if regex.startswith("^") else ".*" + regex) + end, bool(pattern.include)
-
-
-def _ignored(absolute: str, name: str, ignore_files: IgnoreFiles) -> bool:
-    """Whether the innermost ignore file that matches says so."""
+def _ignored(absolute: str, ignore_files: IgnoreFiles) -> bool:
+    """Whether the innermost ignore file that matches says so. Paths of folders end in "/"."""
+    if not ignore_files:
+        return False
+    path = os.fsencode(absolute).replace(SEPARATOR, b"/")
+    if path.endswith(b"/"):
+        path = path[:-1] + FOLDER
     for ignore_file in ignore_files:
-        last = -1, False
-        for (regex, ignores), text in (
-            (ignore_file.names, name),
-            (ignore_file.paths, absolute[ignore_file.start :]),
-        ):
-            match = regex.match(text)
-            if match and match.lastindex:
-                last = max(last, ignores[match.lastindex - 1])
-        if last[0] >= 0:
-            return last[1]
+        ignores = ignore_file.patterns.decide(path[ignore_file.start :])
+        if ignores is not None:
+            return ignores
     return False
 
 

@@ -40,8 +40,8 @@ logger = logging.getLogger(__name__)
 
 FolderIdentity = tuple[str, int, int]  # a folder's real path, device and inode
 
-# Of a root: they decide which other files are indexed.
-RULE_FILES = {".git", ".git/info", ".git/info/exclude", EXEMPTIONS}
+# They, or what is in them, decide which other files are indexed; the group is their folder.
+RULE_FILE = re.compile(r"(?:(.*)/)?\.git(?:/info(?:/exclude)?|ignore|modules)?", re.DOTALL)
 READ_EVENTS = {"opened", "closed_no_write"}  # events that change nothing, such as our own reads
 
 MOUNTS = Path("/proc/self/mountinfo")  # on Linux
@@ -124,12 +124,10 @@ class Watch:
         folders, _, name = inside.rpartition("/")
         if not inside:
             self.lost_events(f"{root}: deleted, moved or unmounted")
-        elif inside in RULE_FILES:
+        elif _is_rule_file(inside):
             self._debouncer.note(None)
         elif _is_excluded(inside if is_folder else folders):
             return
-        elif name == ".gitignore":
-            self._debouncer.note(None)
         elif name in JUNK_MARKS and folders:  # it excludes its whole folder
             self._debouncer.note(path.removesuffix(os.sep + name))
         else:
@@ -292,7 +290,7 @@ if USE_INOTIFY:
             while todo:
                 folder = todo.pop()
                 inside = folder[len(_prefix(self._real)) :]
-                if _is_excluded(inside) and inside not in RULE_FILES:
+                if _is_excluded(inside) and not _is_rule_file(inside):
                     continue
                 try:
                     self._add_one(folder)
@@ -337,6 +335,12 @@ def _identity(root: Path) -> FolderIdentity | None:
     except OSError:
         return None
     return (str(real), status.st_dev, status.st_ino) if stat.S_ISDIR(status.st_mode) else None
+
+
+def _is_rule_file(inside: str) -> bool:
+    """Whether a path below a root is that of a file of rules, or of a folder with one."""
+    found = RULE_FILE.fullmatch(inside)
+    return inside == EXEMPTIONS or (found is not None and not _is_excluded(found[1] or ""))
 
 
 def _is_excluded(inside: str) -> bool:

@@ -257,3 +257,41 @@ def test_the_same_as_ruff(statements: list[str], used: str) -> None:
     left = edit(text, UNUSED)
     if left is not None and ordered is not None:  # None: ruff also removes a name that is rebound
         assert left.lstrip() == ruff("F401", text).lstrip()
+
+
+def test_many_imports() -> None:
+    count = 4000
+    lines = [f"import n{i * i}\n" for i in range(count)]
+    assert edit("".join(lines) + "n4()\n", UNUSED) == "import n4\nn4()\n"
+    names = ", ".join(f"n{i * i}" for i in range(count))
+    assert edit(f"from m import {names}\nn4()\n", UNUSED) == "from m import n4\nn4()\n"
+    script = "".join(f"import {{n{i * i}}} from 'm';\n" for i in range(count))
+    assert edit(f"{script}n4();\n", UNUSED, "a.ts") == "import {n4} from 'm';\nn4();\n"
+
+
+def test_names_in_long_texts_may_be_used() -> None:
+    words = ".".join(f"n{i * i}" for i in range(8000))
+    for text in (f"x: 'list[{words}]' = 1\n", f"x = 1  # type: {words}\n"):
+        assert edit(f"import n4, m\n{text}", UNUSED) == f"import n4\n{text}"
+    assert edit(f"import n4\nx = '{words}!'\n", UNUSED) == f"x = '{words}!'\n"
+    tags = "@".join(words.split("."))
+    script = f"import {{n4}} from 'm';\nimport {{m}} from 'm';\n// @see {tags}\n"
+    assert edit(script, UNUSED, "a.ts") == script.replace("import {m} from 'm';\n", "")
+
+
+def test_where_lines_go_blank_ones_do_not_pile_up() -> None:
+    for text, expected in (
+        ("import a\n\nimport b\n\n\nx = 1\n", "x = 1\n"),
+        ("\ufeffimport a\n \nx = 1\n", "\ufeffx = 1\n"),
+        ("y = 1\n\nimport a\nimport b\n\nx = 1\n", "y = 1\n\nx = 1\n"),
+        ("y = 1\n\nimport a\n\nimport b\n\nx = 1\n", "y = 1\n\nx = 1\n"),
+        ("y = 1\nimport a\n\nx = 1\n", "y = 1\n\nx = 1\n"),
+        ("y = 1\r\n\r\nimport a\r\n\r\nx = 1\r\n", "y = 1\r\n\r\nx = 1\r\n"),
+    ):
+        assert edit(text, UNUSED) == expected
+
+
+def test_numbers_in_names_may_be_long() -> None:
+    digits = "9" * 5000
+    text = f"import a1{digits}\nimport a{digits}\nimport a09\nimport a10\n"
+    assert edit(text, SORT) == f"import a09\nimport a10\nimport a{digits}\nimport a1{digits}\n"

@@ -256,6 +256,8 @@ def test_excluded_folders_are_not_reported(root: Path) -> None:
             (root / name / "file.py").write_text("junk")
             (root / name / "new").mkdir()
             (root / name / "new" / "file.py").write_text("junk")
+        (root / "node_modules" / ".gitignore").write_text("junk")
+        (root / "node_modules" / "x" / ".git").mkdir()
         (root / ".git" / "index.lock").write_text("")
         (root / ".git" / "index.lock").rename(root / ".git" / "index")
         assert mirror.reported() == set()
@@ -276,7 +278,9 @@ def test_reading_is_not_reported(root: Path) -> None:
         ".gitignore",
         "src/.gitignore",
         ".git/info/exclude",
-        "src/.git/info/exclude",
+        ".gitmodules",
+        "src/.git/info/exclude",  # of a repository in the folder
+        "src/deep/.git",
         ".draftlineindex",
     ],
 )
@@ -285,8 +289,7 @@ def test_changed_ignore_files_cause_a_full_scan(root: Path, name: str) -> None:
     mirror, watching = watched(root)
     with watching:
         (root / name).write_text("*.log")
-        inner = name == "src/.git/info/exclude"  # of a nested repository: not read
-        assert mirror.reported() == (set() if inner else {None})
+        assert mirror.reported() == {None}
         mirror.batches.clear()
         (root / "src" / "deep" / "CACHEDIR.TAG").touch()
         assert mirror.reported() == {root / "src" / "deep"}
