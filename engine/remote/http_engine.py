@@ -35,6 +35,7 @@ from engine.remote.messages import (
     host_from_json,
     to_json,
 )
+from engine.remote.secret_texts import without_secrets
 from engine.remote.tokenizer_files import store, stored
 from engine.worker import Submitted
 
@@ -221,8 +222,9 @@ class HttpEngine:
         cancelled: Callable[[], bool] = lambda: False,
         urgency: int | None = None,
     ) -> HttpJob:
-        """Queue a request, as `Engine.submit` does. RequestError where it cannot be answered; a
-        server that cannot be reached ends the job with one line."""
+        """Queue a request, as `Engine.submit` does. RequestError where it cannot be answered, or
+        may hold secrets; a server that cannot be reached ends the job with one line."""
+        request = without_secrets(request, self.url.host, workspace or self.workspace)
         job = HttpJob(request, self, f"{self.name}-{next(self._numbers)}")
         if cancelled():
             job.end(LinkError("cancelled"))

@@ -25,6 +25,7 @@ from engine.remote.address import AddressError
 from engine.remote.engine_url import EngineUrl
 from engine.remote.link import Link, LinkError, Lost, Refused, printable
 from engine.remote.openai_bodies import Plan, plan_of
+from engine.remote.secret_texts import without_secrets
 from engine.remote.stops import Stops
 from engine.worker import Submitted
 
@@ -313,8 +314,9 @@ class OpenAiEngine:
         cancelled: Callable[[], bool] = lambda: False,
         urgency: int | None = None,
     ) -> OpenAiJob:
-        """Send a request, as `Engine.submit` does; `speculation`, `workspace`, `client` and
-        `urgency` have no effect here. RequestError where it cannot be answered."""
+        """Send a request, as `Engine.submit` does; `speculation`, `client` and `urgency` have no
+        effect here. RequestError where it cannot be answered, or may hold secrets."""
+        request = without_secrets(request, self.url.host, workspace or self.workspace)
         plan = plan_of(request, self.model, self.suffixes, self.fim)
         job = OpenAiJob(request, self, plan)
         if cancelled():

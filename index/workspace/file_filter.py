@@ -25,6 +25,8 @@ from index.workspace import secret_names, secrets
 
 MAX_FILE_BYTES = 1 << 20
 SECRET = "may hold secrets"  # how reasons start
+# The reasons for files that are not indexed because of their place
+IGNORED = re.compile(r"ignored by |a \S+ folder$|a \.git file$|holds ")
 EXEMPTIONS = ".draftlineindex"  # gitignore patterns of what is indexed although it looks secret
 BINARY_CHECK_BYTES = 1 << 13  # a NUL among them makes a file binary
 
@@ -156,11 +158,15 @@ def load(file: FileEntry) -> tuple[str, Stamp | None]:
 
 def read(path: Path | str) -> str:
     """The exact text of a file, including line ends and BOM, whatever it is about. Raises Skipped
-    for binaries and large files."""
+    for binaries and large files, and for links, pipes and devices, which are not opened."""
     try:
-        with Path(path).open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
+        with open(path, "rb", 0, opener=_open) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise Skipped("not a regular file")
+            data = read_start(file.fileno(), MAX_FILE_BYTES + 1)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        if isinstance(error, Skipped):
+            raise
         raise Skipped(_unreadable(error)) from error
     return decode(data)
 
@@ -214,21 +220,42 @@ def check_buffer(path: str, text: str, roots: Iterable[Path] = ()) -> None:
     """Raises Skipped if an open buffer, of a file under one of these folders or elsewhere, may hold
     secrets or is no file that is indexed."""
     try:
-        data = text.encode()
+        decode(text.encode())
     except UnicodeEncodeError as error:
         raise Skipped("not UTF-8") from error
-    decode(data)
+    if found := why_secret(path, text, roots):
+        raise Skipped(found)
+
+
+def why_secret(path: str, text: str, roots: Iterable[Path] = ()) -> str | None:
+    """Why a text, of a file under one of these folders or elsewhere, may hold secrets; None if it
+    does not seem to, or if the folder's `.draftlineindex` names the file."""
     real = os.path.realpath(path) if os.path.isabs(path) else path
     if is_secret_path(path) or is_secret_path(real):
         found = SECRET
-    elif kind := secrets.find_secret(data):
+    elif kind := secrets.find_secret(text.encode("utf-8", "surrogatepass")):
         found = f"{SECRET}: {kind}"
     else:
-        return
+        return None
     for top in map(str, roots):
         if path.startswith(os.path.join(top, "")) and _is_exempt(_root(top, False), real):
-            return
-    raise Skipped(found)
+            return None
+    return found
+
+
+def why_ignored(path: str, roots: Iterable[Path]) -> str | None:
+    """Why a file under one of these folders, which need not exist, is not indexed because of its
+    place: git ignores it, or it is git's own or generated. None for all other files."""
+    for top in map(str, roots):
+        start = os.path.join(top, "")
+        if not path.startswith(start):
+            continue
+        try:
+            lookup(top, path.removeprefix(start))
+        except Skipped as reason:
+            if IGNORED.match(str(reason)):
+                return str(reason)
+    return None
 
 
 def is_secret_path(path: str) -> bool:
@@ -429,5 +456,5 @@ def _ignored(absolute: str, name: str, ignore_files: IgnoreFiles) -> bool:
     return False
 
 
-def _unreadable(error: OSError) -> str:
-    return f"unreadable: {error.strerror or error}"
+def _unreadable(error: OSError | ValueError) -> str:
+    return f"unreadable: {getattr(error, 'strerror', None) or error}"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from index.workspace.workspace import Workspace
     from lsp_server.protocol.protocol import Server
     from lsp_server.session import Session
+
+log = logging.getLogger(__name__)
 
 SYSTEM_PROMPT = (
     "You answer questions about code. Be brief and exact, and quote the lines that you mean."
@@ -163,13 +167,18 @@ def _find(text: str, quote: str) -> tuple[int, int] | None:
 def _source_text(
     documents: tuple[Document, ...], workspace: Workspace | None, span: Span | None
 ) -> tuple[str, Text | None]:
-    """URI and text of the document or file that a span is in; None for a file that is gone."""
+    """URI and text of the open document or indexed file that a span is in; None for a file that is
+    gone, and for any other path."""
     if span is None:
         return documents[0].uri, documents[0].text
     for document in documents:
-        if document.path and workspace and workspace.key(document.path) == span.path:
+        key = workspace.key(document.path) if document.path and workspace else ""
+        if document.path and span.path in (document.path, key):
             return document.uri, document.text
     try:
-        return Path(span.path).as_uri(), Text.of(file_filter.read(span.path))
-    except file_filter.Skipped:
-        return "", None
+        path = os.path.realpath(span.path)
+        if workspace is not None and workspace.has(path):
+            return Path(path).as_uri(), Text.of(file_filter.read(path))
+    except ValueError:  # Skipped, or no path
+        log.debug("a source is not there any more", exc_info=True)
+    return "", None
