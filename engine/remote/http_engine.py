@@ -21,8 +21,9 @@ from uuid import uuid4
 from engine.config import Config
 from engine.records import Done, Event, Info, Message, Request, RequestError
 from engine.remote.address import AddressError
+from engine.remote.answer_limits import max_bytes
 from engine.remote.engine_url import EngineUrl
-from engine.remote.link import Link, LinkError, Lost, Refused
+from engine.remote.link import Link, LinkError, Lost, Refused, check_silence
 from engine.remote.messages import (
     HTTP_PATH,
     HTTP_PROTOCOL,
@@ -36,7 +37,7 @@ from engine.remote.messages import (
     to_json,
 )
 from engine.remote.secret_texts import without_secrets
-from engine.remote.tokenizer_files import store, stored
+from engine.remote.tokenizer_files import MAX_SENT_BYTES, read_sent, store, stored
 from engine.worker import Submitted
 
 if TYPE_CHECKING:
@@ -86,10 +87,12 @@ class HttpJob(Submitted):
 
     def _next(self) -> Event:
         if self._ended is None:
+            began = time.monotonic()
             try:
                 for line in self._lines:
                     if line:
                         return self._passed(_event(line))
+                    check_silence(self._engine.url, began)
                 self.end(Lost(f"{self._engine.url}: the connection was lost: ask again"))
             except LinkError as error:
                 self.end(error)
@@ -186,7 +189,8 @@ class HttpEngine:
         if known is not None:
             return known
         try:
-            return store(home(), digest, self.link.get(f"{HTTP_PATH}/tokenizer"))
+            sent = self.link.get_bytes(f"{HTTP_PATH}/tokenizer", MAX_SENT_BYTES)
+            return store(home(), digest, read_sent(sent))
         except BadMessage as error:
             raise AddressError(f"{self.url}: {error}: start the server again") from error
         except OSError as error:
@@ -232,7 +236,8 @@ class HttpEngine:
         sent = getattr(workspace or self.workspace, "name", "")
         submission = Submission(request, speculation, f"{self.name} {client}", sent, urgency)
         body = {"id": job.number, "submission": to_json(submission)}
-        job.start(self.link.lines(f"{HTTP_PATH}/submit", body))
+        most = max_bytes(request, self.context)
+        job.start(self.link.lines(f"{HTTP_PATH}/submit", body, most=most))
         return job
 
     def cancel(self, job: HttpJob) -> None:

@@ -54,6 +54,6 @@ def recording_server(answer: str) -> Iterator[RecordingServer]:
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as made:
         url = EngineUrl(f"http://127.0.0.1:{made.server_port}/v1", is_openai=True)
         server = RecordingServer(url)
-        threading.Thread(target=made.serve_forever, daemon=True).start()
+        threading.Thread(target=made.serve_forever, args=(0.02,), daemon=True).start()
         yield server
         made.shutdown()
