@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from engine.config import Config
-from engine.records import Done, Event, Info, Message, Request, RequestError
+from engine.records import Done, Event, Info, Message, Request, RequestError, Step
 from engine.remote.address import AddressError
-from engine.remote.answer_limits import max_bytes
+from engine.remote.answer_limits import max_bytes, max_chars
 from engine.remote.engine_url import EngineUrl
 from engine.remote.link import Link, LinkError, Lost, Refused, check_silence
 from engine.remote.messages import (
@@ -60,6 +60,7 @@ class HttpJob(Submitted):
         self._engine = engine
         self._lines: Iterator[bytes] = iter(())
         self._ended: Done | None = None
+        self._room = max_chars(request, engine.context)  # for text that is still to come
 
     def start(self, lines: Iterator[bytes]) -> None:
         """Take the lines of the answer, once the server has accepted the request. Raises
@@ -75,7 +76,9 @@ class HttpJob(Submitted):
             self.end(error)
 
     def end(self, error: LinkError) -> None:
-        """End it without the server."""
+        """End it without the server, and hang up."""
+        with contextlib.suppress(AttributeError):
+            self._lines.close()  # type: ignore[attr-defined]
         self._ended = Done("failed", error=str(error))
         if isinstance(error, Lost):
             self._engine.on_lost(str(error))
@@ -102,8 +105,13 @@ class HttpJob(Submitted):
         return self._ended
 
     def _passed(self, event: Event) -> Event:
-        """The event. At the end of the answer its connection is freed for the next request."""
-        if isinstance(event, Done):
+        """The event. At the end of the answer its connection is freed for the next request. Raises
+        LinkError if there is more text than was asked for."""
+        if isinstance(event, Step):
+            self._room -= len(event.text) + len(event.reasoning)
+            if self._room < 0:
+                raise LinkError(f"{self._engine.url}: the answer does not end: use another server")
+        else:
             with contextlib.suppress(LinkError):
                 next(self._lines, None)
         return event

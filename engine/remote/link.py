@@ -124,7 +124,8 @@ class Link:
             *lines, rest = (rest + part).split(b"\n")
             yield from lines
             if len(rest) > MAX_LINE_BYTES:
-                raise LinkError(f"{self.url}: a line over {MAX_LINE_BYTES >> 20} MiB")
+                why = f"a line over {MAX_LINE_BYTES >> 20} MiB: use another server"
+                raise LinkError(f"{self.url}: {why}")
 
     def close(self) -> None:
         self._http.close()

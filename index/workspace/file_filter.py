@@ -246,6 +246,8 @@ def why_secret(path: str, text: str, roots: Iterable[Path] = ()) -> str | None:
 def why_ignored(path: str, roots: Iterable[Path]) -> str | None:
     """Why a file under one of these folders, which need not exist, is not indexed because of its
     place: git ignores it, or it is git's own or generated. None for all other files."""
+    if ".git" in path.split("/"):  # also of a repository elsewhere, as that of a worktree
+        return "a .git folder"
     for top in map(str, roots):
         start = os.path.join(top, "")
         if not path.startswith(start):

@@ -39,6 +39,7 @@ EXPLAIN_QUESTION = "Explain briefly what this code does and how."
 MAX_ANSWER_TOKENS = 512
 MAX_DOCUMENT_TOKENS = 4096  # in the prompt
 MIN_QUOTE_CHARS = 16  # shorter copies are not attributed
+MAX_PIECES = 2 * MAX_ANSWER_TOKENS  # of an answer, of which sources are looked for
 MAX_SOURCES = 8
 
 
@@ -105,7 +106,8 @@ def _find_sources(
     """The sources of the accepted drafts, longest first: where the index says, or where the asked
     document, the first of `documents`, has the same text. Text that is gone is left out."""
     found: dict[tuple[str, int, int], _Source] = {}
-    runs = _copied_runs(pieces, documents[0].text.text)
+    written = [piece for piece in pieces if piece.text][:MAX_PIECES]
+    runs = _copied_runs(written, documents[0].text.text)
     for run in sorted(runs, key=lambda one: -len(one.text.strip())):
         quote = run.text.strip()
         if len(quote) < MIN_QUOTE_CHARS or len(found) == MAX_SOURCES:

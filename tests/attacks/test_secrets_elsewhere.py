@@ -109,6 +109,16 @@ async def test_completions(server: RecordingServer, root: Path) -> None:
 
 
 @pytest.mark.asyncio
+async def test_what_git_keeps_is_not_for_others(server: RecordingServer, root: Path) -> None:
+    """Such as the message of `git commit --verbose`, with the whole diff; wherever its file is."""
+    async with editor(server, root) as one:
+        for folder in (root / ".git", root.parent / "main" / ".git" / "worktrees" / "root"):
+            message = one.open((folder / "COMMIT_EDITMSG").as_uri(), f"\n# +{PASSWORD}\n")
+            assert await completed(one, message, AUTOMATIC) == []
+            assert server.take() == ""
+
+
+@pytest.mark.asyncio
 async def test_edits_and_questions(server: RecordingServer, root: Path) -> None:
     """A file that may hold secrets is refused; what was asked about other files has none of it."""
     async with editor(server, root) as one:
