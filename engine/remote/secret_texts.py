@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,4 +57,7 @@ def _texts(request: Request, name: str) -> Iterator[tuple[str, str]]:
 def _why(path: str, text: str, workspace: Workspace | None) -> str | None:
     if workspace is not None:
         return workspace.why_secret(path, text)
-    return why_secret(path, text, (Path.cwd(),))
+    roots: list[Path] = []
+    with suppress(FileNotFoundError):  # the current folder was deleted
+        roots.append(Path.cwd())
+    return why_secret(path, text, roots)

@@ -230,7 +230,10 @@ def check_buffer(path: str, text: str, roots: Iterable[Path] = ()) -> None:
 def why_secret(path: str, text: str, roots: Iterable[Path] = ()) -> str | None:
     """Why a text, of a file under one of these folders or elsewhere, may hold secrets; None if it
     does not seem to, or if the folder's `.draftlineindex` names the file."""
-    real = os.path.realpath(path) if os.path.isabs(path) else path
+    try:
+        real = os.path.realpath(path) if os.path.isabs(path) else path
+    except ValueError:  # no file can have this name
+        real = path
     if is_secret_path(path) or is_secret_path(real):
         found = SECRET
     elif kind := secrets.find_secret(text.encode("utf-8", "surrogatepass")):
@@ -257,6 +260,8 @@ def why_ignored(path: str, roots: Iterable[Path]) -> str | None:
         except Skipped as reason:
             if IGNORED.match(str(reason)):
                 return str(reason)
+        except ValueError:  # no file can have this name
+            continue
     return None
 
 

@@ -66,7 +66,10 @@ class RootFiles:
         if not os.path.isabs(path):
             return path
         folder, name = os.path.split(os.path.normpath(path))
-        return os.path.join(os.path.realpath(folder), name)
+        try:
+            return os.path.join(os.path.realpath(folder), name)
+        except ValueError:  # no file can have this name
+            return path
 
     def require_roots(self) -> None:
         """NotADirectoryError if a root is not a folder."""
@@ -219,7 +222,7 @@ def _hard_links(paths: Iterable[str]) -> set[FileIdentity]:
     """Those of these files that have several names."""
     found = set()
     for path in paths:
-        with suppress(OSError):
+        with suppress(OSError, ValueError):  # ValueError: no file can have this name
             status = os.lstat(path)
             if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
                 found.add((status.st_dev, status.st_ino))
