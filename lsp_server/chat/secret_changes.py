@@ -30,8 +30,7 @@ def without_secrets(diff: str, why: Why) -> tuple[str, list[str]]:
     changed, "" if nothing else is left; and a line for each of these files. Binary changes are left
     out as well."""
     diff = COLOUR.sub("", diff)
-    starts = [0, *(found.start() for found in FILE.finditer(diff))]
-    parts = [_Part(diff[one:two]) for one, two in pairwise([*starts, len(diff)])]
+    parts = [_Part(part) for part in _parts(diff)]
     named = {part: found for part in parts if (found := part.why_named(why))}
     secrets = {line for part in named for line in part.lines()}
     kept: list[str] = []
@@ -46,6 +45,17 @@ def without_secrets(diff: str, why: Why) -> tuple[str, list[str]]:
             kept.append(part.text if part.is_text else part.head)
     left = "".join(kept)
     return left if left.strip() else "", [*left_out]
+
+
+def _parts(diff: str) -> Iterator[str]:
+    """A diff cut before each file, and before what precedes the first one."""
+    starts = [0]
+    for found in FILE.finditer(diff):
+        follows_head = not CHANGES.search(diff, starts[-1], found.start())
+        if found[0] == "diff " or not follows_head:
+            starts.append(found.start())
+    for start, stop in pairwise([*starts, len(diff)]):
+        yield diff[start:stop]
 
 
 class _Part:

@@ -60,6 +60,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "gone.pem": f"{PASSWORD} of long ago\n".encode(),
         "my keys/pr\tod.key": f"{PASSWORD}\n".encode(),
         "conf/.npmrc": f"{PASSWORD}\n".encode(),
+        ".netrc": f"{PASSWORD}\n".encode(),
     }
     for name, data in secret.items():
         write(folder, name, data)
@@ -72,6 +73,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write(folder, "app.py", b"x = 2\n")
     write(folder, "harmless.py", f"TOKEN = '{KEY}'\n".encode())
     write(folder, 'new "é".env', PASSWORD.encode())
+    write(folder, "auth.json", f"{PASSWORD} in JSON\n".encode())
     git(folder, "add", "-A")
     return folder
 
@@ -88,9 +90,11 @@ def test_no_secret_is_left(repository: Path, options: list[str], more: tuple[str
         assert {line.partition(": ")[0] for line in left_out} == {
             "settings.txt",  # which was .env
             "conf/.npmrc",
+            ".netrc",
             "dép loy/.env",
             "gone.pem",
             "harmless.py",
+            "auth.json",
             "id_rsa",
             "my keys/pr\tod.key",
             'new "é".env',
