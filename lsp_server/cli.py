@@ -101,10 +101,12 @@ def run(args: argparse.Namespace) -> int:
 def _serve(args: argparse.Namespace) -> int:
     elsewhere = _elsewhere(args)
     shares = args.server != OWN and elsewhere is None
+    notice = ""
     if args.transport == "stdio" and args.listen_fd is None and shares:
         code = _relay(args)
-        if code is not None:
+        if isinstance(code, int):
             return code
+        notice = code
     from lsp_server.protocol import transport
     from lsp_server.protocol.protocol import Server
     from lsp_server.server import create
@@ -114,7 +116,7 @@ def _serve(args: argparse.Namespace) -> int:
     shared_engine = SharedEngine(args.model, args.yes, next_edits=next_edits, elsewhere=elsewhere)
 
     def make() -> Server:
-        return create(shared_engine)
+        return create(shared_engine, notice)
 
     try:
         if args.listen_fd is not None:
@@ -153,8 +155,9 @@ def _elsewhere(args: argparse.Namespace) -> EngineUrl | None:
     return url
 
 
-def _relay(args: argparse.Namespace) -> int | None:
-    """Relay to a server that others use, too. None if this process must serve itself."""
+def _relay(args: argparse.Namespace) -> int | str:
+    """Relay to a server that others use, too. A notice for the user, or "", if this process must
+    serve itself."""
     from lsp_server.sharing import relay
     from lsp_server.sharing.refusal import refuse
 
@@ -168,13 +171,16 @@ def _relay(args: argparse.Namespace) -> int | None:
         if address is not None and next_edits:
             raise AddressError(f"{address}: has its own model: leave {next_edits[0]} out")
         connection = relay.join(address, relay.Start(options, args.model, next_edits))
+    except relay.NotAnswering as error:
+        log.warning("%s", error)
+        return f"{error}. Until then this window has an engine of its own."
     except (AddressError, OSError) as error:
         _say(str(error))
         with contextlib.suppress(OSError):  # the client is gone
             refuse(str(error))
         return USAGE
     if connection is None:
-        return None
+        return ""
     if address is None:
         process, file = connection.server.process, relay.log_file(connection.address)
         log.log(

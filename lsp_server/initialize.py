@@ -27,8 +27,8 @@ AGREEMENT_S = 1.0  # for all windows to send a setting that was changed for all 
 ALL_FILES = types.FileSystemWatcher(glob_pattern="**/*")
 
 
-def start(server: Server, session: Session) -> None:
-    """Register the handlers of a session's start and of its settings."""
+def start(server: Server, session: Session, notice: str = "") -> None:
+    """Register the handlers of a session's start, when a `notice` is shown, and of its settings."""
     feature = server.feature
     options: list[Any] = []  # initializationOptions, until they are applied under newer settings
     loading = LoadingProgress(server, session)
@@ -82,6 +82,8 @@ def start(server: Server, session: Session) -> None:
 
     @feature(types.INITIALIZED)
     async def initialized(params: types.InitializedParams) -> None:
+        if notice:
+            session.warn(notice)
         configure(await _request_settings(server))
         await _register_watchers(server)
 

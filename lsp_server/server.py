@@ -49,14 +49,15 @@ TRIGGER_CHARACTERS = [".", "(", " ", "\n", ":", "=", "{", ","]
 NEXT_EDIT_RADIUS_LINES = 40  # around the cursor, in which inline completion shows a next edit
 
 
-def create(shared_engine: SharedEngine) -> Server:
-    """The server of a client that has just connected. Call it on the event loop."""
+def create(shared_engine: SharedEngine, notice: str = "") -> Server:
+    """The server of a client that has just connected; `notice` is shown to its user. Call it on the
+    event loop."""
     server = Server()
     session = Session(
         shared_engine, server.documents, server.protocol.notify, f"client {id(server)}"
     )
     server.on_close.append(session.close)
-    start(server, session)
+    start(server, session, notice)
     add_engine_methods(server, shared_engine, session.name)
     _documents(server, session)
     _completions(server, session)

@@ -24,7 +24,7 @@ from engine.worker import URGENCY
 from lsp_server.completion.completion_cache import CompletionCache
 from lsp_server.completion.in_flight import CompletionInFlight
 from lsp_server.editing.rebase import Rebase
-from lsp_server.next_edit.edit_history import EditHistory
+from lsp_server.next_edit.edit_history import EditHistory, RecentEdit
 from lsp_server.next_edit.predict import MODEL_SLOT, NextEditPredictor
 from lsp_server.protocol.positions import Text
 from lsp_server.protocol.text_sync import Document, Documents
@@ -85,6 +85,9 @@ class Session:
         self._seen: dict[str, Text] = {}  # by URI, the text up to which edits are in the history
         self._tasks: set[asyncio.Task[None]] = set()
         self._warnings: list[str] = []  # about the latest settings
+        self._shown_warnings: set[str] = set()  # those of `warn_once`
+        # by URI, a version that was judged, and why it is not sent to another machine
+        self._judged: dict[str, tuple[Document, str | None]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         # by engine, the number of the last load whose error was shown
@@ -106,6 +109,12 @@ class Session:
         """Show a warning to the user."""
         params = types.ShowMessageParams(types.MessageType.Warning, f"Draftline: {message}")
         self.notify("window/showMessage", params)
+
+    def warn_once(self, message: str) -> None:
+        """Show a warning that was not shown before."""
+        if message not in self._shown_warnings:
+            self._shown_warnings.add(message)
+            self.warn(message)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine in the background; errors are logged."""
@@ -179,9 +188,40 @@ class Session:
         """Why nothing, or nothing of one feature, is offered in a document; None if it is."""
         if not self.enabled:
             return "draftline is turned off: draftline.toggle turns it on"
+        if why := self.why_withheld(document):
+            return why
         if why := self.settings.disabled_reason(document.language, document.path):
             return why
         return self.settings.switched_off(feature, document.language) if feature else None
+
+    @property
+    def elsewhere(self) -> str:
+        """The host of an engine on another machine; "" for one of this machine."""
+        url = self.shared_engine.elsewhere
+        return url.host if url else ""
+
+    def why_withheld(self, document: Document) -> str | None:
+        """Why nothing of a document is sent to another machine of its own accord; None if it is, or
+        if the engine is on this one."""
+        if not self.elsewhere:
+            return None
+        known = self._judged.get(document.uri)
+        if known is None or known[0] is not document:
+            path = document.path or document.uri
+            why = self.index.why_private(path, document.text.text)
+            name = path.rsplit("/", 1)[-1]
+            why = f"{name}: {why}, so it is not sent to {self.elsewhere}" if why else None
+            known = self._judged[document.uri] = document, why
+        return known[1]
+
+    def recent_edits(self) -> tuple[list[RecentEdit], dict[str, str]]:
+        """The recent edits, and the texts of the open documents by URI, as far as the engine may
+        see them."""
+        shown = {one.uri: one.text.text for one in self.documents if not self.why_withheld(one)}
+        edits = [one for one in self.edit_history.edits() if one.uri in shown]
+        if self.elsewhere:  # a secret that was deleted is still in an edit
+            edits = [one for one in edits if not self.index.why_secret("", one.before)]
+        return edits, shown
 
     def is_starting(self) -> bool:
         """Whether the model or the index is being loaded."""
@@ -279,6 +319,7 @@ class Session:
         for rebase in self._rebases_of(uri):
             rebase.is_lost = True
         self._seen.pop(uri, None)
+        self._judged.pop(uri, None)
         self.edit_history.forget(uri)
         for feature in ("edit", "complete", "ask"):
             self.cancel((feature, uri))

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from index.workspace import file_filter
 from index.workspace.workspace import Workspace
 from lsp_server.protocol.text_sync import Document, Documents, path_of
 from lsp_server.shared_engine import NotReady, SharedEngine
@@ -63,6 +64,35 @@ class WorkspaceIndex:
         engine, own = self._shared_engine.engine, self._workspace
         fits = own and engine and own.encoder.fingerprint == engine.encoder.fingerprint
         return own if fits else None
+
+    def why_secret(self, path: str, text: str) -> str | None:
+        """Why a text of a file, which need not be indexed, may hold secrets; None if it does not
+        seem to."""
+        if self.workspace is not None:
+            return self.workspace.why_secret(path, text)
+        return file_filter.why_secret(path, text, self._roots)
+
+    def why_secret_in(self, name: str, text: str) -> str | None:
+        """Why a text of a file, named from the top of a repository, may hold secrets; None if it
+        does not seem to in any of the workspace folders."""
+        for root in self._roots:
+            why = self.why_secret(str(root / name), text)
+            if why is None:
+                return None
+        return why if self._roots else self.why_secret(name, text)
+
+    def why_private(self, path: str, text: str) -> str | None:
+        """Why a text is not indexed although its file is open: it may hold secrets, or git ignores
+        the file. None for other texts."""
+        if self.workspace is not None:
+            return self.workspace.why_private(path, text)
+        ignored = file_filter.why_ignored(path, self._roots) if self._gitignore else None
+        return file_filter.why_secret(path, text, self._roots) or ignored
+
+    @property
+    def roots(self) -> list[Path]:
+        """The workspace folders."""
+        return self._roots
 
     def is_busy(self) -> bool:
         """Whether the index is being built."""

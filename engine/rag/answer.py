@@ -24,6 +24,7 @@ from engine.rag.extraction import best_sentence
 from engine.rag.follow_up import rewrite
 from engine.rag.query_terms import content_words
 from engine.records import Message, Passage, Request, RequestError
+from engine.remote.secret_texts import check_document
 
 if TYPE_CHECKING:
     from index.documents.documents import Document, Documents, Hit
@@ -123,6 +124,8 @@ def prepare(
         raise RequestError(
             "a document was removed while it was asked about: ask again about those that are left"
         ) from error
+    for one in chosen:
+        check_document(tokenizer, one.name)
     max_tokens = max(1, min(max_tokens, context // 4))
     prompt = QuestionPrompt(tokenizer, context - max_tokens, question)
     included, notes = _include_whole([one for one in chosen if one.id in whole], prompt)
@@ -148,6 +151,8 @@ def prepare(
             sources, extract = wider
     if not prompt.fits(sources, extract):
         extract = ""
+    for source in sources:
+        check_document(tokenizer, source.name, source.text)
     request = Request(
         "chat",
         messages=prompt.messages(sources, extract),

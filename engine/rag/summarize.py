@@ -17,6 +17,7 @@ from engine.rag.contract_facts import KeyFact
 from engine.rag.sentences import find_sentences
 from engine.rag.summary_plan import SectionSummary, SummaryOptions, SummaryPlan
 from engine.records import Done, Step
+from engine.remote.secret_texts import check_document
 
 if TYPE_CHECKING:
     from engine.rag.response_cache import ResponseCache
@@ -70,7 +71,9 @@ def summarize(
     """Summarize a document: a SummaryBody, the steps of the overall statement, then the Summary.
 
     `stopped` is polled after each step; `attach` receives the job, which may be cancelled. Raises
-    RequestError if there is no text or no room for it, RuntimeError if the model fails."""
+    RequestError if there is no text, no room for it, or an engine elsewhere must not read it,
+    RuntimeError if the model fails."""
+    check_document(engine, document.name, document.text)
     plan = SummaryPlan(document, options or SummaryOptions(), engine.encoder, engine.context)
     yield SummaryBody(_text(_compose(plan, "")), plan.sections)
     statement = cache.get(plan.request) if cache else None

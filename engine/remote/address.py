@@ -31,7 +31,9 @@ from index.os_calls import IS_WINDOWS, lock
 from index.version import own_version
 
 MAX_PATH_BYTES = 100  # of a socket; the smallest limit of a system is 104
+CONNECT_TIMEOUT_S = 10.0  # to a socket
 BACKLOG = 64  # clients that wait for a server that is still starting
+STOPPED = ("T", "t")  # states of processes: by a signal, by a debugger
 OWN = "own"  # the value of --server that shares nothing
 SERVER_VARIABLE = "DRAFTLINE_SERVER"  # the default of --server
 SOL_LOCAL, LOCAL_PEERCRED, XUCRED_BYTES = 0, 1, 76  # of macOS and the BSDs
@@ -192,7 +194,7 @@ def start_lock(address: Address, wait: bool = True) -> Iterator[bool]:
 
 def connect(address: Address) -> socket.socket:
     """A connection to an address. OSError if nothing listens there; AddressError if the process at
-    the other end of a socket is another user's."""
+    the other end of a socket is another user's, or accepts no more clients."""
     if address.path is None:
         made = socket.create_connection((address.host, address.port))
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -200,7 +202,12 @@ def connect(address: Address) -> socket.socket:
     made = socket.socket(socket.AF_UNIX)
     try:
         try:
+            made.settimeout(CONNECT_TIMEOUT_S)
             made.connect(str(address.path))
+            made.settimeout(None)
+        except (BlockingIOError, TimeoutError) as error:
+            why = "too many clients wait for the server there, which does not accept them"
+            raise AddressError(f"{address}: {why}: end it") from error
         except OSError as error:
             if error.errno is None:  # Python's own: the path is too long for a socket
                 raise AddressError(f"{address}: the path is too long for a socket") from error
@@ -220,11 +227,31 @@ def check_peer(connection: socket.socket, name: str) -> None:
         raise AddressError(f"{name}: belongs to user {user}: name a server of your own")
 
 
+def stopped_peer(connection: socket.socket) -> int | None:
+    """The process at the other end if it is stopped, as by SIGSTOP; None if it is not, and where
+    the system does not tell."""
+    if not hasattr(socket, "SO_PEERCRED") or connection.family != socket.AF_UNIX:
+        return None
+    process = _peer_credentials(connection)[0]
+    try:
+        status = Path(f"/proc/{process}/stat").read_text("utf-8", "replace")
+    except OSError:  # it has ended
+        return None
+    return process if status.rpartition(")")[2].split()[0] in STOPPED else None
+
+
+def _peer_credentials(connection: socket.socket) -> tuple[int, int, int]:
+    """Process, user and group at the other end of a socket on Linux: of a server, the process that
+    has called `listen` last."""
+    size = struct.calcsize("3i")
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    process, user, group = struct.unpack("3i", credentials)
+    return process, user, group
+
+
 def _peer_user(connection: socket.socket) -> int | None:
     if hasattr(socket, "SO_PEERCRED"):
-        size = struct.calcsize("3i")
-        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-        return int(struct.unpack("3i", credentials)[1])
+        return _peer_credentials(connection)[1]
     if sys.platform == "darwin":  # struct xucred: version, user, groups
         credentials = connection.getsockopt(SOL_LOCAL, LOCAL_PEERCRED, XUCRED_BYTES)
         return int(struct.unpack_from("II", credentials)[1])

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from engine.config import Config
-from engine.records import Done, Event, Info, Message, Request, RequestError
+from engine.records import Done, Event, Info, Message, Request, RequestError, Step
 from engine.remote.address import AddressError
+from engine.remote.answer_limits import max_bytes, max_chars
 from engine.remote.engine_url import EngineUrl
-from engine.remote.link import Link, LinkError, Lost, Refused
+from engine.remote.link import Link, LinkError, Lost, Refused, check_silence
 from engine.remote.messages import (
     HTTP_PATH,
     HTTP_PROTOCOL,
@@ -35,7 +36,8 @@ from engine.remote.messages import (
     host_from_json,
     to_json,
 )
-from engine.remote.tokenizer_files import store, stored
+from engine.remote.secret_texts import without_secrets
+from engine.remote.tokenizer_files import MAX_SENT_BYTES, read_sent, store, stored
 from engine.worker import Submitted
 
 if TYPE_CHECKING:
@@ -58,6 +60,7 @@ class HttpJob(Submitted):
         self._engine = engine
         self._lines: Iterator[bytes] = iter(())
         self._ended: Done | None = None
+        self._room = max_chars(request, engine.context)  # for text that is still to come
 
     def start(self, lines: Iterator[bytes]) -> None:
         """Take the lines of the answer, once the server has accepted the request. Raises
@@ -73,7 +76,9 @@ class HttpJob(Submitted):
             self.end(error)
 
     def end(self, error: LinkError) -> None:
-        """End it without the server."""
+        """End it without the server, and hang up."""
+        with contextlib.suppress(AttributeError):
+            self._lines.close()  # type: ignore[attr-defined]
         self._ended = Done("failed", error=str(error))
         if isinstance(error, Lost):
             self._engine.on_lost(str(error))
@@ -85,10 +90,12 @@ class HttpJob(Submitted):
 
     def _next(self) -> Event:
         if self._ended is None:
+            began = time.monotonic()
             try:
                 for line in self._lines:
                     if line:
                         return self._passed(_event(line))
+                    check_silence(self._engine.url, began)
                 self.end(Lost(f"{self._engine.url}: the connection was lost: ask again"))
             except LinkError as error:
                 self.end(error)
@@ -98,8 +105,13 @@ class HttpJob(Submitted):
         return self._ended
 
     def _passed(self, event: Event) -> Event:
-        """The event. At the end of the answer its connection is freed for the next request."""
-        if isinstance(event, Done):
+        """The event. At the end of the answer its connection is freed for the next request. Raises
+        LinkError if there is more text than was asked for."""
+        if isinstance(event, Step):
+            self._room -= len(event.text) + len(event.reasoning)
+            if self._room < 0:
+                raise LinkError(f"{self._engine.url}: the answer does not end: use another server")
+        else:
             with contextlib.suppress(LinkError):
                 next(self._lines, None)
         return event
@@ -185,7 +197,8 @@ class HttpEngine:
         if known is not None:
             return known
         try:
-            return store(home(), digest, self.link.get(f"{HTTP_PATH}/tokenizer"))
+            sent = self.link.get_bytes(f"{HTTP_PATH}/tokenizer", MAX_SENT_BYTES)
+            return store(home(), digest, read_sent(sent))
         except BadMessage as error:
             raise AddressError(f"{self.url}: {error}: start the server again") from error
         except OSError as error:
@@ -221,8 +234,9 @@ class HttpEngine:
         cancelled: Callable[[], bool] = lambda: False,
         urgency: int | None = None,
     ) -> HttpJob:
-        """Queue a request, as `Engine.submit` does. RequestError where it cannot be answered; a
-        server that cannot be reached ends the job with one line."""
+        """Queue a request, as `Engine.submit` does. RequestError where it cannot be answered, or
+        may hold secrets; a server that cannot be reached ends the job with one line."""
+        request = without_secrets(request, self.url.host, workspace or self.workspace)
         job = HttpJob(request, self, f"{self.name}-{next(self._numbers)}")
         if cancelled():
             job.end(LinkError("cancelled"))
@@ -230,7 +244,8 @@ class HttpEngine:
         sent = getattr(workspace or self.workspace, "name", "")
         submission = Submission(request, speculation, f"{self.name} {client}", sent, urgency)
         body = {"id": job.number, "submission": to_json(submission)}
-        job.start(self.link.lines(f"{HTTP_PATH}/submit", body))
+        most = max_bytes(request, self.context)
+        job.start(self.link.lines(f"{HTTP_PATH}/submit", body, most=most))
         return job
 
     def cancel(self, job: HttpJob) -> None:

@@ -13,6 +13,7 @@ import ssl
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from engine.remote.engine_url import KEY_VARIABLE, EngineUrl
@@ -26,8 +27,12 @@ SIGN_OF_LIFE_S = 10.0
 IDLE_S = 25.0  # a connection is kept; servers keep theirs longer
 MAX_CONNECTIONS = 32
 MIN_COMPRESSED_BYTES = 2048  # smaller bodies are sent as they are
-MAX_LINE_BYTES = 16 << 20
-MAX_JSON_BYTES = 64 << 20
+MAX_LINE_BYTES = 4 << 20  # of a stream
+MAX_JSON_BYTES = 8 << 20  # of an answer that is no stream; parsed, it may take 20 times as much
+MAX_JSON_S = 600.0  # until it is there
+MAX_SILENCE_S = 900.0  # of a stream whose signs of life no event follows
+MAX_PART_BYTES = 1 << 16  # that are decompressed at once
+ENCODINGS = ("gzip", "deflate")  # of bodies that are decompressed
 MAX_REASON_CHARS = 300  # of an error of the server
 DEFLATE = "deflate"  # the content-encoding of compressed bodies
 
@@ -55,7 +60,8 @@ class Link:
         """Connects when it is first used."""
         import httpx
 
-        sent = {"user-agent": "draftline"} | (headers or {})
+        sent = {"user-agent": "draftline", "accept-encoding": ", ".join(ENCODINGS)}
+        sent |= headers or {}
         if key:
             sent["authorization"] = f"Bearer {key}"
         self.url = url
@@ -75,13 +81,17 @@ class Link:
 
     def get(self, path: str) -> Any:
         """The JSON at a path. Raises LinkError."""
+        return self._json(self.get_bytes(path))
+
+    def get_bytes(self, path: str, most: int = MAX_JSON_BYTES) -> bytes:
+        """The body at a path, of at most so many bytes. Raises LinkError."""
         with self._answer("GET", path) as answer:
-            return self._json(answer)
+            return self._body(answer, most)
 
     def post(self, path: str, body: Any, compress: bool = True) -> Any:
         """The JSON that answers a body. Raises LinkError."""
         with self._answer("POST", path, body, compress) as answer:
-            return self._json(answer)
+            return self._json(self._body(answer, MAX_JSON_BYTES))
 
     def lines(
         self,
@@ -89,26 +99,33 @@ class Link:
         body: Any,
         compress: bool = True,
         opened: Callable[[httpx.Response | None], None] = lambda answer: None,
+        most: int = MAX_JSON_BYTES,
     ) -> Iterator[bytes]:
         """An empty line once the server has accepted the body, then the lines that answer it, as
-        they arrive; further empty ones are signs of life. `opened` is called before the first one,
-        and with None at the end, before the connection is used again. Raises LinkError."""
+        they arrive, of at most `most` bytes together; further empty ones are signs of life.
+        `opened` is called before the first one, and with None at the end, before the connection is
+        used again. Raises LinkError."""
         with self._answer("POST", path, body, compress) as answer:
             opened(answer)
             try:
                 yield b""
-                yield from self._split(answer.iter_bytes())
+                yield from self._split(self._parts(answer), most)
             finally:
                 opened(None)
 
-    def _split(self, parts: Iterator[bytes]) -> Iterator[bytes]:
-        """The complete lines of a body. Raises LinkError."""
-        rest = b""
+    def _split(self, parts: Iterator[bytes], most: int) -> Iterator[bytes]:
+        """The complete lines of a body of at most `most` bytes. Raises LinkError."""
+        rest, size = b"", 0
         for part in parts:
+            size += len(part)
+            if size > most:
+                why = f"the answer does not end: it is over {most >> 20} MiB"
+                raise LinkError(f"{self.url}: {why}: ask for less, or use another server")
             *lines, rest = (rest + part).split(b"\n")
             yield from lines
             if len(rest) > MAX_LINE_BYTES:
-                raise LinkError(f"{self.url}: a line over {MAX_LINE_BYTES >> 20} MiB")
+                why = f"a line over {MAX_LINE_BYTES >> 20} MiB: use another server"
+                raise LinkError(f"{self.url}: {why}")
 
     def close(self) -> None:
         self._http.close()
@@ -143,7 +160,7 @@ class Link:
     def _start_of(self, answer: httpx.Response) -> bytes:
         """The first bytes of a body."""
         start = bytearray()
-        for part in answer.iter_bytes():
+        for part in self._parts(answer):
             start += part
             if len(start) > MAX_REASON_CHARS * 8:
                 break
@@ -172,17 +189,50 @@ class Link:
             return f"{self.url}: no sign of life for {READ_TIMEOUT_S:g} s: ask again"
         return f"{self.url}: the connection was lost ({printable(error)}): ask again"
 
-    def _json(self, answer: httpx.Response) -> Any:
-        body = bytearray()
-        for part in answer.iter_bytes():
+    def _body(self, answer: httpx.Response, most: int) -> bytes:
+        """A body of at most `most` bytes. Raises LinkError."""
+        body, began = bytearray(), monotonic()
+        for part in self._parts(answer):
             body += part
-            if len(body) > MAX_JSON_BYTES:
-                raise LinkError(f"{self.url}: an answer over {MAX_JSON_BYTES >> 20} MiB")
+            if len(body) > most:
+                raise LinkError(f"{self.url}: an answer over {most >> 20} MiB: check the address")
+            if monotonic() - began > MAX_JSON_S:
+                raise LinkError(f"{self.url}: an answer takes over {MAX_JSON_S:g} s: ask again")
+        return bytes(body)
+
+    def _parts(self, answer: httpx.Response) -> Iterator[bytes]:
+        """A body as it arrives, decompressed in parts that are small whatever it is. Raises
+        LinkError."""
+        encoding = answer.headers.get("content-encoding", "identity").strip().lower()
+        if encoding == "identity":
+            yield from answer.iter_raw()
+            return
+        if encoding not in ENCODINGS:
+            raise LinkError(f"{self.url}: answers in {printable(encoding)}: check the address")
+        unpacked = zlib.decompressobj(zlib.MAX_WBITS | 32)  # of both
+        try:
+            for part in answer.iter_raw():
+                while part and not unpacked.eof:
+                    yield unpacked.decompress(part, MAX_PART_BYTES)
+                    part = unpacked.unconsumed_tail
+            yield unpacked.flush()
+        except zlib.error as error:
+            raise LinkError(f"{self.url}: a body that is not {encoding}: ask again") from error
+
+    def _json(self, body: bytes) -> Any:
         try:
             return json.loads(body)
         except (ValueError, RecursionError) as error:
             why = "it answers no JSON: check the address, and that of a proxy before it"
             raise LinkError(f"{self.url}: {why}") from error
+
+
+def check_silence(url: EngineUrl, since: float) -> None:
+    """LinkError if a stream has had nothing but signs of life for too long, on the clock of
+    `monotonic`."""
+    if monotonic() - since > MAX_SILENCE_S:
+        why = f"shows signs of life, but has not answered for {MAX_SILENCE_S / 60:g} minutes"
+        raise LinkError(f"{url}: {why}: ask again")
 
 
 def printable(text: object) -> str:

@@ -22,9 +22,11 @@ from engine.config import Config
 from engine.prompts.fim import FORMATS, FimFormat
 from engine.records import Done, Event, Info, Message, Piece, Request, RequestError, Step, Usage
 from engine.remote.address import AddressError
+from engine.remote.answer_limits import max_bytes, max_chars
 from engine.remote.engine_url import EngineUrl
-from engine.remote.link import Link, LinkError, Lost, Refused, printable
+from engine.remote.link import Link, LinkError, Lost, Refused, check_silence, printable
 from engine.remote.openai_bodies import Plan, plan_of
+from engine.remote.secret_texts import without_secrets
 from engine.remote.stops import Stops
 from engine.worker import Submitted
 
@@ -101,10 +103,14 @@ class OpenAiJob(Submitted):
         reason, error = None, str(self._failed) if self._failed else ""
         matched: str | None = None
         before = time.perf_counter()
+        room = max_chars(self.request, self._engine.context)
         try:
             for message in self._messages():
                 usage = _usage(message, usage)
                 text, thought, ended = _delta(message)
+                text, thought = text[:room], thought[: max(0, room - len(text))]
+                room -= len(text) + len(thought)
+                ended = ended if room else "length"
                 reasoning += thought
                 reason = ended or reason
                 shown = stops.push(self.plan.fence.push(text) if self.plan.fence else text)
@@ -116,6 +122,7 @@ class OpenAiJob(Submitted):
                 matched = stops.matched or (self.plan.fence.matched if self.plan.fence else None)
                 if matched:
                     reason = "stop"
+                if matched or not room:
                     break
             else:
                 if reason is None and not self.cancelled and not error:
@@ -140,9 +147,12 @@ class OpenAiJob(Submitted):
 
     def _messages(self) -> Iterator[dict[str, Any]]:
         """The server-sent events. Raises LinkError."""
+        heard = time.monotonic()
         for line in self._lines:
             if not line.startswith(DATA):
+                check_silence(self._engine.url, heard)
                 continue
+            heard = time.monotonic()
             data = line.removeprefix(DATA).strip()
             if data == LAST:
                 self.opened(None)
@@ -313,14 +323,17 @@ class OpenAiEngine:
         cancelled: Callable[[], bool] = lambda: False,
         urgency: int | None = None,
     ) -> OpenAiJob:
-        """Send a request, as `Engine.submit` does; `speculation`, `workspace`, `client` and
-        `urgency` have no effect here. RequestError where it cannot be answered."""
+        """Send a request, as `Engine.submit` does; `speculation`, `client` and `urgency` have no
+        effect here. RequestError where it cannot be answered, or may hold secrets."""
+        request = without_secrets(request, self.url.host, workspace or self.workspace)
         plan = plan_of(request, self.model, self.suffixes, self.fim)
         job = OpenAiJob(request, self, plan)
         if cancelled():
             job.cancelled = True
             return job
-        job.start(self.link.lines(plan.path, plan.body, compress=False, opened=job.opened))
+        most = max_bytes(request, self.context)
+        lines = self.link.lines(plan.path, plan.body, False, job.opened, most)
+        job.start(lines)
         return job
 
     def forget(self, client: str = "") -> None:

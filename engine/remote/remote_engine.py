@@ -9,15 +9,17 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import select
 import socket
 from collections import deque
 from functools import cached_property
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from engine.config import Config
 from engine.records import Done, Event, Info, Message, Request, RequestError
-from engine.remote.address import Address, AddressError, connect
+from engine.remote.address import Address, AddressError, connect, stopped_peer
 from engine.remote.framing import MAX_BODY_BYTES, Frames, NotLsp, framed
 from engine.remote.messages import (
     ACCEPTED,
@@ -40,11 +42,20 @@ if TYPE_CHECKING:
     from engine.prompts.tokenizer import Tokenizer
 
 HELLO_TIMEOUT_S = 10.0  # for the first answer of a server that runs
+CHECK_S = 0.5  # between two looks at whether the server was stopped
 INVALID_PARAMS = -32602
 OTHER_SERVERS = (-32601, -32002)  # MethodNotFound, ServerNotInitialized: of another language
 CHUNK_BYTES = 1 << 16
 MAX_REQUEST_CHARS = MAX_BODY_BYTES - 1024  # of ASCII JSON
 ENDED = "the shared server has ended: run it again"
+
+
+class NoAnswer(AddressError):
+    """What listens at an address takes a request, and does not answer, or was stopped."""
+
+    def __init__(self, message: str, is_stopped: bool = False) -> None:
+        super().__init__(message)
+        self.is_stopped = is_stopped
 
 
 class ServerError(Exception):
@@ -95,7 +106,9 @@ class Connection:
 
     def ask(self, method: str, params: Any) -> Any:
         """The result of a request while no other one runs. ServerError, BadMessage, OSError."""
-        number = self.send(method, params)
+        return self._result(self.send(method, params))
+
+    def _result(self, number: int) -> Any:
         while True:
             message = self.receive()
             if message.get("id") == number and "method" not in message:
@@ -104,8 +117,12 @@ class Connection:
     def info(self, wait: bool = False) -> ServerInfo:
         """Who answers. With `wait`, once its model is loaded. AddressError if it is another
         program, if the connection ends or the server refuses."""
+        return self._info(self.send(INFO, {"wait": wait}))
+
+    def _info(self, number: int) -> ServerInfo:
+        """Who answers the request of this number."""
         try:
-            return info_from_json(self.ask(INFO, {"wait": wait}))
+            return info_from_json(self._result(number))
         except (BadMessage, NotLsp) as error:
             raise self._other_program() from error
         except ServerError as error:
@@ -113,9 +130,34 @@ class Connection:
                 raise self._other_program() from error
             raise AddressError(f"{self.address}: {error}") from error
         except TimeoutError as error:
-            raise AddressError(
-                f"{self.address}: what listens there does not answer: end it, or name another"
-            ) from error
+            raise self._no_answer() from error
+
+    def hello(self, timeout_s: float) -> ServerInfo:
+        """Who answers, in time. NoAnswer, and what `info` raises."""
+        number = self.send(INFO, {"wait": False})
+        deadline = monotonic() + timeout_s
+        while not self._answers(min(CHECK_S, timeout_s)):
+            if (process := stopped_peer(self.wire)) is not None:
+                raise NoAnswer(
+                    f"{self.address}: the server, process {process}, was stopped: let it go on "
+                    f"with `kill -CONT {process}`, or end it with `kill -KILL {process}`",
+                    is_stopped=True,
+                )
+            if monotonic() > deadline:
+                raise self._no_answer()
+        self.wire.settimeout(timeout_s)
+        made = self._info(number)
+        self.wire.settimeout(None)
+        return made
+
+    def _answers(self, seconds: float) -> bool:
+        """Whether bytes come, or the end, within so long."""
+        return bool(select.select([self.wire], [], [], seconds)[0])
+
+    def _no_answer(self) -> NoAnswer:
+        return NoAnswer(
+            f"{self.address}: what listens there does not answer: end it, or name another"
+        )
 
     def close(self) -> None:
         self.wire.close()
@@ -142,13 +184,12 @@ def result_of(message: dict[str, Any]) -> Any:
 
 def open_connection(address: Address, timeout_s: float = HELLO_TIMEOUT_S) -> Connection:
     """A connection to a draftline server. OSError if nothing listens there, or if the server ends
-    at that moment; AddressError if it is another program or does not answer in time."""
+    at that moment; AddressError if it is another program, NoAnswer if it does not answer in time or
+    was stopped."""
     wire = connect(address)
     connection = Connection(wire, address)
     try:
-        wire.settimeout(timeout_s)
-        connection.server = connection.info()
-        wire.settimeout(None)
+        connection.server = connection.hello(timeout_s)
     except BaseException:
         wire.close()
         raise

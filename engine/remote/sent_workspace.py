@@ -7,6 +7,7 @@ secrets, is not among them. Their names and digests go first, then the texts tha
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Collection, Iterable, Sequence
 from hashlib import sha256
@@ -65,7 +66,7 @@ class SentWorkspace(Workspace):
         text = self._texts.get(path)
         if text is None:
             try:
-                text = read(path)
+                text = read(os.path.realpath(path))
             except Skipped:
                 return None
         return text if digest(text) == known else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from hashlib import sha256
@@ -20,9 +21,24 @@ FILES = (
     "generation_config.json",
 )
 MAX_CHARS = 64 << 20  # of a file
+MAX_SENT_BYTES = 64 << 20  # of all of them, as another machine sends them
+# An object without others in it, of strings that are twice as many as the files
+FLAT = re.compile(
+    rb'\s*+\{(?:\s*+[:,]?+\s*+"(?:[^"\\]++|\\.)*+"){0,%d}+\s*+\}\s*+' % (2 * len(FILES)), re.DOTALL
+)
 FOLDER = "tokenizers"  # below the cache folder
 DIGEST = re.compile(r"[0-9a-f]{64}")
 PRIVATE = 0o600
+
+
+def read_sent(body: bytes) -> object:
+    """The value of a JSON object of a few strings; nothing else is parsed. Raises BadMessage."""
+    if not FLAT.fullmatch(body):
+        raise BadMessage("not the files of a tokenizer")
+    try:
+        return json.loads(body)
+    except ValueError as error:
+        raise BadMessage("not the files of a tokenizer") from error
 
 
 def read_files(folder: Path) -> dict[str, str]:

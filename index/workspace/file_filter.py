@@ -9,6 +9,7 @@ the folder names it.
 from __future__ import annotations
 
 import os
+import re
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -25,6 +26,8 @@ from index.workspace.ignore_patterns import FOLDER, MAX_WORK, IgnorePatterns, co
 MAX_FILE_BYTES = 1 << 20
 SECRET = "may hold secrets"  # how reasons start
 UNUSABLE = "an ignore file or a file of git cannot be used"  # how reasons start
+# The reasons for files that are not indexed because of their place
+IGNORED = re.compile(rf"ignored by |a \S+ folder$|a \.git file$|holds |{UNUSABLE}")
 EXEMPTIONS = ".draftlineindex"  # gitignore patterns of what is indexed although it looks secret
 BINARY_CHECK_BYTES = 1 << 13  # a NUL among them makes a file binary
 
@@ -162,11 +165,15 @@ def load(file: FileEntry) -> tuple[str, Stamp | None]:
 
 def read(path: Path | str) -> str:
     """The exact text of a file, including line ends and BOM, whatever it is about. Raises Skipped
-    for binaries and large files."""
+    for binaries and large files, and for links, pipes and devices, which are not opened."""
     try:
-        with Path(path).open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
+        with open(path, "rb", 0, opener=_open) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise Skipped("not a regular file")
+            data = read_start(file.fileno(), MAX_FILE_BYTES + 1)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        if isinstance(error, Skipped):
+            raise
         raise Skipped(_unreadable(error)) from error
     return decode(data)
 
@@ -220,21 +227,49 @@ def check_buffer(path: str, text: str, roots: Iterable[Path] = ()) -> None:
     """Raises Skipped if an open buffer, of a file under one of these folders or elsewhere, may hold
     secrets or is no file that is indexed."""
     try:
-        data = text.encode()
+        decode(text.encode())
     except UnicodeEncodeError as error:
         raise Skipped("not UTF-8") from error
-    decode(data)
-    real = os.path.realpath(path) if os.path.isabs(path) else path
+    if found := why_secret(path, text, roots):
+        raise Skipped(found)
+
+
+def why_secret(path: str, text: str, roots: Iterable[Path] = ()) -> str | None:
+    """Why a text, of a file under one of these folders or elsewhere, may hold secrets; None if it
+    does not seem to, or if the folder's `.draftlineindex` names the file."""
+    try:
+        real = os.path.realpath(path) if os.path.isabs(path) else path
+    except ValueError:  # no file can have this name
+        real = path
     if is_secret_path(path) or is_secret_path(real):
         found = SECRET
-    elif kind := secrets.find_secret(data):
+    elif kind := secrets.find_secret(text.encode("utf-8", "surrogatepass")):
         found = f"{SECRET}: {kind}"
     else:
-        return
+        return None
     for top in map(str, roots):
         if path.startswith(os.path.join(top, "")) and _is_exempt(_root(top, False), real):
-            return
-    raise Skipped(found)
+            return None
+    return found
+
+
+def why_ignored(path: str, roots: Iterable[Path]) -> str | None:
+    """Why a file under one of these folders, which need not exist, is not indexed because of its
+    place: git ignores it, or it is git's own or generated. None for all other files."""
+    if ".git" in path.split("/"):  # also of a repository elsewhere, as that of a worktree
+        return "a .git folder"
+    for top in map(str, roots):
+        start = os.path.join(top, "")
+        if not path.startswith(start):
+            continue
+        try:
+            lookup(top, path.removeprefix(start))
+        except Skipped as reason:
+            if IGNORED.match(str(reason)):
+                return str(reason)
+        except ValueError:  # no file can have this name
+            continue
+    return None
 
 
 def is_secret_path(path: str) -> bool:
@@ -438,5 +473,5 @@ def _ignored(absolute: str, ignore_files: IgnoreFiles) -> bool:
     return False
 
 
-def _unreadable(error: OSError) -> str:
-    return f"unreadable: {error.strerror or error}"
+def _unreadable(error: OSError | ValueError) -> str:
+    return f"unreadable: {getattr(error, 'strerror', None) or error}"

@@ -66,7 +66,10 @@ class RootFiles:
         if not os.path.isabs(path):
             return path
         folder, name = os.path.split(os.path.normpath(path))
-        return os.path.join(os.path.realpath(folder), name)
+        try:
+            return os.path.join(os.path.realpath(folder), name)
+        except ValueError:  # no file can have this name
+            return path
 
     def require_roots(self) -> None:
         """NotADirectoryError if a root is not a folder."""
@@ -164,7 +167,7 @@ class RootFiles:
         spans: list[Span] = []
         for document in sorted(documents, key=lambda one: one.changed, reverse=True):
             try:
-                whole = file_filter.read(document.path) if text else ""
+                whole = file_filter.read(os.path.realpath(document.path)) if text else ""
             except Skipped:  # deleted, or a buffer without a file
                 continue
             at = whole.find(text) if digest(whole) == document.digest else -1
@@ -181,6 +184,18 @@ class RootFiles:
             file_filter.check_buffer(path, text, self.roots)
         except Skipped as reason:
             return str(reason)
+        return self._why_hard_linked(path) or self.why_ignored(path)
+
+    def why_secret(self, path: str, text: str) -> str | None:
+        """Why a text of a file, or of none, may hold secrets; None if it does not seem to."""
+        return file_filter.why_secret(path, text, self.roots) or self._why_hard_linked(path)
+
+    def why_ignored(self, path: str) -> str | None:
+        """Why a file is not indexed because of its place, as one that git ignores; None if it may
+        be."""
+        return file_filter.why_ignored(path, self.roots) if self._gitignore else None
+
+    def _why_hard_linked(self, path: str) -> str | None:
         return None if _hard_links([path]).isdisjoint(self._secrets) else HARD_LINK
 
 
@@ -207,7 +222,7 @@ def _hard_links(paths: Iterable[str]) -> set[FileIdentity]:
     """Those of these files that have several names."""
     found = set()
     for path in paths:
-        with suppress(OSError):
+        with suppress(OSError, ValueError):  # ValueError: no file can have this name
             status = os.lstat(path)
             if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
                 found.add((status.st_dev, status.st_ino))

@@ -113,6 +113,21 @@ class Workspace:
         """The name of the document at a path: absolute, with links to folders resolved."""
         return self._files.key(path)
 
+    def has(self, path: str) -> bool:
+        """Whether a live document has this name."""
+        return path in self._segments.documents
+
+    def why_secret(self, path: str, text: str) -> str | None:
+        """Why a text of a file, or of none, may hold secrets; None if it does not seem to, or if it
+        is indexed all the same."""
+        return self._files.why_secret(self.key(path), text)
+
+    def why_private(self, path: str, text: str) -> str | None:
+        """Why a text is not indexed although somebody has opened it: it may hold secrets, or git
+        ignores its file. None for other texts."""
+        key = self.key(path)
+        return self._files.why_secret(key, text) or self._files.why_ignored(key)
+
     @property
     def roots(self) -> tuple[Path, ...]:
         """The indexed folders as real paths."""

@@ -7,7 +7,7 @@ comes first in the prompt, so that a follow-up reuses the KV cache.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from engine.rag.citations import Source, cite
 from engine.records import Message, Request, RequestError
 from lsp_server.chat.answering import Answer, answer
 from lsp_server.chat.context import (
+    ContextText,
     Encode,
     Passage,
     choose_passages,
@@ -37,6 +38,8 @@ SYSTEM_PROMPT = (
     "You help a programmer in a code editor. Answer briefly and exactly. Put code into fenced "
     "blocks that name the language, and quote the lines that you mean."
 )
+WhySecret = Callable[[str, str], str | None]  # (path, text) -> why it may hold secrets
+
 SLOT = ("chat", "")
 MAX_ANSWER_TOKENS = 1024
 MAX_CONTEXT_TOKENS = 4096  # of files and selections in the prompt
@@ -63,9 +66,10 @@ async def chat(server: Server, session: Session, params: ChatParams) -> dict[str
         raise failed("the question is empty: say what you want to know")
     open_, encoding = open_texts(session.documents), session.documents.encoding
     prepared: list[_Prepared] = []
+    keep_secret = session.index.why_secret if session.elsewhere else None
 
     def prepare(engine: EditorEngine) -> Request:
-        prepared.append(_prepare(engine, params, open_, encoding))
+        prepared.append(_prepare(engine, params, open_, encoding, keep_secret))
         return prepared[-1].request
 
     progress = Progress(server, params.workDoneToken, params.partialResultToken)
@@ -81,13 +85,23 @@ async def chat(server: Server, session: Session, params: ChatParams) -> dict[str
 
 
 def _prepare(
-    engine: EditorEngine, params: ChatParams, open_: dict[str, Text], encoding: str
+    engine: EditorEngine,
+    params: ChatParams,
+    open_: dict[str, Text],
+    encoding: str,
+    why_secret: WhySecret | None,
 ) -> _Prepared:
-    """The prompt: what the conversation is about, then as much of it as fits."""
+    """The prompt: what the conversation is about, then as much of it as fits. Texts that may hold
+    secrets are left out where `why_secret` tells them."""
     max_tokens = min(MAX_ANSWER_TOKENS, max(1, engine.context // 4))
     room = engine.context - max_tokens - TEMPLATE_TOKENS - len(engine.encode(SYSTEM_PROMPT))
-    texts = read_context(params.context, open_, encoding)
-    problems = _problems(params.diagnostics, open_)
+    texts, diagnostics = read_context(params.context, open_, encoding), [*params.diagnostics]
+    secret: dict[str, str] = {}  # by URI, why
+    if why_secret is not None:
+        secret = _secret_texts(texts, diagnostics, open_, why_secret)
+        texts = [one for one in texts if one.uri not in secret]
+        diagnostics = [one for one in diagnostics if one.uri not in secret]
+    problems = _problems(diagnostics, open_)
     room -= len(engine.encode(problems))
     messages = _merged(params.messages)
     question = messages[-1]["content"]
@@ -100,6 +114,7 @@ def _prepare(
         )
     budget = min(MAX_CONTEXT_TOKENS, engine.context // 2, room - least)
     passages, notes = choose_passages(texts, question, budget, engine.encode)
+    notes += [f"{why}: this was not sent to another machine" for why in secret.values()]
     shown = "".join(passage.shown() for passage in passages)
     first = shorten(messages, room - len(engine.encode(shown)), engine.encode)
     if first:
@@ -117,6 +132,25 @@ def _prepare(
         thinking=False,  # it would use up the tokens
     )
     return _Prepared(request, passages, notes)
+
+
+def _secret_texts(
+    texts: Sequence[ContextText],
+    diagnostics: Sequence[Diagnostic],
+    open_: dict[str, Text],
+    why_secret: WhySecret,
+) -> dict[str, str]:
+    """By URI, the names of those files that may hold secrets, and why."""
+    files = {one.uri: one.text.text for one in texts}
+    for one in diagnostics:
+        text = open_.get(one.uri) or open_.get(path_of(one.uri) or "")
+        files.setdefault(one.uri, f"{text.text if text else ''}\n{one.message}")
+    found = {}
+    for uri, text_of in files.items():
+        path = path_of(uri) or uri
+        if why := why_secret(path, text_of):
+            found[uri] = f"{path.rsplit('/', 1)[-1]}: {why}"
+    return found
 
 
 def _merged(messages: Sequence[ChatMessage]) -> list[Message]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from engine.prompts.fim import MAX_TOKEN_CHARS, window
 from engine.records import Request
 from lsp_server.chat.answering import answer
 from lsp_server.chat.context import Encode
+from lsp_server.chat.secret_changes import without_secrets
 from lsp_server.protocol.messages import CommitMessageParams, Progress, failed
 
 if TYPE_CHECKING:
@@ -45,18 +47,27 @@ async def commit_message(
     if not params.diff.strip():
         raise failed("the diff is empty: stage some changes first")
 
+    diff, notes = params.diff, list[str]()
+    if session.elsewhere:
+        await session.configured()
+        diff, left_out = await asyncio.to_thread(without_secrets, diff, session.index.why_secret_in)
+        notes = [f"{one}, so its changes were not sent to {session.elsewhere}" for one in left_out]
+        for note in notes:
+            session.warn(note)
+        if not diff:
+            raise failed(f"{notes[0]}, and nothing else has changed: write the message yourself")
     progress = Progress(server, params.workDoneToken, params.partialResultToken)
     made = await answer(
         session,
         SLOT,
         progress,
         "Writing a commit message",
-        lambda engine: request_for(engine, params.diff),
+        lambda engine: request_for(engine, diff),
     )
     text = cleaned(made.done.text, cut=made.done.reason == "length")
     if not text:
         raise failed("the model wrote no message: stage fewer changes, or write it yourself")
-    return {"text": text, "stats": made.stats()}
+    return {"text": text, "notes": notes, "stats": made.stats()}
 
 
 def request_for(engine: EditorEngine, diff: str) -> Request:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from lsp_server.protocol.protocol import Server
     from lsp_server.session import Session
 
+log = logging.getLogger(__name__)
+
 SYSTEM_PROMPT = (
     "You answer questions about code. Be brief and exact, and quote the lines that you mean."
 )
@@ -35,6 +39,7 @@ EXPLAIN_QUESTION = "Explain briefly what this code does and how."
 MAX_ANSWER_TOKENS = 512
 MAX_DOCUMENT_TOKENS = 4096  # in the prompt
 MIN_QUOTE_CHARS = 16  # shorter copies are not attributed
+MAX_PIECES = 2 * MAX_ANSWER_TOKENS  # of an answer, of which sources are looked for
 MAX_SOURCES = 8
 
 
@@ -101,7 +106,8 @@ def _find_sources(
     """The sources of the accepted drafts, longest first: where the index says, or where the asked
     document, the first of `documents`, has the same text. Text that is gone is left out."""
     found: dict[tuple[str, int, int], _Source] = {}
-    runs = _copied_runs(pieces, documents[0].text.text)
+    written = [piece for piece in pieces if piece.text][:MAX_PIECES]
+    runs = _copied_runs(written, documents[0].text.text)
     for run in sorted(runs, key=lambda one: -len(one.text.strip())):
         quote = run.text.strip()
         if len(quote) < MIN_QUOTE_CHARS or len(found) == MAX_SOURCES:
@@ -163,13 +169,18 @@ def _find(text: str, quote: str) -> tuple[int, int] | None:
 def _source_text(
     documents: tuple[Document, ...], workspace: Workspace | None, span: Span | None
 ) -> tuple[str, Text | None]:
-    """URI and text of the document or file that a span is in; None for a file that is gone."""
+    """URI and text of the open document or indexed file that a span is in; None for a file that is
+    gone, and for any other path."""
     if span is None:
         return documents[0].uri, documents[0].text
     for document in documents:
-        if document.path and workspace and workspace.key(document.path) == span.path:
+        key = workspace.key(document.path) if document.path and workspace else ""
+        if document.path and span.path in (document.path, key):
             return document.uri, document.text
     try:
-        return Path(span.path).as_uri(), Text.of(file_filter.read(span.path))
-    except file_filter.Skipped:
-        return "", None
+        path = os.path.realpath(span.path)
+        if workspace is not None and workspace.has(path):
+            return Path(path).as_uri(), Text.of(file_filter.read(path))
+    except ValueError:  # Skipped, or no path
+        log.debug("a source is not there any more", exc_info=True)
+    return "", None

@@ -113,6 +113,8 @@ async def complete(
     began = perf_counter()
     text, settings, uri = document.text.text, session.settings, document.uri
     if why := session.disabled_reason(document):
+        if invoked and why == session.why_withheld(document):
+            session.warn_once(why)
         return _none(session, why)
     if invoked:
         session.in_flight.pop(uri, None)

@@ -19,7 +19,7 @@ from lsp_server.shared_engine import NotReady
 if TYPE_CHECKING:
     from engine.records import Done, Request
     from index.workspace.workspace import Workspace
-    from lsp_server.next_edit.edit_history import EditHistory
+    from lsp_server.next_edit.edit_history import RecentEdit
     from lsp_server.protocol.text_sync import Document, Documents
 
 MAX_ASKED = 3  # candidates that the model is asked about for one request
@@ -31,7 +31,8 @@ class Client(Protocol):
     """The part of a session that predictions need."""
 
     documents: Documents
-    edit_history: EditHistory
+
+    def recent_edits(self) -> tuple[list[RecentEdit], dict[str, str]]: ...
 
     def is_current(self, document: Document) -> bool: ...
 
@@ -66,18 +67,16 @@ class NextEditPredictor:
 
     def candidates(self, client: Client, uri: str, offset: int) -> list[Candidate]:
         """Candidates for the next edit, best first. Does not ask the model."""
-        texts = {document.uri: document.text.text for document in client.documents}
-        return find_candidates(client.edit_history.edits(), texts, uri, offset)
+        return find_candidates(*client.recent_edits(), uri, offset)
 
     async def elsewhere(
         self, client: Client, workspace: Workspace, uri: str, offset: int
     ) -> tuple[list[Candidate], dict[str, Document]]:
         """Candidates in indexed files that are not open, and these files by URI. Reads and compares
         in a thread: the event loop never waits for it."""
-        edits, documents = client.edit_history.edits(), [*client.documents]
+        (edits, texts), documents = client.recent_edits(), [*client.documents]
 
         def find() -> tuple[list[Candidate], dict[str, Document]]:
-            texts = {document.uri: document.text.text for document in documents}
             changed = changed_names(edits, texts, uri, offset)
             closed = closed_documents(changed, workspace, documents) if changed else {}
             if not closed:

@@ -23,12 +23,13 @@ from pathlib import Path
 
 from engine.remote.address import Address, AddressError, listen, shared_address, start_lock
 from engine.remote.framing import Frames, NotLsp
-from engine.remote.remote_engine import Connection, open_connection
+from engine.remote.remote_engine import Connection, NoAnswer, open_connection
 
 log = logging.getLogger(__name__)
 
 CHUNK_BYTES = 1 << 16
 START_TIMEOUT_S = 120.0  # for the first answer of a server that was just started
+ANSWER_TIMEOUT_S = 15.0  # for that of one that runs
 WATCH_INTERVAL_S = 1.0  # between two checks of the client's process
 EXIT_TIMEOUT_S = 0.8  # from the end of a session to the end of this process
 MAX_WATCHED_BYTES = 1 << 18  # of a message that may be one of these
@@ -47,9 +48,13 @@ class Start:
     next_edits: tuple[str, ...] = ()
 
 
+class NotAnswering(Exception):
+    """The shared server runs, but does not answer. One line with the problem and a remedy."""
+
+
 def join(address: Address | None, start: Start) -> Connection | None:
     """A connection to the server at an address, or to the shared one, which is started if none
-    runs. None where the system has no sockets to share one. AddressError, OSError."""
+    runs. None where the system has no sockets to share one. NotAnswering, AddressError, OSError."""
     if address is not None:
         try:
             return open_connection(address)
@@ -64,20 +69,34 @@ def join(address: Address | None, start: Start) -> Connection | None:
         log.warning("no Unix-domain sockets here: this window has an engine of its own")
         return None
     try:
-        return open_connection(shared, START_TIMEOUT_S)
+        return _reach(shared)
     except OSError:  # none runs, or it ends at this moment
         pass
-    with start_lock(shared):
+    with start_lock(shared):  # until it answers: others then know that it is starting
         try:  # another window may have started one meanwhile
-            return open_connection(shared, START_TIMEOUT_S)
+            return open_connection(shared, ANSWER_TIMEOUT_S)
+        except NoAnswer as error:
+            raise NotAnswering(str(error)) from error
         except OSError:
             _start(shared, start)
-    try:
-        return open_connection(shared, START_TIMEOUT_S)
-    except OSError as error:
-        raise AddressError(
-            f"the shared server ended as it started: see {log_file(shared)}, or try --server own"
-        ) from error
+        try:
+            return open_connection(shared, START_TIMEOUT_S)
+        except OSError as error:
+            why = f"see {log_file(shared)}, or try --server own"
+            raise AddressError(f"the shared server ended as it started: {why}") from error
+
+
+def _reach(shared: Address) -> Connection:
+    """A connection to the shared server, once it answers, as long as another window starts it.
+    NotAnswering, AddressError, OSError."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while True:
+        try:
+            return open_connection(shared, ANSWER_TIMEOUT_S)
+        except NoAnswer as error:
+            with start_lock(shared, wait=False) as held:
+                if held or error.is_stopped or time.monotonic() > deadline:
+                    raise NotAnswering(str(error)) from error
 
 
 def log_file(address: Address) -> Path:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 from engine.records import Done, Request
+from lsp_server.next_edit.edit_history import RecentEdit
 from lsp_server.next_edit.predict import NextEdit, NextEditPredictor
 from lsp_server.protocol.text_sync import Document, Documents
 from tests.support.edited_files import OPEN, A, B, edited
@@ -22,9 +22,12 @@ class Session:
         self.documents = Documents()
         for uri, text in texts.items():
             self.documents.open(uri, "python", 1, text)
-        self.edit_history = SimpleNamespace(edits=lambda: edits)
+        self.edits = edits
         self.meanwhile = meanwhile
         self.asked: list[str] = []  # the selected lines
+
+    def recent_edits(self) -> tuple[list[RecentEdit], dict[str, str]]:
+        return self.edits, {one.uri: one.text.text for one in self.documents}
 
     def is_current(self, document: Document) -> bool:
         return document.uri in self.documents and self.documents.get(document.uri) is document

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -14,9 +17,19 @@ from typing import Any
 
 import pytest
 
-from engine.remote.address import AddressError, connect, parse, shared_address
+from engine.remote.address import (
+    Address,
+    AddressError,
+    connect,
+    listen,
+    parse,
+    shared_address,
+    start_lock,
+)
 from engine.remote.framing import framed
+from engine.remote.messages import SERVER, ServerInfo, to_json
 from engine.remote.remote_engine import open_connection
+from lsp_server.sharing import relay
 from tests.support.command import FENCE, chain_model
 from tests.support.listeners import answering
 from tests.support.lsp import ROOT, TIMEOUT_S, Client, exit_code, listening
@@ -226,6 +239,76 @@ def test_a_server_that_is_killed_while_it_edits_ends_its_windows(windows: Window
     assert identity not in client.answers
     _, client = windows.hello()
     assert windows.server(client) != server
+
+
+def test_a_window_beside_a_stopped_server_has_an_engine_of_its_own(windows: Windows) -> None:
+    """And its user is told why; one that opens once the server goes on shares it again."""
+    _, client = windows.hello()
+    server = windows.server(client)
+    os.kill(server, signal.SIGSTOP)
+    process, other = windows.hello()
+    assert other.ask("draftline/info", {})["process"] == process.pid
+    message = other.wait_for("window/showMessage")["params"]["message"]
+    assert f"process {server}, was stopped" in message and "kill -CONT" in message
+    assert leave(process, other) == 0
+    os.kill(server, signal.SIGCONT)
+    _, client = windows.hello()
+    assert windows.server(client) == server
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Iterator[Address]:
+    """Where the shared server is looked for."""
+    with private_runtime(tmp_path / "home"):
+        address = shared_address()
+        assert address is not None and address.path is not None
+        yield address
+
+
+def test_a_server_that_accepts_and_does_not_answer_is_not_waited_for(
+    shared: Address, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "ANSWER_TIMEOUT_S", 0.05)
+    with (
+        answering(None, shared.path),
+        pytest.raises(relay.NotAnswering, match="does not answer: end it"),
+    ):
+        relay.join(None, relay.Start())
+
+
+def test_a_server_that_is_being_started_is_waited_for(
+    shared: Address, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It answers the third attempt only: another window, which starts it, holds the lock."""
+    monkeypatch.setattr(relay, "ANSWER_TIMEOUT_S", 0.05)
+    info = to_json(ServerInfo(SERVER, "1", os.getpid(), "idle"))
+    answer = framed(json.dumps({"jsonrpc": "2.0", "id": 1, "result": info}).encode())
+    silent: list[socket.socket] = []
+    with listen(shared) as listener, start_lock(shared):
+
+        def serve() -> None:
+            silent.extend(listener.accept()[0] for _ in range(2))
+            with listener.accept()[0] as client:
+                client.recv(1 << 16)
+                client.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        connection = relay.join(None, relay.Start())
+        assert connection and connection.server.process == os.getpid() and len(silent) == 2
+        connection.close()
+        thread.join()
+    for one in silent:
+        one.close()
+
+
+def test_a_server_with_too_many_waiting_clients(shared: Address) -> None:
+    """Connecting to it would wait for ever."""
+    with ExitStack() as stack:
+        stack.enter_context(listen(shared)).listen(0)
+        with pytest.raises(AddressError, match="too many clients wait"):
+            while True:
+                stack.enter_context(connect(shared))
 
 
 # -- servers that are named ----------------------------------------------------------------------

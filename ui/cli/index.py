@@ -286,7 +286,7 @@ def _read(path: str) -> str:
     from index.workspace.file_filter import Skipped, read
 
     try:
-        return read(path)
+        return read(os.path.realpath(path))
     except Skipped:
         return ""
 
