@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.editing import rename
 from engine.editing.instruction import code_names
+from engine.editing.unread_uses import written
 from index.workspace import file_filter
 from lsp_server.protocol.text_sync import Document
 from lsp_server.shared_engine import NotReady
@@ -80,7 +81,7 @@ def files_with(
     if not words:
         return [], True
     texts = [TextFile(one.uri, one.path or "", one.text.text) for one in documents]
-    pattern = re.compile(rf"(?<![\w$])(?:{'|'.join(map(re.escape, words))})(?![\w$])")
+    pattern = re.compile("|".join(map(written, words)))
     found = [one for one in texts if pattern.search(one.text)]
     known = {one.path for one in texts} | {str(Path(one.path).resolve()) for one in texts}
     parts = [word.encode() for word in words]
@@ -111,7 +112,7 @@ def _ranked(
     ranked = []
     for one in texts:
         defined = [name for name in [*names, *words] if _defines(one.text, name)]
-        used = {name: len(re.findall(_word(name), one.text)) for name in names}
+        used = {name: len(re.findall(written(name), one.text)) for name in names}
         used = {name: count for name, count in used.items() if count and name not in defined}
         if defined or used:
             shown = f"defines {_listed(defined)}" if defined else f"uses {_listed(used)}"
@@ -122,10 +123,6 @@ def _ranked(
 
 def _defines(text: str, name: str) -> bool:
     return re.search(DEFINED.replace("{name}", re.escape(name)), text, re.M) is not None
-
-
-def _word(name: str) -> str:
-    return rf"(?<![\w$]){re.escape(name)}(?![\w$])"
 
 
 def _listed(names: Iterable[str]) -> str:

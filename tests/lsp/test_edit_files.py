@@ -20,6 +20,7 @@ from lsp_server.editing.edit_files import MAX_FILES
 from tests.support.command import FENCE, chain_model
 from tests.support.held_model import held
 from tests.support.lsp_editor import (
+    Asked,
     Editor,
     LocalServer,
     connected,
@@ -317,6 +318,46 @@ async def test_a_file_that_is_opened_meanwhile_has_its_version(
             await one.command("status")
         one.apply(one.json(await asked)["edit"])
         assert one.texts[uri] == "x=9\n"
+
+
+VUE = '<script>import { load } from "./api"</script>\n'
+
+
+@pytest.mark.parametrize("answer", ["Rename Anyway", "Cancel", None])
+async def test_the_user_is_asked_about_a_file_that_is_not_read_as_code(
+    editor: Open, folder: Path, answer: str | None
+) -> None:
+    (folder / "api.ts").write_text("export function load(p: number) { return p }\n")
+    (folder / "View.vue").write_text(VUE)
+    (home,) = uris(folder, "api.ts")
+    async with editor() as one:
+        one.open(home, "export function load(p: number) { return p }\n")
+        asked = Asked(one, answer)
+        begun = one.begin("draftline/editFiles", asking("Rename load to read", [home]))
+        if answer == "Rename Anyway":
+            made = one.json(await begun)
+            one.apply(made["edit"])
+            (file,) = made["files"]
+            assert "`load` stays in View.vue" in file["note"]
+        else:
+            code, message = await refused(begun)
+            assert code == FAILED and message.startswith("View.vue has `load`")
+        (question,) = asked.questions
+        assert "View.vue has `load`, and it cannot be read as code" in question.message
+        assert asked.titles == ["Rename Anyway", "Cancel"]
+    new = "read" if answer == "Rename Anyway" else "load"
+    assert one.texts[home] == f"export function {new}(p: number) {{ return p }}\n"
+    assert (folder / "View.vue").read_text() == VUE
+
+
+async def test_a_client_that_cannot_ask_gets_the_files_in_the_error(
+    editor: Open, folder: Path
+) -> None:
+    (folder / "n.ipynb").write_text('{"source": "import a\\narea(1)"}')
+    async with editor() as one:
+        asked = asking("Rename area to surface", uris(folder, "a.py", "b.py"))
+        code, message = await one.fails("draftline/editFiles", asked)
+        assert code == FAILED and message.startswith("n.ipynb has `area`")
 
 
 async def test_a_rename_of_which_a_file_changes_meanwhile_is_refused(
