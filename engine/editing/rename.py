@@ -317,8 +317,13 @@ def _texts(tree: Tree, scopes: list[Scope], wish: Wish) -> list[tuple[str, Place
     """The old name in comments and strings of some scopes."""
     found = []
     todo = [scope.node for scope in scopes if scope.node]
+    roots, done = {node.id for node in todo}, set[int]()
     while todo:
         node = todo.pop()
+        if node.id in done:
+            continue  # a scope in another one
+        if node.id in roots:
+            done.add(node.id)
         todo += node.children
         if node.type in COMMENTS | STRINGS:
             start, _ = tree.span(node)
