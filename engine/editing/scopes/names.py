@@ -80,6 +80,7 @@ class Walker(ABC):
         self.uses: list[Use] = []
         self.resolved: list[tuple[Use, Binding | None]] = []
         self.unsure = ""  # why no name of the text can be renamed
+        self.bound: set[str] = set()  # names with a binding in any scope
         self.steps = 0
 
     def spend(self, steps: int) -> None:
@@ -128,6 +129,7 @@ class Walker(ABC):
     def bind(self, use: Use) -> Binding:
         """The binding of a name in its scope, made if it is new."""
         found = use.scope.bindings.get(use.name)
+        self.bound.add(use.name)
         if found is None:
             found = use.scope.bindings[use.name] = Binding(use.name, use.scope)
         found.kinds.add(use.kind)
@@ -135,7 +137,7 @@ class Walker(ABC):
 
     def find(self, name: str, scope: Scope) -> Binding | None:
         """The binding that a name refers to in a scope."""
-        for each in self.chain(scope):
+        for each in self.chain(scope if name in self.bound else None):
             if name in each.bindings:
                 return each.bindings[name]
         return None

@@ -337,7 +337,7 @@ class PythonNames(Walker):
         return super().bind(use)
 
     def find(self, name: str, scope: Scope) -> Binding | None:
-        for each in self.chain(scope):
+        for each in self.chain(scope if name in self.bound else None):
             outer = each.outer.get(name)
             if outer == "global":
                 return self.top.bindings.get(name)

@@ -322,7 +322,7 @@ class RustNames(Walker):
 
     def find(self, name: str, scope: Scope) -> Binding | None:
         items_only = False
-        for each in self.chain(scope):
+        for each in self.chain(scope if name in self.bound else None):
             found = each.bindings.get(name)
             if found and (not items_only or found.kinds & ITEM_KINDS):
                 return found
@@ -333,6 +333,7 @@ class RustNames(Walker):
         super().read()
         free = {use.name for use, binding in self.resolved if binding is None}
         no_mangle = "no_mangle" in self.tree.text
+        constants = {each.name for each in self.bindings() if "constant" in each.kinds}
         for use, binding in self.resolved:
             if binding and use.place.start in self.types and binding.kinds & LOCAL_KINDS:
                 self.doubtful[use.name] = f"`{use.name}` is both a type and a value"
@@ -350,15 +351,12 @@ class RustNames(Walker):
                 binding.unsure = f"`{name}` may be a constant in a pattern"
             elif "module" in binding.kinds:
                 binding.unsure = f"`{name}` is a module"
-            elif any(name in each.bindings for each in self._patterns(binding)):
+            elif name in constants and self._is_in_pattern(binding):
                 binding.unsure = f"`{name}` may be a constant in a pattern"
 
-    def _patterns(self, binding: Binding) -> list[Scope]:
-        """Where a constant of the same name would take the place of a local's definition."""
+    def _is_in_pattern(self, binding: Binding) -> bool:
+        """Whether a constant of the same name would take the place of a local's definition."""
         if binding.kinds & ITEM_KINDS:
-            return []
-        return [
-            each
-            for each in self.chain(binding.scope.parent)
-            if binding.name in each.bindings and "constant" in each.bindings[binding.name].kinds
-        ]
+            return False
+        around = (each.bindings.get(binding.name) for each in self.chain(binding.scope.parent))
+        return any(found and "constant" in found.kinds for found in around)
