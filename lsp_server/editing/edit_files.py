@@ -238,7 +238,9 @@ async def _renamed(
 
 async def _edit(session: Session, instruction: str, file: FileEdit, share: _Share) -> None:
     """Edit one file, or the parts of it that the instruction names. Raises EditRefused."""
-    request = Request("edit", file.old, file.path or file.name, instruction=instruction)
+    is_open = file.uri in session.documents
+    path = session.documents.get(file.uri).source_path if is_open else file.path
+    request = Request("edit", file.old, path, instruction=instruction)
     if session.settings.checks and (made := await asyncio.to_thread(by_rule, request)):
         file.take(made)
         return

@@ -320,6 +320,22 @@ async def test_a_file_that_is_opened_meanwhile_has_its_version(
         assert one.texts[uri] == "x=9\n"
 
 
+@pytest.mark.parametrize("method", ["edit", "editFiles"])
+@pytest.mark.parametrize("uri", ["untitled:Untitled-1", "vscode-notebook-cell:/p/a.ipynb#W0sZm%3D"])
+async def test_a_document_without_a_file_is_of_its_language(
+    editor: Open, uri: str, method: str
+) -> None:
+    """A rename in it is exact: the string, and the loop's own variable, are something else."""
+    text = "def total(items):\n    s = 'items'\n    return [i for i in items]\n"
+    async with editor() as one:
+        one.open(uri, text)
+        asked: Any = {"instruction": "Rename items to entries"}
+        asked |= {"textDocument": one.doc(uri)} if method == "edit" else {"files": [uri]}
+        answer = await one.ask(f"draftline/{method}", asked)
+        one.apply(answer["edit"])
+        assert one.texts[uri] == text.replace("items)", "entries)").replace("items]", "entries]")
+
+
 VUE = '<script>import { load } from "./api"</script>\n'
 
 
