@@ -24,7 +24,12 @@ from engine.editing.parts import MAX_PARTS, named_parts
 from engine.editing.rename_files import Doubtful, rename_files
 from engine.editing.text_file import FileError, read_text
 from engine.records import Done, Request, RequestError, Step
-from lsp_server.editing.find_files import files_with, indexed_paths
+from lsp_server.editing.find_files import (
+    files_with,
+    indexed_paths,
+    large_files,
+    large_files_with,
+)
 from lsp_server.protocol.messages import EditFilesParams, Progress, cancelled, failed
 from lsp_server.protocol.positions import Text
 from lsp_server.protocol.question import chosen_answer
@@ -219,7 +224,9 @@ async def _renamed(
     if session.shared_engine.loaded is not None:
         await session.index.open()
     texts, complete = await asyncio.to_thread(files_with, documents, indexed_paths(session), old)
-    complete = complete and session.workspace is not None
+    more, all_searched = await asyncio.to_thread(large_files_with, large_files(session), old)
+    texts += [one for one in more if all(one.path != each.path for each in documents)]
+    complete = complete and all_searched and session.workspace is not None
     others = {one.path or one.uri: one.text for one in texts if (one.path or one.uri) not in chosen}
     given = {file.path or file.uri: file.old for file in files}
     made = await asyncio.to_thread(rename_files, given, others, wishes, anyway)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 MAX_FOUND = 20
 MAX_SEARCHED_FILES = 5000
 MAX_SEARCHED_BYTES = 64 << 20
+TOO_LARGE = f"over {file_filter.MAX_FILE_BYTES >> 20} MiB"  # why a file is not indexed
 MIN_PLAIN_WORD_CHARS = 4  # of a word that is not written as code but may be a name
 DEFINED = (
     r"\b(?:def|class|function\*?|func|fn|struct|enum|interface|trait|type|const|let|var|static|mod)"
@@ -102,6 +103,33 @@ def files_with(
                 if pattern.search(text):
                     found.append(TextFile(Path(path).as_uri(), path, text))
     return found, len(closed) <= MAX_SEARCHED_FILES
+
+
+def large_files(session: Session) -> list[str]:
+    """The files of the workspace that are too large to be indexed, such as notebooks with their
+    output."""
+    skipped = session.workspace.skipped if session.workspace else {}
+    return sorted(path for path, why in skipped.items() if why == TOO_LARGE)
+
+
+def large_files_with(paths: Iterable[str], words: Collection[str]) -> tuple[list[TextFile], bool]:
+    """The files that have one of some words, and whether all were searched: at most
+    MAX_SEARCHED_BYTES bytes are."""
+    pattern = re.compile("|".join(map(written, words)))
+    found, left = list[TextFile](), MAX_SEARCHED_BYTES
+    for path in paths:
+        try:
+            with Path(path).open("rb") as file:
+                data = file.read(left + 1)
+        except OSError:  # deleted meanwhile, or not readable
+            continue
+        left -= len(data)
+        if left < 0:
+            return found, False
+        text = data.decode("utf-8", "replace")
+        if pattern.search(text):
+            found.append(TextFile(Path(path).as_uri(), path, text))
+    return found, True
 
 
 def _ranked(

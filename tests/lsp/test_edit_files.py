@@ -366,10 +366,13 @@ async def test_the_user_is_asked_about_a_file_that_is_not_read_as_code(
     assert (folder / "View.vue").read_text() == VUE
 
 
+@pytest.mark.parametrize("output", [0, 2 << 20])
 async def test_a_client_that_cannot_ask_gets_the_files_in_the_error(
-    editor: Open, folder: Path
+    editor: Open, folder: Path, output: int
 ) -> None:
-    (folder / "n.ipynb").write_text('{"source": "import a\\narea(1)"}')
+    """Among them a notebook that is too large for the index."""
+    text = '{"source": "import a\\narea(1)", "outputs": "' + "x " * (output // 2) + '"}'
+    (folder / "n.ipynb").write_text(text)
     async with editor() as one:
         asked = asking("Rename area to surface", uris(folder, "a.py", "b.py"))
         code, message = await one.fails("draftline/editFiles", asked)
