@@ -25,7 +25,7 @@ from lsp_server.editing.find_files import find_files
 from lsp_server.initialize import start
 from lsp_server.next_edit.by_model import ModelPredictor
 from lsp_server.next_edit.candidate import Candidate
-from lsp_server.next_edit.predict import NextEdit
+from lsp_server.next_edit.predict import NextEdit, Place
 from lsp_server.protocol.messages import (
     AskParams,
     ChatParams,
@@ -115,13 +115,13 @@ def _completions(server: Server, session: Session) -> None:
     ) -> types.InlineCompletionItem | None:
         """A next edit close to the cursor, for clients that show it as an inline completion."""
         line = params.position.line
-        candidates = [
-            one
-            for one in session.next_edits.candidates(session, document.uri, offset)
-            if one.uri == document.uri
+        places = [
+            (one, where)
+            for one, where in await session.next_edits.candidates(session, document.uri, offset)
+            if where is document
             and abs(document.text.line_of(one.start) - line) <= NEXT_EDIT_RADIUS_LINES
         ]
-        found = await session.next_edits.predict(session, candidates[:1])
+        found = await session.next_edits.predict(session, places[:1])
         if found.document is not document:
             return None
         start, stop = found.start, found.stop
@@ -242,16 +242,13 @@ def _edits(server: Server, session: Session) -> None:
         by_model = await predictor.predict(session, document, offset)
         if by_model and by_model.document:
             return next_edit_answer(by_model, [])
-        next_edits, closed = session.next_edits, dict[str, Document]()
-        candidates = next_edits.candidates(session, document.uri, offset)
-        places = [(one, documents.get(one.uri)) for one in candidates]
-        if session.workspace and all(one.uri != document.uri for one in candidates):
-            more, closed = await next_edits.elsewhere(
-                session, session.workspace, document.uri, offset
-            )
-            places = [(one, where) for one, where in places if session.is_current(where)]
-            places += [(one, closed[one.uri]) for one in more]
-        found = await next_edits.predict(session, [one for one, _ in places], closed)
+        next_edits, more = session.next_edits, list[Place]()
+        places = await next_edits.candidates(session, document.uri, offset)
+        if session.workspace and all(one.uri != document.uri for one, _ in places):
+            more = await next_edits.elsewhere(session, session.workspace, document.uri, offset)
+        places = [(one, where) for one, where in places if session.is_current(where)] + more
+        closed = {where.uri for _, where in more}
+        found = await next_edits.predict(session, places, closed)
         listed = [other(one, where) for one, where in places if one is not found.candidate]
         if found.document is None:
             why = by_model.reason if by_model else found.reason

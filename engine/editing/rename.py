@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from engine.editing.edits import EditRefused
 from engine.editing.scopes.go import GoNames
@@ -20,6 +21,9 @@ from engine.editing.scopes.names import Binding, Place, Scope, Unsure, Walker
 from engine.editing.scopes.python_renames import PythonRenames
 from engine.editing.scopes.rust import RustNames
 from engine.editing.syntax import Tree, language_of, parse
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
 
 WALKERS: dict[str, type[Walker]] = {
     "go": GoNames,
@@ -73,7 +77,10 @@ PROSE = {  # may mean something else than a name
 }  # fmt: skip
 STYLE = re.compile(r"(?:\w+[_ -]?case|case|style|[\w-]*english|something|be|have|match)", re.I)
 COMMENTS = {"comment", "line_comment", "block_comment"}
-STRINGS = {"string_content", "string_fragment", "interpreted_string_literal_content"}
+STRINGS = {
+    "string_content", "string_fragment", "interpreted_string_literal_content",
+    "raw_string_literal_content",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,10 +200,12 @@ def _places(
     check(path, names, bindings, places, wish)
     regions = [binding.scope for binding in bindings] + scopes
     texts = _texts(tree, regions, wish)
-    wanted = {place for kind, place in texts if place not in places and _asked(kind, wish)}
+    starts = {place.start for place in places}
+    wanted = {one for kind, one in texts if one.start not in starts and _asked(kind, wish)}
+    everywhere = _texts(tree, [names.top], wish) if scopes else texts  # members have no region
+    left = {one for _, one in everywhere if one.start not in starts} - wanted
     is_wide = any(binding.scope.kind in {"module", "class"} for binding in bindings)
-    notes = _notes(len(set(texts)) - len(wanted), wish)
-    return sorted(places | wanted), notes, is_wide or bool(scopes)
+    return sorted(places | wanted), _notes(len(left), wish), is_wide or bool(scopes)
 
 
 def _targets(
@@ -308,14 +317,33 @@ def _texts(tree: Tree, scopes: list[Scope], wish: Wish) -> list[tuple[str, Place
     """The old name in comments and strings of some scopes."""
     found = []
     todo = [scope.node for scope in scopes if scope.node]
+    roots, done = {node.id for node in todo}, set[int]()
     while todo:
         node = todo.pop()
+        if node.id in done:
+            continue  # a scope in another one
+        if node.id in roots:
+            done.add(node.id)
         todo += node.children
         if node.type in COMMENTS | STRINGS:
-            start, stop = tree.span(node)
-            for each in re.finditer(word(wish.old), tree.text[start:stop]):
-                found.append((node.type, Place(start + each.start(), start + each.end())))
+            start, _ = tree.span(node)
+            for match in re.finditer(word(wish.old), _without_escapes(tree, node)):
+                found.append((node.type, Place(start + match.start(), start + match.end())))
     return found
+
+
+def _without_escapes(tree: Tree, node: Node) -> str:
+    """The text of a node, with blanks for escapes: no letter of one belongs to a name."""
+    text = tree.text_of(node)
+    escapes = [each for each in node.children if each.type == "escape_sequence"]
+    if escapes:
+        start, _ = tree.span(node)
+        chars = [*text]
+        for each in escapes:
+            low, high = tree.span(each)
+            chars[low - start : high - start] = " " * (high - low)
+        text = "".join(chars)
+    return text
 
 
 def _notes(left: int, wish: Wish) -> list[str]:

@@ -3,13 +3,14 @@
 A module's function, class or variable is renamed where it is defined, in the imports of it, and
 where the importing files use it; re-exports are followed. All of that must be certain and among the
 files that were chosen, or nothing is renamed: half a rename breaks the code. Names of another kind
-are renamed file by file, and refused where another file may use them.
+are renamed file by file, and refused where another file may use them. A file that has the name and
+cannot be read as code stops a rename as well, unless the user wants it all the same.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import PurePath
 
@@ -22,21 +23,31 @@ from engine.editing.scopes.names import Unsure, Walker
 from engine.editing.scopes.python_modules import PythonModule
 from engine.editing.scopes.python_renames import PythonRenames
 from engine.editing.syntax import language_of, parse
+from engine.editing.unread_uses import may_use, written
 
 MAX_SHOWN_FILES = 3  # in a message
 REPAIR = "rename it by hand"
+UNREAD = "cannot be read as code"
 FAMILIES = {**dict.fromkeys(("javascript", "typescript", "tsx"), "javascript")}
 
 
+class Doubtful(EditRefused):
+    """Why a rename is not certain, which the user may want all the same."""
+
+
 def rename_files(
-    files: Mapping[str, str], others: Mapping[str, str], wishes: list[Wish]
+    files: Mapping[str, str],
+    others: Mapping[str, str],
+    wishes: list[Wish],
+    anyway: bool = False,
 ) -> dict[str, Renamed] | None:
     """Each of `files`, by path, after all renames; None leaves them to the model. `others`: files
-    of the workspace that were not chosen and have the names. Raises EditRefused."""
+    of the workspace that were not chosen and have the names. Raises EditRefused; Doubtful, unless
+    it is to be done `anyway`, where a file has a name and cannot be read as code."""
     done = {path: Renamed(text, "", ()) for path, text in files.items()}
     for wish in wishes:
         now = {path: each.text for path, each in done.items()}
-        made = _renamed(now, others, wish)
+        made = _renamed(now, others, wish, anyway)
         if made is None:
             return None
         for path, each in made.items():
@@ -47,10 +58,10 @@ def rename_files(
 
 
 def _renamed(
-    files: dict[str, str], others: Mapping[str, str], wish: Wish
+    files: dict[str, str], others: Mapping[str, str], wish: Wish, anyway: bool
 ) -> dict[str, Renamed] | None:
-    """The files that one rename changes."""
-    chosen = {path: text for path, text in files.items() if _has(text, wish)}
+    """The files that one rename changes, and those that were chosen and keep the name."""
+    chosen = {path: text for path, text in files.items() if _has(path, text, wish)}
     if not chosen:
         if not wish.certain:
             return None
@@ -58,38 +69,60 @@ def _renamed(
     code = [path for path in chosen if language_of(path) in WALKERS]
     if not code or wish.in_part:
         return None
-    rest = {path: text for path, text in others.items() if _has(text, wish)}
+    rest = {path: text for path, text in others.items() if _has(path, text, wish)}
+    known = rest | chosen
     modules: dict[str, Module] = {}
-    doubts: dict[str, str] = {}  # file -> why its names are not known
-    for path, text in (rest | chosen).items():
+    doubts: dict[str, str] = {}  # file -> why it is not known what the name is in it
+    for path, text in known.items():
         try:
             if module := _module(path, text):
                 modules[path] = module
         except Unsure as reason:
             doubts[path] = str(reason)
-    homes = [path for path, each in modules.items() if path in chosen and _defines(each, wish)]
-    if len(homes) > 1:
-        raise EditRefused(
-            f"`{wish.old}` is defined in {_shown(homes)}: choose only one of these at a time"
-        )
-    if homes:
-        made = _from_home(homes[0], chosen, modules, doubts, wish)
+    home = _home([path for path, each in modules.items() if path in chosen], modules, wish)
+    if home:
+        family = _family(home)
+        doubts = {path: why for path, why in doubts.items() if _family(path) == family}
+        doubts |= _unread(known, {family}, wish)
+        made = _from_home(home, chosen, modules, doubts, wish, anyway)
     else:
         _refuse_users(chosen, rest, modules, wish)
         found = _each_alone(code, chosen, rest, wish)
         if found is None:
             return None
-        made = found
-    left = [
+        made, doubts = found
+        _refuse_doubts(doubts, wish, anyway)
+    left = {
         path
-        for path, text in (rest | chosen).items()
-        if _has(made[path].text if path in made else text, wish)
-    ]
-    return _with_note(made, left, wish)
+        for path, text in known.items()
+        if _has(path, made[path].text if path in made else text, wish)
+    }
+    return _with_notes(made, left, chosen, doubts, wish)
 
 
-def _has(text: str, wish: Wish) -> bool:
-    return re.search(word(wish.old), text) is not None
+def _has(path: str, text: str, wish: Wish) -> bool:
+    pattern = word if language_of(path) in WALKERS else written
+    return re.search(pattern(wish.old), text) is not None
+
+
+def _unread(files: Mapping[str, str], families: Iterable[str], wish: Wish) -> dict[str, str]:
+    """The files that are not read as code and may use a name of these languages, with the reason
+    why that is not known."""
+    return {
+        path: f"it {UNREAD}"
+        for path, text in files.items()
+        if language_of(path) not in WALKERS
+        and any(may_use(path, text, wish.old, family) for family in families)
+    }
+
+
+def _refuse_doubts(doubts: Mapping[str, str], wish: Wish, anyway: bool) -> None:
+    """Raise Doubtful where a file may use the name."""
+    if doubts and not anyway:
+        one = f"has `{wish.old}`, and {next(iter(doubts.values()))}"
+        several = f"have `{wish.old}`, and {UNREAD}"
+        why = f"{_shown(doubts)} {one if len(doubts) == 1 else several}"
+        raise Doubtful(f"{why}: {REPAIR} there, and anyway in all other files")
 
 
 def _module(path: str, text: str) -> Module | None:
@@ -107,10 +140,29 @@ def _module(path: str, text: str) -> Module | None:
     return (PythonModule if language == "python" else JavaScriptModule)(path, names)
 
 
+def _home(paths: list[str], modules: Mapping[str, Module], wish: Wish) -> str | None:
+    """The file of `paths` that defines what is meant, for others to import; not its stub. Raises
+    EditRefused."""
+    found = [path for path in paths if _defines(modules[path], wish)]
+    homes = [path for path in found if not (_twin(path) in found and path.endswith(".pyi"))]
+    if len(homes) > 1:
+        raise EditRefused(
+            f"`{wish.old}` is defined in {_shown(homes)}: choose only one of these at a time"
+        )
+    return homes[0] if homes else None
+
+
 def _defines(module: Module, wish: Wish) -> bool:
-    """Whether a module defines what is meant, for others to import."""
+    """Whether a module defines what is meant."""
     found = module.definition(wish.old)
     return found is not None and (not wish.kinds or not found.kinds.isdisjoint(wish.kinds))
+
+
+def _twin(path: str) -> str:
+    """The stub of a Python file, and the file of a stub; "" for others."""
+    pure = PurePath(path)
+    ending = {".py": ".pyi", ".pyi": ".py"}.get(pure.suffix)
+    return str(pure.with_suffix(ending)) if ending else ""
 
 
 # -- a name that others import -----------------------------------------------------------------
@@ -122,40 +174,46 @@ def _from_home(
     modules: Mapping[str, Module],
     doubts: Mapping[str, str],
     wish: Wish,
+    anyway: bool,
 ) -> dict[str, Renamed]:
-    """The file that defines a name, and the chosen files that use it. Raises EditRefused."""
-    own = modules[home]
+    """The file that defines a name, its stub, and the chosen files that use it. Raises
+    EditRefused."""
     family = _family(home)
-    for path in doubts:
-        if _family(path) == family:
-            raise EditRefused(f"{_shown([path])} has `{wish.old}`, and {doubts[path]}: {REPAIR}")
-    found = own.definition(wish.old)
-    assert found is not None
-    place = found.places[0]
-    try:
-        if family == "javascript" and COMMON_JS.search(own.tree.text):
-            raise Unsure("it exports names in several ways")
-        own.uses(wish.old, [home])  # as a string, or imported into itself
-        made = {home: rename(home, own.tree.text, (place.start, place.stop), [wish], alone=False)}
-    except Unsure as reason:
-        raise EditRefused(f"{_shown([home])}: {reason}: {REPAIR}") from None
-    users = _users(home, [each for each in modules.values() if _family(each.path) == family], wish)
-    if missing := sorted(set(users) - set(chosen)):
+    twin = _twin(home)
+    homes = [home, twin] if twin in modules and _defines(modules[twin], wish) else [home]
+    made = {path: _of_home(modules[path], wish) for path in homes}
+    users = _users(homes, [each for each in modules.values() if _family(each.path) == family], wish)
+    if missing := sorted({*homes, *users} - set(chosen)):
         raise EditRefused(
             f"{_shown(missing)} {_uses(missing)} `{wish.old}`: choose {_them(missing)}, too"
         )
+    _refuse_doubts(doubts, wish, anyway)
     for path, uses in users.items():
         made[path] = _rewritten(modules[path], uses, wish)
     return made
 
 
-def _users(home: str, modules: list[Module], wish: Wish) -> dict[str, Uses]:
-    """The modules that use the name of `home`, directly or by a re-export. Raises EditRefused."""
-    homes, users = [home], {}
+def _of_home(own: Module, wish: Wish) -> Renamed:
+    """A file that defines the name. Raises EditRefused."""
+    found = own.definition(wish.old)
+    assert found is not None
+    place, path, text = found.places[0], own.path, own.tree.text
+    try:
+        if _family(path) == "javascript" and COMMON_JS.search(text):
+            raise Unsure("it exports names in several ways")
+        own.uses(wish.old, [path])  # as a string, or imported into itself
+        return rename(path, text, (place.start, place.stop), [wish], alone=False)
+    except Unsure as reason:
+        raise EditRefused(f"{_shown([path])}: {reason}: {REPAIR}") from None
+
+
+def _users(own: list[str], modules: list[Module], wish: Wish) -> dict[str, Uses]:
+    """The modules that use the name of `own`, directly or by a re-export. Raises EditRefused."""
+    homes, users = [own[0]], {}
     while True:
         found = {}
         for module in modules:
-            if module.path == home:
+            if module.path in own:
                 continue
             try:
                 uses = module.uses(wish.old, homes)
@@ -205,8 +263,9 @@ def _refuse_users(
 
 def _each_alone(
     code: list[str], chosen: Mapping[str, str], rest: Mapping[str, str], wish: Wish
-) -> dict[str, Renamed] | None:
-    """Each file after a rename of its own names; None leaves the only file to the model."""
+) -> tuple[dict[str, Renamed], dict[str, str]] | None:
+    """Each file after a rename of its own names, and the files that may use these, with the reason
+    why that is not known; None leaves the only file to the model."""
     made = {}
     for path in code:
         try:
@@ -218,24 +277,29 @@ def _each_alone(
         except EditRefused as reason:
             raise EditRefused(f"{_shown([path])}: {reason}") from None
     takers = {name for path in code for name in _takers(path, chosen[path], wish.old)}
+    doubts = _unread({**rest, **chosen}, {_family(one) for one in made if made[one].is_wide}, wish)
     for path, text in {**rest, **{path: each.text for path, each in made.items()}}.items():
         alike = [one for one in made if one != path and _family(one) == _family(path)]
-        if not alike or not _has(text, wish):
+        if not alike or not _has(path, text, wish):
             continue
         wide = any(made[one].is_wide for one in alike)
-        if (wide and _may_use(path, text, wish.old)) or _gives(path, text, wish.old, takers):
+        try:
+            used = wide and _may_use(path, text, wish.old)
+            used = used or _gives(path, text, wish.old, takers)
+        except Unsure as reason:
+            doubts[path] = str(reason)
+            continue
+        if used:
             raise EditRefused(f"{_shown([path])} may use `{wish.old}` of {_shown(alike)}: {REPAIR}")
-    return made
+    return made, doubts
 
 
 def _may_use(path: str, text: str, name: str) -> bool:
-    """Whether a file may use another one's name: as a member, or as a name that is not its own."""
-    try:
-        module = _module(path, text)
-    except Unsure:
-        return True
+    """Whether a file may use another one's name: as a member, or as a name that is not its own.
+    Raises Unsure."""
+    module = _module(path, text)
     if module is None:
-        return language_of(path) in WALKERS
+        return True  # a language whose imports are not understood
     free = any(use.name == name and found is None for use, found in module.names.resolved)
     return free or any(member == name for member, _ in module.names.member_uses())
 
@@ -258,13 +322,10 @@ def _takers(path: str, text: str, name: str) -> set[str]:
 
 
 def _gives(path: str, text: str, name: str, takers: set[str]) -> bool:
-    """Whether a call of one of these functions gives an argument by this name."""
+    """Whether a call of one of these functions gives an argument by this name. Raises Unsure."""
     if not takers or language_of(path) != "python":
         return False
-    try:
-        module = _module(path, text)
-    except Unsure:
-        return True
+    module = _module(path, text)
     assert isinstance(module, PythonModule)
     return any(
         name in call.keywords and re.split(r"[.\s]", module.tree.text_of(call.callee))[-1] in takers
@@ -275,13 +336,30 @@ def _gives(path: str, text: str, name: str, takers: set[str]) -> bool:
 # -- texts -------------------------------------------------------------------------------------
 
 
-def _with_note(made: dict[str, Renamed], left: list[str], wish: Wish) -> dict[str, Renamed]:
-    """The files, of which the first says where the old name still is."""
-    elsewhere = [path for path in left if path not in made]
-    if made and elsewhere:
-        first, each = next(iter(made.items()))
-        note = f"`{wish.old}` is also in {_shown(elsewhere)}, for something else or in a text"
-        made[first] = replace(each, notes=(*each.notes, note))
+def _with_notes(
+    made: dict[str, Renamed],
+    left: Collection[str],
+    chosen: Mapping[str, str],
+    doubts: Mapping[str, str],
+    wish: Wish,
+) -> dict[str, Renamed]:
+    """The files, of which the first says where the old name still is, and with them those that were
+    chosen and keep it."""
+    kept = [path for path in left if path not in made]
+    unread = sorted(path for path in kept if path in doubts)
+    plain = sorted(path for path in kept if path not in doubts)
+    notes = []
+    if plain:
+        notes.append(f"`{wish.old}` is also in {_shown(plain)}, for something else or in a text")
+    if unread:
+        them = _them(unread)
+        notes.append(f"`{wish.old}` stays in {_shown(unread)}, which {UNREAD}: look through {them}")
+    first = next(iter(made))
+    made[first] = replace(made[first], notes=(*made[first].notes, *notes))
+    for path in kept:
+        if path in chosen:
+            why = f"it {UNREAD}" if path in doubts else "for something else or in a text"
+            made[path] = Renamed(chosen[path], "", (f"`{wish.old}` stays in this file: {why}",))
     return made
 
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from engine.prompts.tokenizer import Tokenizer
 
 MAX_SCHEMA_CHARS = 100_000
+BLANK = r"[ \n]"  # at most one between two parts of JSON: of many, a model may write no end
+OTHER_BLANKS = frozenset({"whitespace_pattern", "item_separator", "key_separator"})  # expressions
 NEVER = {"const": "\x00"}  # in place of one of several schemas: `{}` would stand for all of them
 MAX_ERROR_CHARS = 120  # of a schema that an error quotes
 MAX_TRIALS = 200  # compilations to find the part of a schema that cannot be enforced
@@ -34,11 +36,12 @@ Phase = Literal["text", "reasoning", "grammar"]
 
 
 def json_grammar(schema: dict[str, Any]) -> str:
-    """The grammar of JSON values that fit a JSON schema. RequestError, with the part's path, where
-    it says something that cannot be enforced."""
+    """The grammar of JSON values that fit a JSON schema, with at most one blank between their
+    parts. RequestError, with the part's path, where the schema says something that cannot be
+    enforced."""
     from llguidance import LLMatcher
 
-    text = json.dumps(schema)
+    text = json.dumps(_with_few_blanks(schema))
     if len(text) > MAX_SCHEMA_CHARS:
         raise RequestError(f"the schema has {len(text):,} characters, over {MAX_SCHEMA_CHARS:,}")
     if problem := _problem(schema):
@@ -47,6 +50,18 @@ def json_grammar(schema: dict[str, Any]) -> str:
         raise RequestError(f"{where} cannot be enforced: {shortened(problem)}")
     grammar: str = LLMatcher.grammar_from_json_schema(text)  # not `schema`: large integers fail
     return grammar
+
+
+def _with_few_blanks(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema with llguidance's option for blanks in place of its own, unless it wants none.
+    RequestError."""
+    options = schema.get("x-guidance", {})
+    if not isinstance(options, dict):
+        raise RequestError("the schema's x-guidance cannot be enforced: it is no object")
+    kept = {key: one for key, one in options.items() if key not in OTHER_BLANKS}
+    if kept.get("whitespace_flexible") is not False:
+        kept["whitespace_pattern"] = BLANK
+    return schema | {"x-guidance": kept}
 
 
 def check_grammar(grammar: str) -> None:

@@ -87,7 +87,7 @@ async def edit(server: Server, session: Session, params: EditParams, title: str 
     request = Request(
         "edit",
         document.text.text,
-        path=document.path or display_name(document),
+        path=document.source_path,
         version=document.version,
         selection=server.documents.span(document, params.range) if params.range else None,
         instruction=params.instruction,

@@ -21,12 +21,18 @@ from engine.editing.edits import BOM, EditRefused, changes, line_count, too_long
 from engine.editing.instruction import code_names, wanted_names
 from engine.editing.outcome import Outcome, better, judge, second_request, why_unchanged
 from engine.editing.parts import MAX_PARTS, named_parts
-from engine.editing.rename_files import rename_files
+from engine.editing.rename_files import Doubtful, rename_files
 from engine.editing.text_file import FileError, read_text
 from engine.records import Done, Request, RequestError, Step
-from lsp_server.editing.find_files import files_with, indexed_paths
+from lsp_server.editing.find_files import (
+    files_with,
+    indexed_paths,
+    large_files,
+    large_files_with,
+)
 from lsp_server.protocol.messages import EditFilesParams, Progress, cancelled, failed
 from lsp_server.protocol.positions import Text
+from lsp_server.protocol.question import chosen_answer
 from lsp_server.protocol.text_sync import path_of
 from lsp_server.shared_engine import NotReady, Superseded
 
@@ -38,6 +44,7 @@ if TYPE_CHECKING:
 MAX_FILES = 100
 SLOT = ("files", "")  # a newer request replaces the older one
 PREFILL_SHARE = 0.3  # of a file's part of the progress bar
+ANYWAY, CANCEL = "Rename Anyway", "Cancel"
 
 
 @dataclass(slots=True)
@@ -106,7 +113,7 @@ async def edit_files(server: Server, session: Session, params: EditFilesParams) 
     progress.begin(f"Editing {len(files)} files", lambda: session.cancel(SLOT))
     message = None
     try:
-        together = await _edit_all(session, params.instruction, files, progress)
+        together = await _edit_all(server, session, params.instruction, files, progress)
     except Superseded as reason:
         raise cancelled(str(reason)) from None
     except (NotReady, EditRefused) as reason:
@@ -176,14 +183,22 @@ async def _unchanged(documents: Documents, files: list[FileEdit]) -> dict[str, i
 
 
 async def _edit_all(
-    session: Session, instruction: str, files: list[FileEdit], progress: Progress
+    server: Server, session: Session, instruction: str, files: list[FileEdit], progress: Progress
 ) -> bool:
     """Edit the files that could be read. Returns whether all of them must change or none, as those
     of a rename. Raises EditRefused if none may."""
     readable = [file for file in files if not file.error]
     if session.settings.checks and (wishes := rename.read(instruction)):
         began = perf_counter()
-        if await _renamed(session, wishes, readable):
+        try:
+            done = await _renamed(session, wishes, readable)
+        except Doubtful as doubt:
+            answers = (ANYWAY, CANCEL)
+            kind = types.MessageType.Warning
+            if await chosen_answer(server, kind, f"Draftline: {doubt}.", answers) != ANYWAY:
+                raise
+            done = await _renamed(session, wishes, readable, anyway=True)
+        if done:
             for file in readable:
                 file.seconds = perf_counter() - began
             return True
@@ -198,18 +213,23 @@ async def _edit_all(
     return False
 
 
-async def _renamed(session: Session, wishes: list[rename.Wish], files: list[FileEdit]) -> bool:
-    """Whether the renames were made by rule, where the names are used. Raises EditRefused."""
+async def _renamed(
+    session: Session, wishes: list[rename.Wish], files: list[FileEdit], anyway: bool = False
+) -> bool:
+    """Whether the renames were made by rule, where the names are used. Raises EditRefused, and
+    Doubtful unless they are to be made `anyway`."""
     old = [wish.old for wish in wishes]
     chosen = {file.path or file.uri for file in files}
     documents = [*session.documents]
     if session.shared_engine.loaded is not None:
         await session.index.open()
     texts, complete = await asyncio.to_thread(files_with, documents, indexed_paths(session), old)
-    complete = complete and session.workspace is not None
+    more, all_searched = await asyncio.to_thread(large_files_with, large_files(session), old)
+    texts += [one for one in more if all(one.path != each.path for each in documents)]
+    complete = complete and all_searched and session.workspace is not None
     others = {one.path or one.uri: one.text for one in texts if (one.path or one.uri) not in chosen}
     given = {file.path or file.uri: file.old for file in files}
-    made = await asyncio.to_thread(rename_files, given, others, wishes)
+    made = await asyncio.to_thread(rename_files, given, others, wishes, anyway)
     if made is None:
         return False
     for file in files:
@@ -225,7 +245,9 @@ async def _renamed(session: Session, wishes: list[rename.Wish], files: list[File
 
 async def _edit(session: Session, instruction: str, file: FileEdit, share: _Share) -> None:
     """Edit one file, or the parts of it that the instruction names. Raises EditRefused."""
-    request = Request("edit", file.old, file.path or file.name, instruction=instruction)
+    is_open = file.uri in session.documents
+    path = session.documents.get(file.uri).source_path if is_open else file.path
+    request = Request("edit", file.old, path, instruction=instruction)
     if session.settings.checks and (made := await asyncio.to_thread(by_rule, request)):
         file.take(made)
         return

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.editing import rename
 from engine.editing.instruction import code_names
+from engine.editing.unread_uses import written
 from index.workspace import file_filter
 from lsp_server.protocol.text_sync import Document
 from lsp_server.shared_engine import NotReady
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 MAX_FOUND = 20
 MAX_SEARCHED_FILES = 5000
 MAX_SEARCHED_BYTES = 64 << 20
+TOO_LARGE = f"over {file_filter.MAX_FILE_BYTES >> 20} MiB"  # why a file is not indexed
 MIN_PLAIN_WORD_CHARS = 4  # of a word that is not written as code but may be a name
 DEFINED = (
     r"\b(?:def|class|function\*?|func|fn|struct|enum|interface|trait|type|const|let|var|static|mod)"
@@ -80,7 +82,7 @@ def files_with(
     if not words:
         return [], True
     texts = [TextFile(one.uri, one.path or "", one.text.text) for one in documents]
-    pattern = re.compile(rf"(?<![\w$])(?:{'|'.join(map(re.escape, words))})(?![\w$])")
+    pattern = re.compile("|".join(map(written, words)))
     found = [one for one in texts if pattern.search(one.text)]
     known = {one.path for one in texts} | {str(Path(one.path).resolve()) for one in texts}
     parts = [word.encode() for word in words]
@@ -103,6 +105,33 @@ def files_with(
     return found, len(closed) <= MAX_SEARCHED_FILES
 
 
+def large_files(session: Session) -> list[str]:
+    """The files of the workspace that are too large to be indexed, such as notebooks with their
+    output."""
+    skipped = session.workspace.skipped if session.workspace else {}
+    return sorted(path for path, why in skipped.items() if why == TOO_LARGE)
+
+
+def large_files_with(paths: Iterable[str], words: Collection[str]) -> tuple[list[TextFile], bool]:
+    """The files that have one of some words, and whether all were searched: at most
+    MAX_SEARCHED_BYTES bytes are."""
+    pattern = re.compile("|".join(map(written, words)))
+    found, left = list[TextFile](), MAX_SEARCHED_BYTES
+    for path in paths:
+        try:
+            with Path(path).open("rb") as file:
+                data = file.read(left + 1)
+        except OSError:  # deleted meanwhile, or not readable
+            continue
+        left -= len(data)
+        if left < 0:
+            return found, False
+        text = data.decode("utf-8", "replace")
+        if pattern.search(text):
+            found.append(TextFile(Path(path).as_uri(), path, text))
+    return found, True
+
+
 def _ranked(
     texts: list[TextFile], names: list[str], words: list[str], own: str
 ) -> list[dict[str, str]]:
@@ -111,7 +140,7 @@ def _ranked(
     ranked = []
     for one in texts:
         defined = [name for name in [*names, *words] if _defines(one.text, name)]
-        used = {name: len(re.findall(_word(name), one.text)) for name in names}
+        used = {name: len(re.findall(written(name), one.text)) for name in names}
         used = {name: count for name, count in used.items() if count and name not in defined}
         if defined or used:
             shown = f"defines {_listed(defined)}" if defined else f"uses {_listed(used)}"
@@ -122,10 +151,6 @@ def _ranked(
 
 def _defines(text: str, name: str) -> bool:
     return re.search(DEFINED.replace("{name}", re.escape(name)), text, re.M) is not None
-
-
-def _word(name: str) -> str:
-    return rf"(?<![\w$]){re.escape(name)}(?![\w$])"
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 MAX_ASKED = 3  # candidates that the model is asked about for one request
 CACHED_ANSWERS = 64
 MODEL_SLOT = ("next", "model")  # of models made for next edits: the next keystroke cancels these
+
+
+Place = tuple[Candidate, "Document"]  # the version that the candidate's offsets are of
 
 
 class Client(Protocol):
@@ -65,53 +68,50 @@ class NextEditPredictor:
         # (instruction, old lines) -> new lines, None if they were rejected
         self._answers: OrderedDict[tuple[str, str], str | None] = OrderedDict()
 
-    def candidates(self, client: Client, uri: str, offset: int) -> list[Candidate]:
-        """Candidates for the next edit, best first. Does not ask the model."""
-        return find_candidates(*client.recent_edits(), uri, offset)
+    async def candidates(self, client: Client, uri: str, offset: int) -> list[Place]:
+        """Candidates for the next edit, best first. Does not ask the model; searches in a thread:
+        the event loop never waits for it."""
+        edits, texts = client.recent_edits()
+        documents = {document.uri: document for document in client.documents}
+        found = await asyncio.to_thread(find_candidates, edits, texts, uri, offset)
+        return [(one, documents[one.uri]) for one in found]
 
     async def elsewhere(
         self, client: Client, workspace: Workspace, uri: str, offset: int
-    ) -> tuple[list[Candidate], dict[str, Document]]:
-        """Candidates in indexed files that are not open, and these files by URI. Reads and compares
-        in a thread: the event loop never waits for it."""
+    ) -> list[Place]:
+        """Candidates in indexed files that are not open. Reads and compares in a thread, too."""
         (edits, texts), documents = client.recent_edits(), [*client.documents]
 
-        def find() -> tuple[list[Candidate], dict[str, Document]]:
+        def find() -> list[Place]:
             changed = changed_names(edits, texts, uri, offset)
             closed = closed_documents(changed, workspace, documents) if changed else {}
             if not closed:
-                return [], {}
+                return []
             homes = {home: texts[home] for _, home in changed}
             of_closed = {uri: document.text.text for uri, document in closed.items()}
             found = find_candidates(edits, homes | of_closed, uri, offset)
-            return [one for one in found if one.uri in closed], closed
+            return [(one, closed[one.uri]) for one in found if one.uri in closed]
 
         return await asyncio.to_thread(find)
 
     async def predict(
         self,
         client: Client,
-        candidates: list[Candidate],
-        closed: Mapping[str, Document] | None = None,
+        places: list[Place],
+        closed: Collection[str] = (),
     ) -> NextEdit:
         """The first of these candidates for which the model has an acceptable text. `closed`: the
-        files that are not open, by URI.
-
-        Candidates hold offsets in the documents as they are when this is called; those of a
-        document that changes while the model is asked are dropped.
-        """
+        URIs of the files that are not open. Those of a document that has changed since, or changes
+        while the model is asked, are dropped."""
         reason = "no next edit: nothing that was changed lately asks for another change"
-        asked = candidates[:MAX_ASKED]
-        files = closed or {}
-        documents = [files.get(one.uri) or client.documents.get(one.uri) for one in asked]
 
         async def is_current(document: Document) -> bool:
-            if document.uri not in files:
+            if document.uri not in closed:
                 return client.is_current(document)
             is_open = any(one.path == document.path for one in client.documents)
             return not is_open and await asyncio.to_thread(is_unchanged, document)
 
-        for candidate, document in zip(asked, documents, strict=True):
+        for candidate, document in places[:MAX_ASKED]:
             if not await is_current(document):
                 continue
             key = (candidate.instruction, document.text.text[candidate.start : candidate.stop])

@@ -220,6 +220,7 @@ def _signatures(
         inner = None if member else next(home.enclosing_functions(at, outer=True), None)
         for source in [home] if inner else sources.values():
             low, high = inner if inner else (0, len(source.text))
+            shown = None
             for spot in islice(source.find_words(name, low, high) if name else (), 300):
                 start, stop = source.line_span(spot)
                 if stop - start > MAX_CANDIDATE_CHARS:
@@ -236,19 +237,15 @@ def _signatures(
                     continue
                 given = call.arguments
                 if call_fits(source, old, given) and not call_fits(source, new, given):
-                    yield spot, _call(source, source is home, old, new, name, spot, call.close_at)
+                    shown = shown or _call(source, source is home, old, new, name)
+                    start, stop = source.statement_span(spot, call.close_at)
+                    yield spot, dataclasses.replace(shown, start=start, stop=stop)
 
 
 def _call(
-    source: SourceText,
-    at_home: bool,
-    old: Signature,
-    new: Signature,
-    name: str,
-    spot: int,
-    closed: int,
+    source: SourceText, at_home: bool, old: Signature, new: Signature, name: str
 ) -> Candidate:
-    start, stop = source.statement_span(spot, closed)
+    """What all calls in a source have in common, which is read once; it has no place yet."""
     was, now = (name + head.text.removeprefix(head.name) for head in (old, new))
     instruction = SIGNATURE_INSTRUCTION.format(name=name, new=now)
     removed, added = (
@@ -261,11 +258,11 @@ def _call(
     elsewhere = source.text
     if at_home:
         elsewhere = source.text[: new.name_at] + source.text[new.close_at :]
-    unknown = frozenset(n for n in added if not re.search(rf"\b{re.escape(n)}\b", elsewhere))
+    unknown = frozenset(added).difference(re.findall(r"[\w$]+", elsewhere))
     signature = dataclasses.replace(new, name=name)
     reason = f"{was} is now {now}"
     return Candidate(
-        source.uri, start, stop, "signature", instruction, reason, was, now, "", signature, unknown
+        source.uri, 0, 0, "signature", instruction, reason, was, now, "", signature, unknown
     )  # fmt: skip
 
 

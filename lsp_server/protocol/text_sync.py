@@ -14,11 +14,17 @@ from urllib.parse import unquote, urlsplit
 from lsprotocol import types
 from pygls.exceptions import JsonRpcInvalidParams
 
+from engine.editing.syntax import language_of
 from engine.remote.framing import MAX_BODY_BYTES
 from lsp_server.protocol.positions import Text
 
 MAX_SHOWN_URI_CHARS = 200
 MAX_OPEN_CHARS = 1 << 27  # of all documents that one client has open
+ENDINGS = {  # of files, by the language identifiers of LSP
+    "python": ".py", "javascript": ".js", "javascriptreact": ".jsx", "typescript": ".ts",
+    "typescriptreact": ".tsx", "go": ".go", "rust": ".rs", "c": ".c", "cpp": ".cpp",
+    "java": ".java", "json": ".json", "shellscript": ".sh",
+}  # fmt: skip
 
 
 class NotOpen(JsonRpcInvalidParams):
@@ -48,6 +54,15 @@ class Document:
     language: str
     version: int
     text: Text
+
+    @property
+    def source_path(self) -> str:
+        """The path of a file; else the document's name, with the ending of its language where it
+        has none that is known: whoever reads the text knows the language by it."""
+        if self.path:
+            return self.path
+        name = self.uri.rsplit("/", 1)[-1]
+        return name if language_of(name) else name + ENDINGS.get(self.language, "")
 
 
 class Documents:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 from lsprotocol import types
-from pygls.exceptions import JsonRpcException
+
+from lsp_server.protocol.question import chosen_answer
 
 if TYPE_CHECKING:
     from engine.weights.download import Download
     from lsp_server.protocol.protocol import Server
     from lsp_server.shared_engine import SharedEngine
-
-log = logging.getLogger(__name__)
 
 NOT_NOW = "Not Now"
 
@@ -23,15 +21,10 @@ async def ask_to_download(server: Server, engine: SharedEngine, client: str) -> 
     offers = engine.take_question(client)
     if not offers:
         return
-    titles = {f"Download {one.model}": one for one in offers}
-    actions = [types.MessageActionItem(title) for title in (*titles, NOT_NOW)]
-    params = types.ShowMessageRequestParams(types.MessageType.Info, question(offers), actions)
-    try:
-        chosen = await server.window_show_message_request_async(params)
-    except JsonRpcException as error:  # a client that cannot ask
-        log.warning("the client does not ask about a download: code %s", error.code)
-        chosen = None
-    offer = titles.get(chosen.title) if chosen else None
+    titles_of = {f"Download {one.model}": one for one in offers}
+    titles = [*titles_of, NOT_NOW]
+    chosen = await chosen_answer(server, types.MessageType.Info, question(offers), titles)
+    offer = titles_of.get(chosen) if chosen else None
     engine.answer(offer.model if offer else None)
 
 

@@ -320,6 +320,49 @@ def test_what_the_user_should_know() -> None:
     assert made.notes == ("other files that use `load` are unchanged",)
 
 
+OF_FOO = [
+    "def f(x: 'Foo') -> 'list[Foo]':\n    return [x]\n",
+    "# Foo and Foo\n",
+    "x = 'Foo Foo'\n",
+    "x = 'a\\nFoo'\n",
+    "x = f'{Foo} \\t{Foo}Foo'\n",
+    'def g(a: Foo):\n    """Foo.\n\n    Foo\n    """\n',
+    "__all__ = ['Foo']\n",
+    "def h(Foo):\n    # Foo\n    return Foo\n",
+    "x = Foo()  # a Foo\n",
+]
+
+
+@given(st.lists(st.sampled_from(OF_FOO), max_size=4), st.lists(st.sampled_from(OF_FOO), max_size=4))
+@example([OF_FOO[0]], [])
+def test_the_count_of_what_is_left_is_right(before: list[str], after: list[str]) -> None:
+    """All that is left of the name is in comments and strings, but for another thing's own name."""
+    text = "".join([*before, "class Foo:\n    pass\n", *after])
+    made = by_rule(Request("edit", text, "a.py", instruction="Rename the class Foo to Bar"))
+    assert made is not None
+    bare = re.sub(r"\\[nt]", " ", made.text.replace("h(Foo):", "").replace("return Foo", ""))
+    count = len(re.findall(r"\bFoo\b", bare))
+    left = f"`Foo` is still in {count} place{'s' * (count != 1)} of comments or strings"
+    assert [note for note in made.notes if "still" in note] == [left] * (count > 0)
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "count"),
+    [
+        ("a.py", "class C:\n    def foo(self):\n        pass\n\n# C.foo\n# foo\n", 2),
+        ("a.py", 'def f(foo):\n    """Do.\n\n    Args:\n        foo: a foo.\n    """\n# foo\n', 1),
+        ("a.go", 'package a\n\nvar foo = `foo` + "a\\nfoo" // foo\n', 3),
+        ("a.js", "const foo = `${x} foo` // foo\nuse({ foo }, 'foo')\n", 3),
+        ("a.rs", 'fn f(foo: u8) {\n    println!("foo {}", foo); // foo\n}\n', 2),
+    ],
+)
+def test_what_is_left_in_each_language(path: str, text: str, count: int) -> None:
+    made = by_rule(Request("edit", text, path, instruction="Rename foo to bar"))
+    assert made is not None
+    left = f"`foo` is still in {count} place{'s' * (count != 1)} of comments or strings"
+    assert left in made.notes
+
+
 def test_only_edits_have_rules_and_only_short_instructions() -> None:
     request = Request("chat", LOAD, "a.py", instruction="Rename load to read")
     assert by_rule(request) is None

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from engine.editing.edits import EditRefused
 from engine.editing.rename import read
-from engine.editing.rename_files import rename_files
+from engine.editing.rename_files import Doubtful, Renamed, rename_files
 
 
 def renamed(
@@ -253,6 +253,139 @@ def test_several_renames_and_what_the_user_should_know(tmp_path: Path) -> None:
     assert user.text == "from a import first, second\n"
     assert user.title == "`f` renamed to `first` in 1 place; `g` renamed to `second` in 1 place"
     assert prose.text == "f\n" and any("c.md" in note for note in home.notes)
+
+
+# -- files that are not read as code -------------------------------------------------------------
+
+JS_HOME = {"a.ts": "export function area(x) { return x }\n"}
+PY_HOME = {"a.py": HOME}
+MEMBER = {"a.py": "class C:\n    def area(self): pass\n"}
+VUE = '<script setup lang="ts">\nimport { area } from "./a"\narea(1)\n</script>\n'
+NOTEBOOK = '{"cells": [{"cell_type": "code", "source": ["from a import area\\n", "area(1)"]}]}'
+NAME_BEHIND_ESCAPE = '{"cells": [{"cell_type": "code", "source": "import a\\narea(1)"}]}'
+EXAMPLES = [
+    "# Use\n\n```python\nfrom a import area\n```\n",
+    "> * ~~~~\n> area(1)\n> ~~~~\n",
+    "Try:\n\n>>> area(1)\n2\n",
+    "Try::\n\n    area(1)\n",
+    "````\n```\n````\n\n```\narea\n",
+]
+PROSES = [
+    "The area of a page.\n",
+    "```\nx\n```\nThe area.\n",
+    "Call `area`.\n",
+    "````\n```\n````\narea\n",
+]
+
+
+def made_for(
+    folder: Path, files: dict[str, str], others: dict[str, str], anyway: bool = False
+) -> dict[str, Renamed]:
+    """The files, by name, after a rename of `area` to `surface`."""
+    paths = [{str(folder / name): text for name, text in each.items()} for each in (files, others)]
+    for each in paths:
+        for path, text in each.items():
+            Path(path).write_text(text)
+    made = rename_files(*paths, read("Rename area to surface"), anyway)
+    assert made is not None
+    return {Path(path).name: each for path, each in made.items()}
+
+
+UNREAD = [
+    (JS_HOME, "View.vue", VUE),
+    (JS_HOME, "View.svelte", VUE),
+    (JS_HOME, "page.astro", "---\nimport { area } from './a'\n---\n<p>{area(1)}</p>\n"),
+    (JS_HOME, "page.mdx", "import { area } from './a'\n\n# {area(1)}\n"),
+    (JS_HOME, "index.html", "<script type=module>import { area } from './a.js'</script>\n"),
+    (JS_HOME, "list.html", "<app-list (click)='area(1)'></app-list>\n"),
+    (JS_HOME, "broken.ts", "import { area } from './a'\nf(area\n"),
+    (PY_HOME, "n.ipynb", NOTEBOOK),
+    (PY_HOME, "n.ipynb", NAME_BEHIND_ESCAPE),
+    (PY_HOME, "fast.pyx", "from a cimport area\n"),
+    (PY_HOME, "page.jinja", "{{ area(1) }}\n"),
+    (PY_HOME, "pyproject.toml", "[project.scripts]\narea = 'a:area'\n"),
+    (PY_HOME, "run.sh", "python -c 'from a import area; area(1)'\n"),
+    (PY_HOME, "tasks.json", '{"run": "a.area"}\n'),
+    (PY_HOME, "broken.py", "from a import area\n(\n"),
+    (MEMBER, "page.html", "{{ c.area }}\n"),
+    *[(PY_HOME, "README.md", text) for text in EXAMPLES],
+    (PY_HOME, "use.rst", EXAMPLES[3]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("chosen", [False, True])
+@pytest.mark.parametrize(("files", "name", "text"), UNREAD)
+def test_a_file_that_is_not_read_as_code_stops_a_rename(
+    tmp_path: Path, files: dict[str, str], name: str, text: str, chosen: bool
+) -> None:
+    """Unless the user wants it anyway: then the file stays as it is, and a note says so."""
+    more, others = (files | {name: text}, {}) if chosen else (files, {name: text})
+    (home,) = files
+    with pytest.raises(Doubtful, match=f"^{name} has `area`, and it .*: rename it by hand"):
+        made_for(tmp_path, more, others)
+    made = made_for(tmp_path, more, others, anyway=True)
+    assert made[home].text == files[home].replace("area", "surface")
+    assert any(name in note and "cannot be read as code" in note for note in made[home].notes)
+    if chosen:
+        assert made[name].text == text
+        assert made[name].notes == ("`area` stays in this file: it cannot be read as code",)
+
+
+def test_a_file_with_syntax_errors_may_use_a_member(tmp_path: Path) -> None:
+    broken = {"broken.py": "c.area(\n"}
+    with pytest.raises(Doubtful, match=r"^broken\.py has `area`, and it has syntax errors"):
+        made_for(tmp_path, MEMBER, broken)
+    made = made_for(tmp_path, MEMBER, broken, anyway=True)
+    assert made["a.py"].text == MEMBER["a.py"].replace("area", "surface")
+
+
+def test_all_such_files_are_named_in_one_line(tmp_path: Path) -> None:
+    others = {"A.vue": VUE, "B.vue": VUE, "c.html": "area", "d.html": "area"}
+    with pytest.raises(Doubtful, match=r"^A\.vue, B\.vue, c\.html and 1 more have `area`"):
+        made_for(tmp_path, JS_HOME, others)
+
+
+@pytest.mark.parametrize(
+    ("files", "name", "text"),
+    [
+        *[(PY_HOME, "README.md", text) for text in PROSES],
+        (PY_HOME, "View.vue", VUE),
+        (JS_HOME, "fast.pyx", "area = 1\n"),
+        (PY_HOME, "a.c", "int area(int x);\n"),
+        (PY_HOME, "b.go", "package b\n\nfunc area() {}\n"),
+    ],
+)
+def test_a_file_that_cannot_use_the_name_is_only_noted(
+    tmp_path: Path, files: dict[str, str], name: str, text: str
+) -> None:
+    (home,) = files
+    made = made_for(tmp_path, files, {name: text})
+    assert made[home].notes == (f"`area` is also in {name}, for something else or in a text",)
+
+
+def test_names_of_one_file_are_not_in_others(tmp_path: Path) -> None:
+    local = {"a.py": "def f(area):\n    return area\n"}
+    made = made_for(tmp_path, local, {"n.ipynb": NOTEBOOK, "page.html": "{{ area }}"})
+    assert made["a.py"].text == local["a.py"].replace("area", "surface")
+
+
+STUB = "def area(x: int) -> int: ...\n"
+
+
+def test_stubs_are_renamed_with_their_files(tmp_path: Path) -> None:
+    files = {
+        **PY_HOME,
+        "a.pyi": STUB,
+        "b.py": "import a\na.area(1)\n",
+        "c.pyi": "from a import area\ndef f(x: area) -> None: ...\n",
+    }
+    changed = renamed(tmp_path, files, "Rename area to surface")
+    assert changed == {name: text.replace("area", "surface") for name, text in files.items()}
+    for one in ("a.py", "a.pyi", "c.pyi"):
+        with pytest.raises(EditRefused, match=one):
+            renamed(tmp_path, files, "Rename area to surface", (one,))
+    alone = renamed(tmp_path / "alone", {"d.pyi": STUB}, "Rename area to surface")
+    assert alone == {"d.pyi": STUB.replace("area", "surface")}
 
 
 # -- JavaScript and TypeScript -----------------------------------------------------------------

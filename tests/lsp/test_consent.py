@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lsprotocol import types
 
 from lsp_server.shared_engine import SharedEngine
 from tests.support.command import EOS, FENCE, chain_model
-from tests.support.lsp_editor import TIMEOUT_S, Editor, connected, refused, serving
+from tests.support.lsp_editor import TIMEOUT_S, Asked, connected, refused, serving
 from tests.support.tiny_gguf import usual_models
 
 URI = "file:///project/app.py"
@@ -27,25 +26,6 @@ def tiny_builtin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Returns the folder where models appear."""
     usual_models(tmp_path, monkeypatch)
     return tmp_path / "home" / "models"
-
-
-class Asked:
-    """The questions that an editor's user was asked, and the answer to each."""
-
-    def __init__(self, one: Editor, answer: str | None) -> None:
-        self.questions: list[types.ShowMessageRequestParams] = []
-        self.may_answer = asyncio.Event()
-        self.may_answer.set()
-
-        @one.feature(types.WINDOW_SHOW_MESSAGE_REQUEST)
-        async def ask(params: types.ShowMessageRequestParams) -> types.MessageActionItem | None:
-            self.questions.append(params)
-            await self.may_answer.wait()
-            return types.MessageActionItem(answer) if answer else None
-
-    @property
-    def titles(self) -> list[str]:
-        return [action.title for action in self.questions[0].actions or []]
 
 
 @pytest.mark.asyncio

@@ -20,6 +20,7 @@ from lsp_server.editing.edit_files import MAX_FILES
 from tests.support.command import FENCE, chain_model
 from tests.support.held_model import held
 from tests.support.lsp_editor import (
+    Asked,
     Editor,
     LocalServer,
     connected,
@@ -317,6 +318,65 @@ async def test_a_file_that_is_opened_meanwhile_has_its_version(
             await one.command("status")
         one.apply(one.json(await asked)["edit"])
         assert one.texts[uri] == "x=9\n"
+
+
+@pytest.mark.parametrize("method", ["edit", "editFiles"])
+@pytest.mark.parametrize("uri", ["untitled:Untitled-1", "vscode-notebook-cell:/p/a.ipynb#W0sZm%3D"])
+async def test_a_document_without_a_file_is_of_its_language(
+    editor: Open, uri: str, method: str
+) -> None:
+    """A rename in it is exact: the string, and the loop's own variable, are something else."""
+    text = "def total(items):\n    s = 'items'\n    return [i for i in items]\n"
+    async with editor() as one:
+        one.open(uri, text)
+        asked: Any = {"instruction": "Rename items to entries"}
+        asked |= {"textDocument": one.doc(uri)} if method == "edit" else {"files": [uri]}
+        answer = await one.ask(f"draftline/{method}", asked)
+        one.apply(answer["edit"])
+        assert one.texts[uri] == text.replace("items)", "entries)").replace("items]", "entries]")
+
+
+VUE = '<script>import { load } from "./api"</script>\n'
+
+
+@pytest.mark.parametrize("answer", ["Rename Anyway", "Cancel", None])
+async def test_the_user_is_asked_about_a_file_that_is_not_read_as_code(
+    editor: Open, folder: Path, answer: str | None
+) -> None:
+    (folder / "api.ts").write_text("export function load(p: number) { return p }\n")
+    (folder / "View.vue").write_text(VUE)
+    (home,) = uris(folder, "api.ts")
+    async with editor() as one:
+        one.open(home, "export function load(p: number) { return p }\n")
+        asked = Asked(one, answer)
+        begun = one.begin("draftline/editFiles", asking("Rename load to read", [home]))
+        if answer == "Rename Anyway":
+            made = one.json(await begun)
+            one.apply(made["edit"])
+            (file,) = made["files"]
+            assert "`load` stays in View.vue" in file["note"]
+        else:
+            code, message = await refused(begun)
+            assert code == FAILED and message.startswith("View.vue has `load`")
+        (question,) = asked.questions
+        assert "View.vue has `load`, and it cannot be read as code" in question.message
+        assert asked.titles == ["Rename Anyway", "Cancel"]
+    new = "read" if answer == "Rename Anyway" else "load"
+    assert one.texts[home] == f"export function {new}(p: number) {{ return p }}\n"
+    assert (folder / "View.vue").read_text() == VUE
+
+
+@pytest.mark.parametrize("output", [0, 2 << 20])
+async def test_a_client_that_cannot_ask_gets_the_files_in_the_error(
+    editor: Open, folder: Path, output: int
+) -> None:
+    """Among them a notebook that is too large for the index."""
+    text = '{"source": "import a\\narea(1)", "outputs": "' + "x " * (output // 2) + '"}'
+    (folder / "n.ipynb").write_text(text)
+    async with editor() as one:
+        asked = asking("Rename area to surface", uris(folder, "a.py", "b.py"))
+        code, message = await one.fails("draftline/editFiles", asked)
+        assert code == FAILED and message.startswith("n.ipynb has `area`")
 
 
 async def test_a_rename_of_which_a_file_changes_meanwhile_is_refused(

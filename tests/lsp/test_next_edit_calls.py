@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from lsp_server.next_edit import rules, signatures
 from lsp_server.next_edit.candidate import Candidate, rejection_reason
 from lsp_server.next_edit.rules import find_candidates
 from lsp_server.next_edit.signatures import call_fits, find_call, find_signatures
 from lsp_server.next_edit.source_text import SourceText
-from tests.support.edited_files import OPEN, A, candidate_lines, edited, expected_changes
+from tests.support.edited_files import OPEN, A, B, candidate_lines, edited, expected_changes
 
 # -- signature ---------------------------------------------------------------------------------
 
@@ -54,6 +55,28 @@ def test_whether_a_call_fits(head: str, call: str, fit: bool) -> None:
     (found,) = find_signatures(source, 0, len(source.text))
     given = find_call(source, source.text.index(f"\n{call}") + 1, "f")
     assert given is not None and call_fits(source, found, given.arguments) == fit
+
+
+@pytest.mark.parametrize("count", [1, 9, 400])
+def test_a_file_is_read_once_however_many_calls_it_has(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is said of a changed signature is the same for all calls of a file."""
+    read = []
+
+    def recorded(*args: str) -> list[str]:
+        read.append(args)
+        return missing(*args)
+
+    missing = signatures.missing_parameters
+    monkeypatch.setattr(rules, "missing_parameters", recorded)
+    calls = "".join(f"def f{number}():\n    return area({number})\n" for number in range(count))
+    texts = {A: f"def area(w):\n    return w\n{calls}", B: f"from shapes import area\n{calls}"}
+    edits, now, uri, cursor = edited(texts, (A, "(w)", "(w, h)"))
+    found = find_candidates(edits, now, uri, cursor)
+    assert len(found) == min(2 * count, rules.MAX_CANDIDATES)
+    assert {one.unknown for one in found} == {frozenset({"h"})}
+    assert len(read) == 4  # what is removed and what is added, in two files
 
 
 # -- repetition --------------------------------------------------------------------------------

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from engine.records import Done, Request
+from lsp_server.next_edit import predict as predict_module
+from lsp_server.next_edit.candidate import Candidate
 from lsp_server.next_edit.edit_history import RecentEdit
 from lsp_server.next_edit.predict import NextEdit, NextEditPredictor
+from lsp_server.next_edit.rules import find_candidates
 from lsp_server.protocol.text_sync import Document, Documents
 from tests.support.edited_files import OPEN, A, B, edited
 
@@ -42,8 +48,12 @@ class Session:
 
 def predict(session: Any, predictor: NextEditPredictor | None = None) -> NextEdit:
     predictor = predictor or NextEditPredictor()
-    candidates = predictor.candidates(session, session.uri, session.offset)
-    return asyncio.run(predictor.predict(session, candidates))
+
+    async def found() -> NextEdit:
+        places = await predictor.candidates(session, session.uri, session.offset)
+        return await predictor.predict(session, places)
+
+    return asyncio.run(found())
 
 
 def test_the_best_candidate_is_offered_and_asked_about_once() -> None:
@@ -75,3 +85,29 @@ def test_a_document_may_be_closed_meanwhile() -> None:
     session = Session(lambda documents: documents.close(A) if A in documents else None)
     found = predict(session)
     assert found.candidate is None or found.document is None or found.document.uri == B
+
+
+def test_places_are_searched_off_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All windows share the loop."""
+    threads = []
+
+    def recorded(*args: Any) -> list[Candidate]:
+        threads.append(threading.current_thread())
+        return find_candidates(*args)
+
+    monkeypatch.setattr(predict_module, "find_candidates", recorded)
+    assert predict(Session(lambda documents: None)).candidate
+    assert threads and threading.main_thread() not in threads
+
+
+def test_a_document_that_changed_before_the_model_is_asked_is_left_out() -> None:
+    session: Any = Session(lambda documents: None)
+    predictor = NextEditPredictor()
+
+    async def found() -> NextEdit:
+        places = await predictor.candidates(session, session.uri, session.offset)
+        session.documents.open(A, "python", 2, "# new\n" + session.documents.get(A).text.text)
+        return await predictor.predict(session, [one for one in places if one[0].uri == A])
+
+    assert asyncio.run(found()).document is None
+    assert session.asked == []

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lsp_server.protocol.positions import ENCODINGS, Text, clean
-from lsp_server.protocol.text_sync import path_of
+from lsp_server.protocol.text_sync import Documents, path_of
 from tests.support.lsp import STATES, Direct
 
 # Line ends, other characters at which str.splitlines splits, and characters of every length.
@@ -187,3 +187,20 @@ def test_lone_surrogates_become_encodable_and_keep_their_length(text: str) -> No
 )
 def test_paths_of_uris(uri: str, path: str | None) -> None:
     assert path_of(uri) == path
+
+
+@pytest.mark.parametrize(
+    ("uri", "language", "path"),
+    [
+        ("file:///p/run", "python", "/p/run"),
+        ("untitled:Untitled-1", "python", "untitled:Untitled-1.py"),
+        ("untitled:/p/new.ts", "typescript", "new.ts"),
+        ("untitled:notes.txt", "rust", "untitled:notes.txt.rs"),
+        ("untitled:Untitled-2", "plaintext", "untitled:Untitled-2"),
+        ("vscode-notebook-cell:/p/a.ipynb#W0sZ", "python", "a.ipynb#W0sZ.py"),
+    ],
+)
+def test_the_language_of_a_document_without_a_file_is_in_its_path(
+    uri: str, language: str, path: str
+) -> None:
+    assert Documents().open(uri, language, 1, "").source_path == path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any
 
 import jsonschema
@@ -136,6 +137,100 @@ def test_answers_end_and_fit(tokenizer: Tokenizer, schema: dict[str, Any]) -> No
             jsonschema.validate(json.loads(done.text), schema)
             ended += 1
     assert ended, "no answer ended, so none was checked"
+
+
+STRING = re.compile(r'"(?:[^"\\]|\\.)*(?:"|$)', re.DOTALL)  # in JSON; the last may not end
+SCALARS = st.sampled_from(
+    [{"type": "boolean"}, {"type": "null"}, {"enum": ["a  b", 7]},
+     {"type": "string", "maxLength": 3}, {"type": "integer", "minimum": 0, "maximum": 99}]
+)  # fmt: skip
+
+
+def containers(inner: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dict[str, Any]]:
+    """Schemas of short arrays, and of objects with known properties."""
+    arrays = inner.map(lambda one: {"type": "array", "items": one, "maxItems": 3})
+    objects = st.dictionaries(st.sampled_from(["a", "b b", "c"]), inner, max_size=3).map(
+        lambda found: {"type": "object", "properties": found, "additionalProperties": False}
+    )
+    return arrays | objects
+
+
+FINITE_SCHEMAS = st.recursive(SCALARS, containers, max_leaves=4)
+
+
+class BlankTarget(HashTarget):
+    """A target that prefers blanks to all other tokens, and several to one."""
+
+    def __init__(self, tokenizer: Tokenizer, seed: int = 0) -> None:
+        super().__init__(VOCAB, seed=seed)
+        self.bonus = [
+            100.0 + len(one) if one and not one.strip(b" \t\r\n") else 0.0
+            for one in tokenizer.token_bytes[:VOCAB]
+        ]
+
+    def row(self, text: list[int]) -> Any:
+        import torch
+
+        bonus = torch.tensor(self.bonus + [0.0] * (VOCAB - len(self.bonus)))
+        return super().row(text) + bonus
+
+
+def blank_runs(text: str) -> list[str]:
+    """The blanks between the parts of a JSON text, which may not end."""
+    return re.findall(r"[ \t\r\n]+", STRING.sub("s", text))
+
+
+@settings(max_examples=20)
+@given(FINITE_SCHEMAS, st.integers(0, 99), st.booleans(), st.booleans())
+def test_an_answer_in_a_format_has_few_blanks(
+    tokenizer: Tokenizer, schema: dict[str, Any], seed: int, sampled: bool, pretty_draft: bool
+) -> None:
+    """Also of a model that would write nothing else, with a draft of indented JSON or none."""
+    options = {"seed": seed, **(SAMPLED if sampled else {})}
+    target, prompt = BlankTarget(tokenizer, seed), Prompt([5], max_tokens=390)
+
+    def start() -> Any:
+        return Grammars(tokenizer).start(json_grammar(schema), tokenizer.eos)
+
+    _, done = run(target, tokenizer, prompt, NullDrafter(), grammar=start(), **options)
+    assert done.reason == "stop"
+    value = json.loads(done.text)
+    jsonschema.validate(value, schema)
+    assert all(len(one) == 1 for one in blank_runs(done.text))
+    indented = json.dumps(value, indent=2) if pretty_draft else done.text
+    prompt.predictions = [tokenizer.encode(indented)]
+    for name, drafter in drafters(tokenizer.encode(indented), VOCAB).items():
+        _, drafted = run(target, tokenizer, prompt, drafter, grammar=start(), **options)
+        assert answer(drafted) == answer(done), name
+
+
+BLANKS_OF_CLIENTS = [
+    {},
+    {"whitespace_pattern": r"[ \r\n]+"},
+    {"whitespace_flexible": True},
+    {"whitespace_flexible": False},
+    {"item_separator": ", *", "key_separator": " *: *"},
+    {"whitespace_flexible": False, "item_separator": "\n*,"},
+]
+
+
+@pytest.mark.parametrize("options", BLANKS_OF_CLIENTS, ids=str)
+@pytest.mark.parametrize("schema", [{"type": "object"}, {"type": "array"}, {}], ids=str)
+def test_no_option_of_a_schema_allows_many_blanks(
+    tokenizer: Tokenizer, schema: dict[str, Any], options: dict[str, Any]
+) -> None:
+    text = json_grammar(schema | {"x-guidance": options})
+    for seed in range(4):
+        state = Grammars(tokenizer).start(text, tokenizer.eos)
+        target, prompt = BlankTarget(tokenizer, seed), Prompt([5], max_tokens=60)
+        _, done = run(target, tokenizer, prompt, NullDrafter(), grammar=state)
+        assert all(len(one) == 1 for one in blank_runs(done.text))
+        assert done.text.strip() or done.reason == "stop"
+
+
+def test_a_schema_with_options_that_are_none_is_refused() -> None:
+    with pytest.raises(RequestError, match="cannot be enforced"):
+        json_grammar({"type": "object", "x-guidance": []})
 
 
 @given(st.lists(st.integers(0, 299), max_size=40), st.data())

@@ -416,3 +416,22 @@ async def started(folder: Path, *arguments: str) -> AsyncIterator[Editor]:
         if editor._server.returncode is None:
             editor._server.kill()
         await asyncio.wait_for(editor.stop(), TIMEOUT_S)
+
+
+class Asked:
+    """The questions that an editor's user was asked, and the answer to each."""
+
+    def __init__(self, one: Editor, answer: str | None) -> None:
+        self.questions: list[types.ShowMessageRequestParams] = []
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+
+        @one.feature(types.WINDOW_SHOW_MESSAGE_REQUEST)
+        async def ask(params: types.ShowMessageRequestParams) -> types.MessageActionItem | None:
+            self.questions.append(params)
+            await self.may_answer.wait()
+            return types.MessageActionItem(answer) if answer else None
+
+    @property
+    def titles(self) -> list[str]:
+        return [action.title for action in self.questions[0].actions or []]

@@ -201,11 +201,11 @@ class GoNames(OrderedWalker):
 
     def read(self) -> None:
         super().read()
-        directives = " ".join(DIRECTIVE.findall(self.tree.text))
+        directives = {*re.findall(r"\w+", " ".join(DIRECTIVE.findall(self.tree.text)))}
         for binding in self.bindings():
             if binding.name in self.doubtful:
                 binding.unsure = self.doubtful[binding.name]
             elif binding.scope is self.top and binding.name in {"main", "init"}:
                 binding.unsure = f"`{binding.name}` has a special meaning"
-            elif re.search(rf"\b{binding.name}\b", directives):
+            elif binding.name in directives:
                 binding.unsure = f"a directive may name `{binding.name}`"

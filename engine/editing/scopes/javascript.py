@@ -74,7 +74,7 @@ class JavaScriptNames(Walker):
             case "import_statement" | "export_statement":
                 return self._module(node, scope)
             case "lexical_declaration" | "variable_declaration":
-                owner = scope if node.type == "lexical_declaration" else _hoisted(scope)
+                owner = scope if node.type == "lexical_declaration" else self._hoisted(scope)
                 return [
                     visit for each in children for visit in self._declarator(each, scope, owner)
                 ]
@@ -132,6 +132,10 @@ class JavaScriptNames(Walker):
         out = [child for name in left_out for child in node.children_by_field_name(name)]
         return self.all([each for each in node.named_children if each not in out], scope)
 
+    def _hoisted(self, scope: Scope) -> Scope:
+        """The scope of a `var`: that of the function, namespace or module."""
+        return next(each for each in self.chain(scope) if each.kind != "block")
+
     def _block(self, node: Node, scope: Scope) -> list[Visit]:
         """Visits inside a scope that a node has made."""
         visits: list[Visit] = []
@@ -182,7 +186,7 @@ class JavaScriptNames(Walker):
         declared = node.child_by_field_name("kind")
         left = (child(node, "left"), inside, "variable" if declared else "")
         if declared and declared.type == "var":
-            left = (left[0], _hoisted(scope), "variable")
+            left = (left[0], self._hoisted(scope), "variable")
         return [left, *self._others(node, inside, "left", "kind")]
 
     def _parameter(self, node: Node, scope: Scope) -> list[Visit]:
@@ -282,8 +286,3 @@ class JavaScriptNames(Walker):
         if as_type is None:
             return False
         return binding.kinds <= VALUES if as_type else binding.kinds == {"type"}
-
-
-def _hoisted(scope: Scope) -> Scope:
-    """The scope of a `var`: that of the function, namespace or module."""
-    return next(each for each in scope.chain() if each.kind != "block")

@@ -2,12 +2,14 @@
 
 A `Walker` reads a syntax tree with a list of nodes to visit instead of recursion, so that deeply
 nested text cannot exhaust the stack, and notes every name with its scope; then each is resolved. A
-binding that a rule cannot rename for certain says why in `unsure`.
+binding that a rule cannot rename for certain says why in `unsure`. Where scopes are nested without
+end, a look-up passes many of them for each name: the work is counted, and given up beyond a limit.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,6 +17,9 @@ from engine.editing.syntax import Tree
 
 if TYPE_CHECKING:
     from tree_sitter import Node
+
+
+MAX_STEPS = 5_000_000  # scopes passed in look-ups; 1 MiB of plain code takes a tenth
 
 
 class Unsure(Exception):
@@ -38,15 +43,6 @@ class Scope:
     bindings: dict[str, Binding] = field(default_factory=dict)
     outer: dict[str, str] = field(default_factory=dict)  # name -> "global" or "nonlocal" (Python)
     node: Node | None = None
-
-    def chain(self) -> list[Scope]:
-        """The scope and those around it."""
-        scopes: list[Scope] = []
-        scope: Scope | None = self
-        while scope:
-            scopes.append(scope)
-            scope = scope.parent
-        return scopes
 
 
 @dataclass(eq=False, slots=True)
@@ -84,6 +80,21 @@ class Walker(ABC):
         self.uses: list[Use] = []
         self.resolved: list[tuple[Use, Binding | None]] = []
         self.unsure = ""  # why no name of the text can be renamed
+        self.bound: set[str] = set()  # names with a binding in any scope
+        self.steps = 0
+
+    def spend(self, steps: int) -> None:
+        """Count work that may grow faster than the text. Raises Unsure when it is too much."""
+        self.steps += steps
+        if self.steps > MAX_STEPS:
+            raise Unsure("too much is nested in it")
+
+    def chain(self, scope: Scope | None) -> Iterator[Scope]:
+        """A scope and those around it. Raises Unsure."""
+        while scope:
+            self.spend(1)
+            yield scope
+            scope = scope.parent
 
     @abstractmethod
     def visit(self, node: Node, scope: Scope, kind: str) -> list[Visit]:
@@ -118,6 +129,7 @@ class Walker(ABC):
     def bind(self, use: Use) -> Binding:
         """The binding of a name in its scope, made if it is new."""
         found = use.scope.bindings.get(use.name)
+        self.bound.add(use.name)
         if found is None:
             found = use.scope.bindings[use.name] = Binding(use.name, use.scope)
         found.kinds.add(use.kind)
@@ -125,7 +137,7 @@ class Walker(ABC):
 
     def find(self, name: str, scope: Scope) -> Binding | None:
         """The binding that a name refers to in a scope."""
-        for each in scope.chain():
+        for each in self.chain(scope if name in self.bound else None):
             if name in each.bindings:
                 return each.bindings[name]
         return None

@@ -109,7 +109,7 @@ class PythonNames(Walker):
             case "assignment" | "augmented_assignment":
                 return self._assignment(node, scope)
             case "named_expression":
-                owner = next(each for each in scope.chain() if each.kind != "comprehension")
+                owner = next(each for each in self.chain(scope) if each.kind != "comprehension")
                 self.note(child(node, "name"), owner, "variable")
                 return self.fields(node, scope, "value")
             case "for_statement":
@@ -330,14 +330,14 @@ class PythonNames(Walker):
         if outer == "global":
             return super().bind(use._replace(scope=self.top))
         if outer == "nonlocal":
-            for each in use.scope.chain()[1:]:
+            for each in self.chain(use.scope.parent):
                 if each.kind != "class" and use.name in each.bindings:
                     each.bindings[use.name].kinds.add(use.kind)
                     return each.bindings[use.name]
         return super().bind(use)
 
     def find(self, name: str, scope: Scope) -> Binding | None:
-        for each in scope.chain():
+        for each in self.chain(scope if name in self.bound else None):
             outer = each.outer.get(name)
             if outer == "global":
                 return self.top.bindings.get(name)
@@ -363,10 +363,11 @@ class PythonNames(Walker):
         elif scope.kind == "module" and self.has_star_import:
             binding.unsure = f"`{name}` may also come from `import *`"
         elif scope.kind == "class" and any(
-            name in each.bindings for each in scope.chain()[1:] if each.kind != "class"
+            name in each.bindings for each in self.chain(scope.parent) if each.kind != "class"
         ):
             binding.unsure = f"`{name}` is both in the class and around it"
         else:
+            self.spend(len(self.dynamic))
             for function, where in self.dynamic:
                 if self.sees(function, where, scope):
                     binding.unsure = f"`{function}` may use names by their text"
@@ -376,5 +377,5 @@ class PythonNames(Walker):
         if function == "globals":
             return scope is self.top
         if function in {"eval", "exec"}:
-            return scope in where.chain()
-        return scope is next(each for each in where.chain() if each.kind != "comprehension")
+            return scope in self.chain(where)
+        return scope is next(each for each in self.chain(where) if each.kind != "comprehension")

@@ -4,19 +4,28 @@ give a parameter by its name."""
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
+from unicodedata import normalize
 
 from engine.editing.edits import EditRefused
-from engine.editing.scopes.names import Binding, Place, Scope, Unsure, child, fields
+from engine.editing.scopes.names import Binding, Place, Scope, Unsure, Visit, child, fields
 from engine.editing.scopes.python import Call, Member, PythonNames
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
+    from engine.editing.syntax import Tree
+
 MEMBER_ACCESS = {  # what may use a member by its text
     "attrgetter", "methodcaller", "vars", "__dict__", "__slots__", "__match_args__", "__getattr__",
     "__getattribute__", "__setattr__",
 }  # fmt: skip
+STEPS_PER_CALL = 50  # of MAX_STEPS: what it costs to see whether a call is one of a function
+WORD = re.compile(r"\w+")
 GETATTR = {"getattr", "setattr", "hasattr", "delattr"}
 NEUTRAL_DECORATORS = {
     "staticmethod", "classmethod", "property", "cache", "lru_cache", "cached_property", "override",
@@ -24,8 +33,27 @@ NEUTRAL_DECORATORS = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class _Callers:
+    """Calls that give a parameter, all of them and by the words in what they call and give."""
+
+    calls: list[Call]
+    by_word: dict[str, dict[int, Call]]  # the calls by their nodes' ids
+
+
 class PythonRenames(PythonNames):
     """The names of a Python text, with all places of each."""
+
+    def __init__(self, tree: Tree) -> None:
+        super().__init__(tree)
+        self._decorated: dict[int, Node] = {}  # a definition's id -> the node with its decorators
+        self._callers: dict[tuple[str, str], _Callers] = {}  # by a parameter's old and new name
+        self._scopes: dict[Binding, Scope | None] = {}  # of the class that a name is bound to
+
+    def visit(self, node: Node, scope: Scope, kind: str) -> list[Visit]:
+        if node.type == "decorated_definition":
+            self._decorated[child(node, "definition").id] = node
+        return super().visit(node, scope, kind)
 
     def places(self, binding: Binding, new: str) -> list[Place]:
         places = super().places(binding, new)
@@ -57,12 +85,11 @@ class PythonRenames(PythonNames):
     def member_places(self, name: str, scope: Scope, new: str) -> list[Place]:
         """The name in its class, and as `self.name`, `cls.name` and `Class.name`. Raises Unsure
         unless every `.name` of the text is one of these."""
-        node = scope.node
         if name.startswith("__") or new.startswith("__"):
             raise Unsure("names that start with two underscores are special")
         if self._bases(scope):
             raise Unsure("the class has base classes that may know the name")
-        if node and node.parent and node.parent.type == "decorated_definition":
+        if scope.node and scope.node.id in self._decorated:
             raise Unsure("the class has decorators that may use the name")
         if name in self.strings:
             raise Unsure(f'the string "{name}" may name it')
@@ -112,9 +139,12 @@ class PythonRenames(PythonNames):
 
     def _scope_of_class(self, binding: Binding) -> Scope | None:
         """The scope of the one class that a name is bound to."""
-        starts = {place.start for place in binding.places}
-        found = [scope for start, scope in self.classes.items() if start in starts]
-        return found[0] if len(found) == 1 and binding.kinds == {"class"} else None
+        if binding not in self._scopes:
+            starts = dict.fromkeys(place.start for place in binding.places)
+            found = [self.classes[start] for start in starts if start in self.classes]
+            is_one = len(found) == 1 and binding.kinds == {"class"}
+            self._scopes[binding] = found[0] if is_one else None
+        return self._scopes[binding]
 
     # -- parameters ----------------------------------------------------------------------------
 
@@ -132,23 +162,53 @@ class PythonRenames(PythonNames):
         places = self._docstring_places(function, name)
         if self._by_keyword(function, name):
             escapes = own is None or self._escapes(own)
-            for call in self.calls:
-                if name in call.keywords or new in call.keywords or call.splat:
-                    answer = self._calls(call, own, binding.scope.parent, escapes)
-                    clear = name in call.keywords and new not in call.keywords and not call.splat
-                    if answer == "maybe" or (answer == "yes" and not clear):
-                        shown = self.tree.text_of(call.callee)[:60]
-                        raise Unsure(f"`{shown}(...)` may give `{name}` to the function")
-                    if answer == "yes":
-                        places.append(call.keywords[name])
+            for call in self._possible_calls(name, new, own, escapes):
+                answer = self._calls(call, own, binding.scope.parent, escapes)
+                clear = name in call.keywords and new not in call.keywords and not call.splat
+                if answer == "maybe" or (answer == "yes" and not clear):
+                    shown = self.tree.text_of(call.callee)[:60]
+                    raise Unsure(f"`{shown}(...)` may give `{name}` to the function")
+                if answer == "yes":
+                    places.append(call.keywords[name])
         return places
+
+    def _possible_calls(
+        self, name: str, new: str, own: Binding | None, escapes: bool
+    ) -> Collection[Call]:
+        """The calls that give a parameter of such a name and may be of a function: all of them, or
+        those that write the function's name."""
+        if (name, new) not in self._callers:
+            self._callers[name, new] = self._callers_of(name, new)
+        callers = self._callers[name, new]
+        if own is None or escapes or own.name == "__init__":
+            self.spend(STEPS_PER_CALL * len(callers.calls))
+            return callers.calls
+        found = callers.by_word.get(own.name, {}).values()
+        self.spend(STEPS_PER_CALL * len(found))
+        return found
+
+    def _callers_of(self, name: str, new: str) -> _Callers:
+        callers = _Callers([], {})
+        for call in self.calls:
+            if name in call.keywords or new in call.keywords or call.splat:
+                callers.calls.append(call)
+                named = call.callee
+                if named.type == "attribute":
+                    named = child(named, "attribute")
+                words = self._words(child(call.node, "arguments"))
+                self.spend(len(words))
+                for word in (*self._words(named), *words):
+                    callers.by_word.setdefault(word, {})[call.node.id] = call
+        return callers
+
+    def _words(self, node: Node) -> list[str]:
+        return WORD.findall(normalize("NFKC", self.tree.text_of(node)))
 
     def _calls(self, call: Call, own: Binding | None, around: Scope | None, escapes: bool) -> str:
         """Whether a call is one of a function: "yes", "no" or "maybe". `own`: what its name is
         bound to; `around`: the scope of its definition; `escapes`: it is not only called."""
         target = self._callee(call)
-        arguments = self.tree.text_of(child(call.node, "arguments"))
-        if own and re.search(rf"(?<!\w){re.escape(own.name)}(?!\w)", arguments):
+        if own and own.name in self._words(child(call.node, "arguments")):
             return "maybe"
         if own and around and around.kind == "class":
             if own.name == "__init__":
@@ -180,14 +240,11 @@ class PythonRenames(PythonNames):
 
     def _calls_method(self, name: Node, own: Binding, around: Scope) -> str:
         """Whether `name` in `object.name(...)` is a class's method."""
-        (member,) = [each for each in self.members if each.node == name]
+        member = self._member_at[self.tree.span(name)[0]]
         if self._of_import(member.receiver):
             return "no"
-        same = [
-            each for each in self.bindings() if each.name == own.name and each.scope.kind == "class"
-        ]
         found = self._class_of(member)
-        if found is around and len(same) == 1 and self._definitions(own) == 1:
+        if found is around and self._of_classes[own.name] == 1 and self._definitions(own) == 1:
             return "yes"
         certain = found is not None and found is not around and not self._bases(found)
         return "no" if certain else "maybe"
@@ -198,9 +255,7 @@ class PythonRenames(PythonNames):
 
     def _definitions(self, own: Binding) -> int:
         """How many functions define a name."""
-        starts = {place.start for place in own.places}
-        named = (child(each, "name") for each in self.functions.values() if each.type != "lambda")
-        return sum(1 for name in named if self.tree.span(name)[0] in starts)
+        return sum(place.start in self._function_names for place in own.places)
 
     def _by_keyword(self, function: Node, name: str) -> bool:
         """Whether a call can name the parameter."""
@@ -221,13 +276,44 @@ class PythonRenames(PythonNames):
 
     def _escapes(self, own: Binding) -> bool:
         """Whether a function is used in any other way than by calling it."""
-        called = {self.tree.span(call.callee)[1] for call in self.calls}
         if own.scope.kind == "class":
-            uses = [each.place.stop for each in self.members if each.name == own.name]
-        else:
-            uses = [use.place.stop for use, found in self.resolved if found is own and not use.kind]
-            uses = [stop for stop in uses if stop not in self.exported]
-        return any(stop not in called for stop in uses)
+            return own.name in self._escaping_members
+        return own in self._escaping_names
+
+    # What the look-ups above need of the whole text, each read once.
+
+    @cached_property
+    def _called(self) -> set[int]:
+        """Where the callees of calls end."""
+        return {self.tree.span(call.callee)[1] for call in self.calls}
+
+    @cached_property
+    def _escaping_members(self) -> set[str]:
+        return {each.name for each in self.members if each.place.stop not in self._called}
+
+    @cached_property
+    def _escaping_names(self) -> set[Binding]:
+        known = self._called | self.exported
+        return {
+            found
+            for use, found in self.resolved
+            if found and not use.kind and use.place.stop not in known
+        }
+
+    @cached_property
+    def _function_names(self) -> set[int]:
+        """Where the names of functions begin, as they are defined."""
+        named = (child(each, "name") for each in self.functions.values() if each.type != "lambda")
+        return {self.tree.span(name)[0] for name in named}
+
+    @cached_property
+    def _member_at(self) -> dict[int, Member]:
+        return {each.place.start: each for each in self.members}
+
+    @cached_property
+    def _of_classes(self) -> Counter[str]:
+        """How many classes have each name."""
+        return Counter(each.name for each in self.bindings() if each.scope.kind == "class")
 
     def _callee(self, call: Call) -> Binding | None:
         """The binding of a call's plain callee."""
@@ -246,8 +332,8 @@ class PythonRenames(PythonNames):
 
     def _decorators(self, function: Node) -> list[str]:
         """The last names of a function's decorators."""
-        around = function.parent
-        if around is None or around.type != "decorated_definition":
+        around = self._decorated.get(function.id)
+        if around is None:
             return []
         texts = [self.tree.text_of(each) for each in around.children if each.type == "decorator"]
         return [

@@ -189,7 +189,7 @@ class RustNames(Walker):
         for each in children:
             if each.type == "let_declaration":
                 visits += self.fields(each, scope, "type", "value", "alternative")
-                scope = Scope("block", scope, node=each.parent)
+                scope = Scope("block", scope, node=scope.node)
                 visits.append((child(each, "pattern"), scope, "variable"))
             else:
                 visits.append((each, scope, ""))
@@ -197,12 +197,12 @@ class RustNames(Walker):
 
     def _item(self, node: Node, scope: Scope) -> list[Visit]:
         name = child(node, "name")
-        owner = scope
-        while owner.kind == "block" and owner.parent and owner.parent.node == owner.node:
-            owner = owner.parent  # the block itself, before any `let`
-        if node.parent and node.parent.parent and node.parent.parent.type in {
-            "impl_item", "trait_item",
-        }:  # fmt: skip
+        owner = next(  # the block itself, before any `let`
+            each
+            for each in self.chain(scope)
+            if each.kind != "block" or not each.parent or each.parent.node != each.node
+        )
+        if scope.kind == "impl":
             self._member(name)
         else:
             self.note(name, owner, ITEMS[node.type])
@@ -322,7 +322,7 @@ class RustNames(Walker):
 
     def find(self, name: str, scope: Scope) -> Binding | None:
         items_only = False
-        for each in scope.chain():
+        for each in self.chain(scope if name in self.bound else None):
             found = each.bindings.get(name)
             if found and (not items_only or found.kinds & ITEM_KINDS):
                 return found
@@ -332,6 +332,8 @@ class RustNames(Walker):
     def read(self) -> None:
         super().read()
         free = {use.name for use, binding in self.resolved if binding is None}
+        no_mangle = "no_mangle" in self.tree.text
+        constants = {each.name for each in self.bindings() if "constant" in each.kinds}
         for use, binding in self.resolved:
             if binding and use.place.start in self.types and binding.kinds & LOCAL_KINDS:
                 self.doubtful[use.name] = f"`{use.name}` is both a type and a value"
@@ -343,22 +345,18 @@ class RustNames(Walker):
                 binding.unsure = self.doubtful[f"::{name}"]
             elif is_item and (name in free or binding.scope.kind == "mod"):
                 binding.unsure = f"`{name}` may be used in another module"
-            elif is_item and (name == "main" or "no_mangle" in self.tree.text):
+            elif is_item and (name == "main" or no_mangle):
                 binding.unsure = f"`{name}` may be used by its text"
             elif is_item and binding.kinds & LOCAL_KINDS:
                 binding.unsure = f"`{name}` may be a constant in a pattern"
             elif "module" in binding.kinds:
                 binding.unsure = f"`{name}` is a module"
-            elif any(name in each.bindings for each in self._patterns(binding)):
+            elif name in constants and self._is_in_pattern(binding):
                 binding.unsure = f"`{name}` may be a constant in a pattern"
 
-    def _patterns(self, binding: Binding) -> list[Scope]:
-        """Where a constant of the same name would take the place of a local's definition."""
+    def _is_in_pattern(self, binding: Binding) -> bool:
+        """Whether a constant of the same name would take the place of a local's definition."""
         if binding.kinds & ITEM_KINDS:
-            return []
-        scopes = binding.scope.chain()[1:]
-        return [
-            each
-            for each in scopes
-            if binding.name in each.bindings and "constant" in each.bindings[binding.name].kinds
-        ]
+            return False
+        around = (each.bindings.get(binding.name) for each in self.chain(binding.scope.parent))
+        return any(found and "constant" in found.kinds for found in around)
