@@ -16,10 +16,12 @@ from mcp import Client, StdioServerParameters
 from mcp.types import ListRootsResult, Root
 
 from engine import Config, Engine
+from engine.editing.text_file import replace_text
 from index.documents.documents import Documents
 from index.workspace.workspace import Workspace
 from tests.support.command import FENCE, SOURCE, chain_model, make_file, untouched
 from ui.errors import NO_MODEL, Failure
+from ui.mcp import tools as mcp_tools
 from ui.mcp.roots import OutsideRoots, Roots, folders_of
 from ui.mcp.server import make_server
 from ui.mcp.tools import Tools
@@ -85,6 +87,35 @@ async def test_an_update_with_one_place_needs_no_model(tools: Tools, file: Path)
         assert not fine and told.endswith("no model: fetch one")
         fine, told = await call(client, "find", text="x")
         assert not fine and told.endswith("no tokenizer: fetch a model")
+
+
+@pytest.mark.asyncio
+async def test_two_servers_that_edit_one_file_at_once(
+    tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever is slower merges its lines into what the other has written, or says that it cannot:
+    the other writes between its reading and its writing, once and then always."""
+    write, times, lines = mcp_tools._write, [1, 99], ["b = 2"]
+
+    def late(roots: Roots, path: Path, old: str, *more: str) -> str:
+        if times[0]:
+            times[0] -= 1
+            lines.append(f"other = {len(lines)}")
+            replace_text(path, old.replace(lines[-2], f"{lines[-2]}\r\n{lines[-1]}"), old)
+        return write(roots, path, old, *more)
+
+    monkeypatch.setattr(mcp_tools, "_write", late)
+    server = Tools(no_engine, no_workspace, Documents(tmp_path / "documents.db"))
+    async with connected(server, [file.parent]) as client:
+        fine, told = await call(client, "apply_edit", path=file.name, update=UPDATE)
+        assert fine and told.startswith("merged exactly") and "+y=2" in told
+        assert file.read_text().splitlines()[2:] == ["y=2", *lines, "end"]
+        times.pop(0)
+        update = UPDATE.replace("y=2", "y=2\nz=3").replace("x=1\n", "")
+        fine, told = await call(client, "apply_edit", path=file.name, update=update)
+        assert not fine and "changed on disk" in told and "\n" not in told
+        assert "z=3" not in file.read_text()
+        assert file.read_text().splitlines()[2:] == ["y=2", *lines, "end"]
 
 
 @pytest.mark.asyncio

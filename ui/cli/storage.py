@@ -118,7 +118,7 @@ KEPT = (
         "marks",
         "this machine's random name, and what was offered",
         "",
-        _named(rf"machine|embedding-offered|embedding-dismissed|{_LEFTOVERS}"),
+        _named(rf"machine|edits\.lock|embedding-offered|embedding-dismissed|{_LEFTOVERS}"),
         deleted_by="draftline uninstall",
     ),
 )

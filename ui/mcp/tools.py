@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -19,7 +19,7 @@ from engine.editing.by_rule import by_rule
 from engine.editing.diff import diff
 from engine.editing.edits import EditRefused, line_count, line_span, too_long
 from engine.editing.outcome import Outcome, better, judge, second_request, why_unchanged
-from engine.editing.text_file import FileError, read_text, replace_text
+from engine.editing.text_file import FileChanged, FileError, read_text, replace_text
 from engine.records import Done, Request, RequestError
 from ui.cli.answer_view import support
 from ui.errors import Failure
@@ -31,11 +31,16 @@ if TYPE_CHECKING:
     from index.workspace.workspace import Workspace
 
 MAX_MATCHES = 100
+MAX_MERGES = 5  # of one update, into a file that others write at the same time
 T = TypeVar("T")
 
 
 class ToolFailure(Exception):
     """Why a tool did nothing, in one line with the remedy."""
+
+
+class Changed(ToolFailure):
+    """The file is another than the one that was read."""
 
 
 class Tools:
@@ -65,11 +70,18 @@ class Tools:
     # -- editing -------------------------------------------------------------------------------
 
     async def apply_edit(self, roots: Roots, path: str, update: str, instruction: str) -> str:
-        """Merge changed lines into a file, and write it. Returns how, and the diff."""
+        """Merge changed lines into a file, and write it. Returns how, and the diff. What others
+        write meanwhile stays: the lines are merged into that."""
+        for _ in range(MAX_MERGES - 1):
+            with suppress(Changed):
+                return await self._apply_edit(roots, path, update, instruction)
+        return await self._apply_edit(roots, path, update, instruction)
+
+    async def _apply_edit(self, roots: Roots, path: str, update: str, instruction: str) -> str:
         file, text = _read(roots, path)
         try:
             request = Request("edit", text, str(file), instruction=instruction, update=update)
-            place = merge(text, update)
+            place = await asyncio.to_thread(merge, text, update)
             if place.text is not None:
                 new, how = apply_answer(request, merged(place.text)), "merged exactly"
             else:
@@ -77,7 +89,7 @@ class Tools:
                 new, how = apply_answer(request, done), f"merged by the model: {place.doubt}"
         except (EditRefused, RequestError) as error:
             raise ToolFailure(f"{path}: {error}") from error
-        return _write(roots, file, text, new, how)
+        return await asyncio.to_thread(_write, roots, file, text, new, how)
 
     async def edit(
         self, roots: Roots, path: str, instruction: str, lines: tuple[int, int] | None
@@ -98,7 +110,7 @@ class Tools:
         notes = [f"By rule: {outcome.rule}"] if outcome.rule else []
         notes += outcome.notes
         notes += [f"Check this: {one}" for one in outcome.warnings]
-        return _write(roots, file, text, outcome.text, "; ".join(notes))
+        return await asyncio.to_thread(_write, roots, file, text, outcome.text, "; ".join(notes))
 
     async def _edited(self, request: Request) -> Outcome:
         """The outcome of the model's answer, asked for again if it fails checks."""
@@ -208,11 +220,14 @@ def _read(roots: Roots, path: str) -> tuple[Path, str]:
 
 
 def _write(roots: Roots, file: Path, old: str, new: str, note: str) -> str:
-    """Replace the file's text, if it is still `old`. Returns the note and the diff."""
+    """Replace the file's text, if it is still `old`; Changed if not. Returns the note and the
+    diff."""
     if new == old:
         return "Nothing changed: the file has the update already."
     try:
         replace_text(file, new, old)
+    except FileChanged as error:
+        raise Changed(str(error)) from error
     except FileError as error:
         raise ToolFailure(str(error)) from error
     head = f"{note}\n\n" if note else ""
