@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from engine.atomic_write import write_atomically
+from engine.editing.command_files import why_not_git
 from engine.editing.file_lock import PAUSE_SECONDS, locked
 from index.os_calls import (
     IS_WINDOWS,
@@ -89,10 +90,13 @@ def replace_text(path: Path, text: str, was: str) -> None:
     noticed, on Linux up to the moment of the replacement and in files that are open for writing.
     Keeps the mode, the extended attributes, which include access control lists, and the owner if
     allowed. A symbolic link is kept and its target replaced; other hard links keep the old text.
+    What git runs commands from is refused.
     """
     target = Path(os.path.realpath(path))
     if _read_bytes(target) != was.encode():
         raise FileChanged(path)
+    if why := why_not_git(path):
+        raise FileError(f"{path}: {why}")
     if not os.access(target, os.W_OK):
         raise FileError(f"{path}: read-only: make it writable first")
     try:

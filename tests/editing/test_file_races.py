@@ -242,7 +242,7 @@ for number in range(count):
 
 def test_every_change_that_a_process_reports_is_in_the_file(file: Path) -> None:
     """Each process adds its lines, one write a line, and tries again if another was faster."""
-    count, command = 25, [sys.executable, "-c", ADD, str(file)]
+    count, command = 10, [sys.executable, "-c", ADD, str(file)]
     processes = [subprocess.Popen([*command, name, str(count)]) for name in "abcdefgh"]
     assert [process.wait() for process in processes] == [0] * len(processes)
     wanted = [OLD.strip(), *(f"{name} {number}" for name in "abcdefgh" for number in range(count))]

@@ -16,6 +16,7 @@ from engine.aio import follow
 from engine.editing.apply_answer import apply_answer, merged
 from engine.editing.apply_snippet import merge
 from engine.editing.by_rule import by_rule
+from engine.editing.command_files import why_not_startup
 from engine.editing.diff import diff
 from engine.editing.edits import EditRefused, line_count, line_span, too_long
 from engine.editing.outcome import Outcome, better, judge, second_request, why_unchanged
@@ -23,7 +24,7 @@ from engine.editing.text_file import FileChanged, FileError, read_text, replace_
 from engine.records import Done, Request, RequestError
 from ui.cli.answer_view import support
 from ui.errors import Failure
-from ui.mcp.roots import OutsideRoots, Roots
+from ui.mcp.roots import PathRefused, Roots
 
 if TYPE_CHECKING:
     from engine.remote.any_engine import AnyEngine
@@ -78,7 +79,7 @@ class Tools:
         return await self._apply_edit(roots, path, update, instruction)
 
     async def _apply_edit(self, roots: Roots, path: str, update: str, instruction: str) -> str:
-        file, text = _read(roots, path)
+        file, text = await asyncio.to_thread(_read, roots, path)
         try:
             request = Request("edit", text, str(file), instruction=instruction, update=update)
             place = await asyncio.to_thread(merge, text, update)
@@ -96,7 +97,7 @@ class Tools:
     ) -> str:
         """Edit a file, or lines of it, by an instruction, and write it. Returns the diff with what
         to check."""
-        file, text = _read(roots, path)
+        file, text = await asyncio.to_thread(_read, roots, path)
         try:
             selection = _selection(text, lines) if lines else None
             request = Request("edit", text, str(file), selection=selection, instruction=instruction)
@@ -153,8 +154,8 @@ class Tools:
         from engine.rag.answer import cite_answer, prepare
         from index.documents.documents import DocumentError
 
+        files = await asyncio.to_thread(lambda: [_resolved(roots, path) for path in paths])
         engine = await self._opened()
-        files = [_resolved(roots, path) for path in paths]
 
         def read() -> dict[str, str]:
             documents = [self._documents.add(file, file.name) for file in files]
@@ -207,12 +208,17 @@ async def _in_thread(work: Callable[[], T]) -> T:
 def _resolved(roots: Roots, path: str) -> Path:
     try:
         return roots.resolve(path)
-    except (OutsideRoots, ValueError) as error:  # ValueError: a NUL in the path
+    except PathRefused as error:
         raise ToolFailure(" ".join(str(error).split())) from error
+    except ValueError as error:  # a NUL, or a half of a surrogate pair
+        raise ToolFailure(f"{path!r}: not a valid file name: {error}") from error
 
 
 def _read(roots: Roots, path: str) -> tuple[Path, str]:
+    """A file that a tool is about to change, and its text."""
     file = _resolved(roots, path)
+    if why := why_not_startup(roots.folders[0] / path):
+        raise ToolFailure(f"{path}: {why}")
     try:
         return file, read_text(file)
     except FileError as error:
