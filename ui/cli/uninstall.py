@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
             freed = sum(storage.delete(part) for part, _ in stored)
             for path in sockets:
                 storage.delete_path(path)
-            for folder in dict.fromkeys([home(), *(path.parent for path in sockets)]):
+            for folder in dict.fromkeys([*storage.runtime_folders(), home()]):
                 with suppress(OSError):  # others' files are in it
                     folder.rmdir()
             write_line(f"Freed: {format_bytes(freed)}")
