@@ -205,7 +205,7 @@ def test_uninstall_asks(
 
 
 def test_uninstall_waits_for_the_end_of_servers(folder: Path) -> None:
-    runtime = storage.runtime_folders()[0]
+    runtime = address.runtime_folder()
     runtime.mkdir(parents=True, mode=0o700, exist_ok=True)
     path = runtime / f"{HEX}.sock"
     before = files(folder / "home")
@@ -222,7 +222,7 @@ def test_uninstall_waits_for_the_end_of_servers(folder: Path) -> None:
 
 def test_uninstall_does_not_follow_a_link_to_sockets(folder: Path) -> None:
     write(folder / "elsewhere", [f"{HEX}.log"])
-    storage.runtime_folders()[0].symlink_to(folder / "elsewhere")
+    address.runtime_folder().symlink_to(folder / "elsewhere")
     assert draftline(folder, "uninstall", "--yes").returncode == 0
     assert files(folder / "elsewhere") == {f"{HEX}.log"}
 

@@ -6,7 +6,7 @@ local M = {}
 
 local GIT_TIMEOUT_MS = 20000
 local REPOSITORY = { 'git', 'rev-parse', '--git-dir' } -- without one, `git diff` is another command
--- What a repository's configuration names as programs is not run.
+-- Diff drivers and the file monitor that a repository's configuration names are not run.
 local STAGED = { 'git', '-c', 'core.fsmonitor=false', '--no-pager', 'diff', '--staged', '--no-color' }
 vim.list_extend(STAGED, { '--no-ext-diff', '--no-textconv' })
 
