@@ -42,7 +42,7 @@ def why_not_git(path: Path) -> str:
     target = Path(os.path.realpath(path))
     if any(_is_git_name(part) for part in (*path.absolute().parts, *target.parts)):
         return "in git's own folder: change it with git"
-    if any(_is_git_folder(folder) for folder in target.parents):
+    if _is_in_git_folder(target):
         return "in a folder that git takes for a repository: change it with git"
     for repository in _repositories(target):
         if target in _configuration(repository):
@@ -54,17 +54,27 @@ def why_not_git(path: Path) -> str:
 
 def why_not_startup(path: Path) -> str:
     """Why an agent's tool must not write a file, as editors, shells or agents run commands from it;
-    "" if they do not."""
-    target = Path(os.path.realpath(path))
-    folders = {part.lower() for each in (path, target) for part in each.parts[:-1]}
-    names = {path.name.lower(), target.name.lower()}
-    if folders & STARTUP_FOLDERS or names & STARTUP_FILES:
+    "" if they do not. `path`: relative to the folder where the agent works, and without links, as
+    some agents keep whole projects in a folder such as `.claude`."""
+    *folders, name = (part.lower() for part in path.parts)
+    if name in STARTUP_FILES or not STARTUP_FOLDERS.isdisjoint(folders):
         return "programs run commands from it: change it yourself"
     return ""
 
 
 def _is_git_name(name: str) -> bool:
     return GIT_NAME.fullmatch(SKIPPED_CHARACTERS.sub("", name)) is not None
+
+
+def _is_in_git_folder(file: Path) -> bool:
+    """Whether git takes a folder around a file for a repository without files. Not beyond the top
+    of a worktree, which may be in such a folder."""
+    for folder in file.parents:
+        if os.path.lexists(folder / ".git"):
+            return False
+        if _is_git_folder(folder):
+            return True
+    return False
 
 
 def _is_git_folder(folder: Path) -> bool:

@@ -176,7 +176,8 @@ async def test_what_git_runs_commands_from_is_neither_read_nor_written(
 async def test_what_editors_and_shells_run_commands_from_is_not_written(
     tools: Tools, tmp_path: Path
 ) -> None:
-    for path in (".vscode/tasks.json", ".envrc", "package/.husky/pre-commit"):
+    (tmp_path / "link").symlink_to(".vscode/tasks.json")
+    for path in (".vscode/tasks.json", "link", ".envrc", "package/.husky/pre-commit"):
         file = tmp_path / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("core\n")
@@ -186,6 +187,10 @@ async def test_what_editors_and_shells_run_commands_from_is_not_written(
             _, told = await call(client, "ask_documents", question="core?", paths=[path])
             assert told.endswith("no model: fetch one")  # it may be read
         assert file.read_text() == "core\n"
+    file = make_file(tmp_path / ".vscode")
+    async with connected(tools, [tmp_path / ".vscode"]) as client:  # a project in such a folder
+        fine, told = await call(client, "apply_edit", path=file.name, update=UPDATE)
+        assert fine, told
 
 
 @pytest.mark.parametrize("where", ["/", "home", "above"])

@@ -126,6 +126,9 @@ def test_a_repository_without_files_and_a_worktrees_part(tmp_path: Path, reposit
     git(repository, "worktree", "add", "-q", str(tmp_path / "tree"))
     refused(tmp_path / "tree" / ".git", "git's own folder")
     written(tmp_path / "tree" / "code.py")
+    git(repository, "worktree", "add", "-q", str(bare / "inner"))  # as some keep them
+    written(bare / "inner" / "code.py")
+    refused(bare / "config", "takes for a repository")
 
 
 # -- hooks and configuration -------------------------------------------------------------------
@@ -223,12 +226,11 @@ def test_a_variable_that_names_another_repository_changes_nothing(
         ".mcp.json", ".pre-commit-config.yaml", ".hg/hgrc", ".nvim.lua",
     ],
 )  # fmt: skip
-def test_files_that_programs_run(tmp_path: Path, name: str) -> None:
-    assert "programs run commands" in why_not_startup(tmp_path / name)
-    (tmp_path / "link").symlink_to(name)
-    assert "programs run commands" in why_not_startup(tmp_path / "link")
+def test_files_that_programs_run(name: str) -> None:
+    for path in (Path(name), Path("package", name)):
+        assert "programs run commands" in why_not_startup(path)
 
 
 @pytest.mark.parametrize("name", ["vscode/a.py", ".github/a.yml", "Makefile", "a.vscode", "envrc"])
-def test_files_of_the_project(tmp_path: Path, name: str) -> None:
-    assert why_not_startup(tmp_path / name) == ""
+def test_files_of_the_project(name: str) -> None:
+    assert why_not_startup(Path(name)) == ""

@@ -217,7 +217,7 @@ def _resolved(roots: Roots, path: str) -> Path:
 def _read(roots: Roots, path: str) -> tuple[Path, str]:
     """A file that a tool is about to change, and its text."""
     file = _resolved(roots, path)
-    if why := why_not_startup(roots.folders[0] / path):
+    if why := why_not_startup(roots.relative(file)):
         raise ToolFailure(f"{path}: {why}")
     try:
         return file, read_text(file)
