@@ -1,4 +1,5 @@
-"""What differs between Linux, macOS and Windows: locks, owners, and flags and modes of files.
+"""What differs between Linux, macOS and Windows: locks, owners, and flags and modes of files. What
+only Linux has: paths that are exchanged, and whether a file is open for writing elsewhere.
 
 Windows has neither user ids nor modes: there the access control lists of a user's folders decide
 who may read and write in them, and owners are not compared.
@@ -6,7 +7,9 @@ who may read and write in them, and owners are not compared.
 
 from __future__ import annotations
 
+import errno
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -17,6 +20,8 @@ NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 BINARY = getattr(os, "O_BINARY", 0)
 LOCKED_BYTE = 0x7FFF_0000  # of a file on Windows: beyond what is read and written
+AT_CWD, RENAME_EXCHANGE = -100, 2  # of renameat2, from Linux's headers
+NOT_SUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)  # by a file system or a kernel
 
 if sys.platform == "win32":
     import msvcrt
@@ -74,3 +79,39 @@ def read_start(descriptor: int, most: int) -> bytes:
         return os.pread(descriptor, most, 0)
     os.lseek(descriptor, 0, os.SEEK_SET)
     return os.read(descriptor, most)
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Exchange what two paths of one file system name, at once: no moment has either of them
+    missing. False where the system or the file system cannot do so; raises OSError."""
+    if sys.platform != "linux":
+        return False
+    import ctypes
+
+    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if call is None:  # an old C library
+        return False
+    names = os.fsencode(one), os.fsencode(other)
+    if call(AT_CWD, names[0], AT_CWD, names[1], RENAME_EXCHANGE) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in NOT_SUPPORTED:
+        return False
+    raise OSError(code, os.strerror(code), str(other))
+
+
+def has_writer(descriptor: int) -> bool:
+    """Whether a file, which is open here to be read, is open somewhere to be written. False where
+    the system cannot tell. Network file systems may say True of any file."""
+    if sys.platform != "linux":
+        return False
+    try:
+        # Linux grants a read lease only while nobody has the file open for writing. Whoever opens
+        # it in the moment until the lease is given back sends this process SIGURG, which does
+        # nothing, instead of SIGIO, which would end it.
+        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except OSError as error:
+        return error.errno == errno.EAGAIN
+    return False

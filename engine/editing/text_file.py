@@ -8,12 +8,25 @@ import logging
 import os
 import stat
 import sys
+import time
 from pathlib import Path
 
 from engine.atomic_write import write_atomically
-from index.os_calls import IS_WINDOWS, set_mode, sync_folder
+from engine.editing.command_files import why_not_git
+from engine.editing.file_lock import PAUSE_SECONDS, locked
+from index.os_calls import (
+    IS_WINDOWS,
+    NO_LINK,
+    NO_WAIT,
+    exchange,
+    has_writer,
+    set_mode,
+    sync_folder,
+)
+from index.temporary_file import sweep, temporary_folder
 
 MAX_FILE_BYTES = 8 << 20  # far more than a local model's context
+WRITER_SECONDS = 1.0  # for a program that has opened the file to write, and is about to
 SYSTEM_NAMESPACES = ("security.", "trusted.")  # of extended attributes
 
 logger = logging.getLogger(__name__)
@@ -21,6 +34,13 @@ logger = logging.getLogger(__name__)
 
 class FileError(ValueError):
     """A file that cannot be read or written; the message is one line with the remedy."""
+
+
+class FileChanged(FileError):
+    """A file that another program has changed since it was read."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"{path}: changed on disk since it was read: run the edit again")
 
 
 def read_text(path: Path) -> str:
@@ -63,25 +83,29 @@ def _read_bytes(path: Path) -> bytes:
 
 
 def replace_text(path: Path, text: str, was: str) -> None:
-    """Replace the file's text if it still is `was`. Raises FileError, and then it was not replaced.
+    """Replace the file's text if it still is `was`. Raises FileError, and then it was not replaced;
+    FileChanged if it is another text by now.
 
+    Of several processes that do this, one at a time does. What another program saves meanwhile is
+    noticed, on Linux up to the moment of the replacement and in files that are open for writing.
     Keeps the mode, the extended attributes, which include access control lists, and the owner if
     allowed. A symbolic link is kept and its target replaced; other hard links keep the old text.
+    What git runs commands from is refused.
     """
-    target = path.resolve()
+    target = Path(os.path.realpath(path))
     if _read_bytes(target) != was.encode():
-        raise FileError(f"{path}: changed on disk since it was read: run the edit again")
+        raise FileChanged(path)
+    if why := why_not_git(path):
+        raise FileError(f"{path}: {why}")
     if not os.access(target, os.W_OK):
         raise FileError(f"{path}: read-only: make it writable first")
     try:
-        before, attributes = target.stat(), _attributes(target)
-
-        def copy_metadata(file: int) -> None:
-            _copy_owner(file, before)
-            _set_attributes(file, attributes)
-            set_mode(file, stat.S_IMODE(before.st_mode))  # last: chown clears some of its bits
-
-        write_atomically(target, text.encode(), copy_metadata)
+        with locked(target):
+            _replace(target, text.encode(), was.encode())
+    except BlockingIOError as error:
+        raise FileError(f"{path}: another process keeps it locked: try again") from error
+    except FileNotFoundError as error:
+        raise FileChanged(path) from error
     except OSError as error:
         remedy = "check the disk and the folder's permissions"
         raise FileError(f"{path}: not written ({error.strerror}): {remedy}") from error
@@ -93,6 +117,64 @@ def replace_text(path: Path, text: str, was: str) -> None:
             path,
             error.strerror,
         )
+
+
+def _replace(target: Path, new: bytes, was: bytes) -> None:
+    """Replace a locked file. Raises FileChanged unless it still is `was`, other FileErrors and
+    OSError."""
+    before, attributes = target.lstat(), _attributes(target)
+
+    def copy_metadata(file: int) -> None:
+        _copy_owner(file, before)
+        _set_attributes(file, attributes)
+        set_mode(file, stat.S_IMODE(before.st_mode))  # last: chown clears some of its bits
+
+    def check(path: Path) -> None:
+        if not os.path.samestat(path.lstat(), before) or path.read_bytes() != was:
+            raise FileChanged(target)
+
+    sweep(target.parent, stat.S_ISDIR)
+    with temporary_folder(target.parent) as folder:  # whose lock keeps others from sweeping it
+        file = folder / "text"
+        write_atomically(file, new, copy_metadata)
+        check(target)
+        ours = file.lstat()
+        if not exchange(file, target):
+            file.replace(target)
+            return
+        try:
+            check(file)
+            _await_writers(file, target)
+            check(file)
+        except BaseException:
+            _put_back(file, target, ours)
+            raise
+
+
+def _await_writers(file: Path, name: Path) -> None:
+    """Wait until nobody has a file open for writing who opened it when its path was `name`.
+    FileError if somebody keeps it open."""
+    descriptor = os.open(file, os.O_RDONLY | NO_LINK | NO_WAIT)
+    try:
+        deadline = time.monotonic() + WRITER_SECONDS
+        while has_writer(descriptor):
+            if time.monotonic() >= deadline:
+                why = "another program has it open for writing: close it there"
+                raise FileError(f"{name}: {why}")
+            time.sleep(PAUSE_SECONDS)
+    finally:
+        os.close(descriptor)
+
+
+def _put_back(file: Path, target: Path, ours: os.stat_result) -> None:
+    """Undo an exchange. If another program replaced `ours` meanwhile, its file keeps the place."""
+    given = ours
+    while True:
+        back = file.lstat()
+        exchange(file, target)
+        if os.path.samestat(file.lstat(), given):
+            return
+        given = back
 
 
 def _copy_owner(file: int, before: os.stat_result) -> None:

@@ -23,6 +23,7 @@ from engine.records import RequestError
 from engine.weights.errors import one_line
 from engine.weights.integrity import damaged, read_object, regular
 from engine.weights.model_config import is_token, text_part
+from index.child_environment import child_environment
 
 CHILD = Path(__file__).with_name("template_child.py")
 MAX_TEMPLATE_CHARS = 1 << 20
@@ -152,6 +153,7 @@ class ChatTemplate:
         process = subprocess.Popen(
             [sys.executable, "-P", str(CHILD), *limits],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            env=child_environment(),
         )  # fmt: skip
         self._process, self._end = process, weakref.finalize(self, _end, process)
         assert process.stdin is not None

@@ -27,7 +27,7 @@ import platformdirs
 
 from engine.config import MODEL_VARIABLE
 from index.cache_folder import check_cache_folder, make_cache_folder
-from index.os_calls import IS_WINDOWS, lock
+from index.os_calls import IS_WINDOWS, is_own, lock
 from index.version import own_version
 
 MAX_PATH_BYTES = 100  # of a socket; the smallest limit of a system is 104
@@ -105,13 +105,49 @@ def shared_address(model: str | None = None, options: Sequence[str] = ()) -> Add
 
 def runtime_folder() -> Path:
     """The folder of this user's sockets, which may not exist yet."""
+    return runtime_folders()[0]
+
+
+def runtime_folders() -> list[Path]:
+    """The folders that may have this user's sockets, the one for new ones first: the system's, and
+    one in the cache folder for where another user has made the system's before."""
+    from engine.weights import home
+
+    if IS_WINDOWS:  # which has no sockets there
+        return [Path(platformdirs.user_runtime_dir("draftline", appauthor=False))]
+    short = Path(tempfile.gettempdir()) / f"draftline-{os.getuid()}"
+    system = _system_folder()
+    if system is not None and _is_too_long(system):
+        system = short
+    found = [each for each in (system, home() / "run") if each is not None and _can_be_ours(each)]
+    return [each for each in found if not _is_too_long(each)] or [short]
+
+
+def _system_folder() -> Path | None:
+    """The system's folder for sockets of this user; None where that is another user's."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about an unsuitable XDG_RUNTIME_DIR: there is another
-        folder = Path(platformdirs.user_runtime_dir("draftline", appauthor=False))
-    too_long = len(os.fsencode(folder)) > MAX_PATH_BYTES - len("/0123456789abcdef.sock")
-    if too_long and not IS_WINDOWS:  # which has no sockets there
-        return Path(tempfile.gettempdir()) / f"draftline-{os.getuid()}"
-    return folder
+        try:
+            return Path(platformdirs.user_runtime_dir("draftline", appauthor=False))
+        except PermissionError:  # `/tmp/runtime-UID`, which anybody can make
+            return None
+
+
+def _is_too_long(folder: Path) -> bool:
+    return len(os.fsencode(folder)) > MAX_PATH_BYTES - len("/0123456789abcdef.sock")
+
+
+def _can_be_ours(folder: Path) -> bool:
+    """Whether a folder is this user's, or can be made: what is above it is this user's or the
+    system's, as /tmp is."""
+    try:
+        if folder.parent.lstat().st_uid not in (os.geteuid(), 0):
+            return False
+        return is_own(folder.lstat())
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
 
 
 def _private_folder() -> Path:

@@ -110,6 +110,12 @@ class SavedIndex:
         """Whether anything changed since the last save."""
         return segments.generation != self._saved_generation
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether the last save failed, which is logged: on a full disk, or a folder that cannot be
+        written. Not if another process keeps this index: that one saves it."""
+        return self._failing or self._store.is_unusable
+
     def seconds_until_due(self) -> float:
         """Seconds until the next save in the background."""
         return max(0.0, self._due_at - time.monotonic())

@@ -103,6 +103,11 @@ class SegmentStore:
         return True
 
     @property
+    def is_unusable(self) -> bool:
+        """Whether the folder could not be used, which is logged, when that was tried last."""
+        return self._warned
+
+    @property
     def writable(self) -> bool:
         """Whether this is the writer. False once the folder was deleted."""
         try:

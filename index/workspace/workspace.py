@@ -174,6 +174,11 @@ class Workspace:
             cache=self.token_cache.nbytes(),
         )
 
+    @property
+    def save_failed(self) -> bool:
+        """Whether the index could not be saved when that was tried last; the log says why."""
+        return self._saved is not None and self._saved.has_failed
+
     # -- changes -------------------------------------------------------------------------------
 
     def build(self, progress: Progress | None = None) -> None:

@@ -22,6 +22,10 @@ from tests.support.index_command import answer, index, make_model
 from tests.support.segment_store import names
 
 REPLACE = "engine.editing.text_file:replace_text"
+BEFORE_AND_AFTER = (  # the new file gets its name: where, and after how many file operations
+    ("engine.editing.text_file:write_atomically", 5),
+    ("engine.editing.text_file:sync_folder", 0),
+)
 PHASES = (  # of `draftline index`
     "index.workspace.persistence:SavedIndex.load",
     "index.workspace.workspace:Workspace.scan",
@@ -76,16 +80,16 @@ def test_a_killed_edit_leaves_the_old_text_or_the_new(
         seconds = time.monotonic() - started
         assert (whole.code, whole.stderr, file.read_bytes()) == (0, b"", EDITED)
     many = count > 2
-    first, stride = (0, 1) if many else (10, 6)  # before and after the new file gets its name
-    kills, step, seen, left = 0, first, set(), 0
+    kills, step, seen, left = 0, 0, set(), 0
     for turn in range(3 * count):
         if kills == count:
             break
         file.write_bytes(SOURCE)
         if turn % 4 or not many:
-            patch = f"{IMPORT}\nkill_in({REPLACE!r}, {step}, 60)"
+            place, number = (REPLACE, step) if many else BEFORE_AND_AFTER[turn % 2]
+            patch = f"{IMPORT}\nkill_in({place!r}, {number}, 60)"
             ended = edits.run(project, *command, patch=patch)
-            step = step + stride if ended.code else first
+            step = step + 1 if ended.code else 0
         else:
             child = edits.start(project, *command)
             time.sleep(chance.uniform(0, seconds))

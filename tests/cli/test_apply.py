@@ -71,6 +71,15 @@ def test_a_bad_update_changes_nothing(file: Path, update: bytes, message: str) -
     assert untouched(file)
 
 
+def test_a_file_of_git_is_shown_and_not_written(file: Path) -> None:
+    (file.parent / ".git").mkdir()
+    inside = file.rename(file.parent / ".git" / "config")
+    assert apply(inside, UPDATE).returncode == 0
+    result = apply(inside, UPDATE, "--apply")
+    assert result.returncode == 1 and untouched(inside) and result.stdout == b""
+    assert result.stderr.endswith(b"config: in git's own folder: change it with git\n")
+
+
 def test_a_model_merges_what_has_no_sure_place(file: Path, tmp_path: Path) -> None:
     """Its answers are a chain's: `x=9` is in the update, so it may replace the file's only line."""
     file.write_bytes(b"x=1\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from index.workspace import file_filter
 from tests.support.command import on_terminal, one_line
+from tests.support.faults import tiny_disk
 from tests.support.index_command import age, answer, index, make_model, make_project
 
 FIGURES = {"files", "tokens", "segments", "nbytes", "dead", "hits", "misses", "disk", "cache"}
@@ -118,6 +120,39 @@ def test_no_save_neither_uses_nor_saves_an_index(project: Path, model: Path) -> 
         result = answer(project, model, "--no-save")
         assert (result["misses"], result["disk"], result["cache"]) == (3, 0, 0)
     assert not (project.parent / "home").exists()
+
+
+def not_saved(project: Path, model: Path, why: bytes) -> None:
+    """It is built and shown, and the exit code and one line say that it was not saved."""
+    for more in ((), ("--json",), ("--stats",)):
+        result = index(project, model, *more)
+        lines = result.stderr.splitlines()
+        assert result.returncode == 1 and re.search(rb'3 files|"files": 3', result.stdout)
+        assert b"index is not saved: free space" in lines[-1] and why in result.stderr
+        assert b"Saved in" not in result.stdout
+    found = index(project, model, "--find", "left")  # which was asked for, and is whole
+    assert found.returncode == 0 and b"a.py:1:9" in found.stdout
+    assert index(project, model, "--no-save").returncode == 0
+
+
+def test_an_index_that_cannot_be_saved_is_code_1(project: Path, model: Path) -> None:
+    home = project.parent / "home"
+    home.mkdir()
+    (home / "index").write_text("in the way")
+    not_saved(project, model, b"not a folder")
+    (home / "index").unlink()
+    result = index(project, model)
+    assert result.returncode == 0 and b"Saved in" in result.stdout
+
+
+def test_a_full_disk_is_code_1(project: Path, model: Path) -> None:
+    (project / "c.txt").write_text("".join(f"{n}\n" for n in range(20_000)))
+    age(project)
+    with tiny_disk(project.parent / "home", "64k") as resize:
+        not_saved(project, model, b"No space left")
+        resize("64m")
+        assert index(project, model).returncode == 0
+        assert answer(project, model)["loaded"] == 3
 
 
 def test_clear_deletes_the_saved_index(project: Path, model: Path) -> None:

@@ -3,7 +3,9 @@ roots is read or written."""
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -16,11 +18,13 @@ from mcp import Client, StdioServerParameters
 from mcp.types import ListRootsResult, Root
 
 from engine import Config, Engine
+from engine.editing.text_file import replace_text
 from index.documents.documents import Documents
 from index.workspace.workspace import Workspace
 from tests.support.command import FENCE, SOURCE, chain_model, make_file, untouched
 from ui.errors import NO_MODEL, Failure
-from ui.mcp.roots import OutsideRoots, Roots, folders_of
+from ui.mcp import tools as mcp_tools
+from ui.mcp.roots import PathRefused, Roots, folders_of
 from ui.mcp.server import make_server
 from ui.mcp.tools import Tools
 
@@ -88,6 +92,35 @@ async def test_an_update_with_one_place_needs_no_model(tools: Tools, file: Path)
 
 
 @pytest.mark.asyncio
+async def test_two_servers_that_edit_one_file_at_once(
+    tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever is slower merges its lines into what the other has written, or says that it cannot:
+    the other writes between its reading and its writing, once and then always."""
+    write, times, lines = mcp_tools._write, [1, 99], ["b = 2"]
+
+    def late(roots: Roots, path: Path, old: str, *more: str) -> str:
+        if times[0]:
+            times[0] -= 1
+            lines.append(f"other = {len(lines)}")
+            replace_text(path, old.replace(lines[-2], f"{lines[-2]}\r\n{lines[-1]}"), old)
+        return write(roots, path, old, *more)
+
+    monkeypatch.setattr(mcp_tools, "_write", late)
+    server = Tools(no_engine, no_workspace, Documents(tmp_path / "documents.db"))
+    async with connected(server, [file.parent]) as client:
+        fine, told = await call(client, "apply_edit", path=file.name, update=UPDATE)
+        assert fine and told.startswith("merged exactly") and "+y=2" in told
+        assert file.read_text().splitlines()[2:] == ["y=2", *lines, "end"]
+        times.pop(0)
+        update = UPDATE.replace("y=2", "y=2\nz=3").replace("x=1\n", "")
+        fine, told = await call(client, "apply_edit", path=file.name, update=update)
+        assert not fine and "changed on disk" in told and "\n" not in told
+        assert "z=3" not in file.read_text()
+        assert file.read_text().splitlines()[2:] == ["y=2", *lines, "end"]
+
+
+@pytest.mark.asyncio
 async def test_nothing_outside_of_the_roots_is_read_or_written(
     tools: Tools, tmp_path: Path, file: Path
 ) -> None:
@@ -104,6 +137,110 @@ async def test_nothing_outside_of_the_roots_is_read_or_written(
             fine, told = await call(client, "ask_documents", question="x?", paths=[path])
             assert not fine
     assert untouched(file)
+
+
+async def refusals(client: Client, path: str, reads: bool) -> list[str]:
+    """What the tools say about a file that they refuse; those that read it as well."""
+    update = "[core]\n\tfsmonitor = touch x\n\tbare = false\n# ... existing code ...\n"
+    calls: list[tuple[str, dict[str, object]]] = [
+        ("apply_edit", {"path": path, "update": update}),
+        ("edit", {"path": path, "instruction": "Rename bare to core"}),
+    ]
+    if reads:
+        calls.append(("ask_documents", {"question": "core?", "paths": [path]}))
+    told = [await call(client, tool, **arguments) for tool, arguments in calls]
+    assert not any(fine for fine, _ in told), told
+    return [text for _, text in told]
+
+
+@pytest.mark.parametrize("path", [".git/config", "link", "folder/config", ".GIT/config", "hooks/a"])
+@pytest.mark.asyncio
+async def test_what_git_runs_commands_from_is_neither_read_nor_written(
+    tools: Tools, tmp_path: Path, path: str
+) -> None:
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    subprocess.run(["git", "-C", str(tmp_path), "config", "core.hooksPath", "hooks"], check=True)
+    (tmp_path / "hooks").mkdir()
+    (tmp_path / "hooks" / "a").write_text("core\n")
+    (tmp_path / "link").symlink_to(".git/config")
+    (tmp_path / "folder").symlink_to(".git")
+    config = (tmp_path / ".git" / "config").read_bytes()
+    async with connected(tools, [tmp_path]) as client:
+        for told in await refusals(client, path, reads=True):
+            assert path in told and "git" in told and "\n" not in told
+    assert (tmp_path / ".git" / "config").read_bytes() == config
+    assert (tmp_path / "hooks" / "a").read_text() == "core\n"
+
+
+@pytest.mark.asyncio
+async def test_what_editors_and_shells_run_commands_from_is_not_written(
+    tools: Tools, tmp_path: Path
+) -> None:
+    (tmp_path / "link").symlink_to(".vscode/tasks.json")
+    for path in (".vscode/tasks.json", "link", ".envrc", "package/.husky/pre-commit"):
+        file = tmp_path / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("core\n")
+        async with connected(tools, [tmp_path]) as client:
+            for told in await refusals(client, path, reads=False):
+                assert path in told and "run commands" in told and "\n" not in told
+            _, told = await call(client, "ask_documents", question="core?", paths=[path])
+            assert told.endswith("no model: fetch one")  # it may be read
+        assert file.read_text() == "core\n"
+    file = make_file(tmp_path / ".vscode")
+    async with connected(tools, [tmp_path / ".vscode"]) as client:  # a project in such a folder
+        fine, told = await call(client, "apply_edit", path=file.name, update=UPDATE)
+        assert fine, told
+
+
+@pytest.mark.parametrize("where", ["/", "home", "above"])
+@pytest.mark.asyncio
+async def test_no_roots_where_too_much_would_be_open(
+    tools: Tools, tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client without roots works in the current folder, but not in `/` or the home folder."""
+    home = tmp_path / "home"
+    project = home / "project"
+    project.mkdir(parents=True)
+    file = make_file(project)
+    monkeypatch.setenv("HOME", str(home))
+    folder = {"/": Path("/"), "home": home, "above": tmp_path}[where]
+    monkeypatch.chdir(folder)
+    calls: list[tuple[str, dict[str, object]]] = [
+        ("apply_edit", {"path": str(file), "update": UPDATE}),
+        ("edit", {"path": str(file), "instruction": "Rename x to y"}),
+        ("find", {"text": "x"}),
+        ("ask_documents", {"question": "x?", "paths": [str(file)]}),
+    ]
+    async with connected(tools) as client:
+        for tool, arguments in calls:
+            fine, told = await call(client, tool, **arguments)
+            assert not fine and f"{folder}: too much to work in: name the folder" in told
+            assert "\n" not in told
+        assert untouched(file)
+        monkeypatch.chdir(project)
+        fine, told = await call(client, "apply_edit", path=file.name, update=UPDATE)
+        assert fine, told
+
+
+@pytest.mark.asyncio
+async def test_hidden_files_of_the_home_folder(
+    tools: Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are refused unless a root is in there."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    hidden = tmp_path / ".config" / "fish"
+    hidden.mkdir(parents=True)
+    file = make_file(hidden)
+    (tmp_path / "link").symlink_to(file)
+    async with connected(tools, [tmp_path]) as client:
+        for path in (str(file), "link"):
+            for told in await refusals(client, path, reads=True):
+                assert path in told and "hidden in the home folder" in told
+        assert untouched(file)
+    async with connected(tools, [hidden]) as client:
+        fine, told = await call(client, "apply_edit", path=file.name, update=UPDATE)
+        assert fine, told
 
 
 @pytest.mark.parametrize("roots", [None, [], ["file:///nowhere"]])
@@ -167,6 +304,37 @@ def test_the_command_over_stdio(tmp_path: Path, file: Path) -> None:
     assert file.read_bytes() == MERGED
 
 
+def test_what_cannot_be_read_is_answered(tmp_path: Path) -> None:
+    """Half of a surrogate pair, which is JSON but no text, other bad JSON, and bad messages."""
+    call = {"name": "find", "arguments": {"text": "\ud800"}}
+    lines = [
+        json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}),
+        json.dumps({"jsonrpc": "2.0", "id": "\ud800", "method": "ping"}),
+        json.dumps({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": call}),
+        "",
+        "{",
+        "[" * 5000,
+        "[]",
+        json.dumps({"jsonrpc": "2.0", "id": "two", "method": 2}),
+        json.dumps({"jsonrpc": "2.0", "id": 3, "result": "\ud800"}),
+        json.dumps({"jsonrpc": "2.0", "id": 4, "method": "ping"}),
+    ]
+    ended = subprocess.run(
+        [sys.executable, "-m", "ui.cli", "mcp", "--server", "own", str(tmp_path)],
+        env={**os.environ, "DRAFTLINE_HOME": str(tmp_path / "home")},
+        input="\n".join([*lines, ""]),
+        capture_output=True,
+        text=True,
+    )
+    answers = [json.loads(line) for line in ended.stdout.splitlines()]
+    assert ended.returncode == 0
+    told = [(one["id"], one["error"]["code"]) for one in answers if one["id"] != 4]
+    unread, other = -32700, -32600
+    assert told == [(1, unread), *[(None, unread)] * 3, (None, other), ("two", other)]
+    assert "surrogate" in answers[0]["error"]["message"]
+    assert [one["id"] for one in answers][-1] == 4
+
+
 # -- roots -------------------------------------------------------------------------------------
 
 PART = st.sampled_from(["a", "b", "..", ".", "", "link", "out"])
@@ -186,7 +354,7 @@ def test_what_is_resolved_is_in_a_root(
     path = "/".join([*([str(base)] if absolute else []), *(parts or ["a"])])
     try:
         found = Roots.of([root]).resolve(path)
-    except OutsideRoots:
+    except PathRefused:
         assert not Path(os.path.realpath(root / path)).is_relative_to(root)
     else:
         assert found.is_relative_to(root) and found == Path(os.path.realpath(found))

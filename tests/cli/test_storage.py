@@ -8,16 +8,20 @@ import json
 import os
 import re
 import socket
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import closing, nullcontext
 from pathlib import Path
 
 import pytest
 
+from engine.remote import address
 from engine.weights import BUILTINS
 from tests.support.command import ROOT, Result, draftline, one_line
 from tests.support.shared_server import private_runtime
-from ui.cli import storage
+from ui.cli import doctor_checks, storage
 from ui.cli.uninstall import remove_command, run
 from ui.errors import Failure
 
@@ -201,7 +205,7 @@ def test_uninstall_asks(
 
 
 def test_uninstall_waits_for_the_end_of_servers(folder: Path) -> None:
-    runtime = storage.runtime_folder()
+    runtime = address.runtime_folder()
     runtime.mkdir(parents=True, mode=0o700, exist_ok=True)
     path = runtime / f"{HEX}.sock"
     before = files(folder / "home")
@@ -218,9 +222,56 @@ def test_uninstall_waits_for_the_end_of_servers(folder: Path) -> None:
 
 def test_uninstall_does_not_follow_a_link_to_sockets(folder: Path) -> None:
     write(folder / "elsewhere", [f"{HEX}.log"])
-    storage.runtime_folder().symlink_to(folder / "elsewhere")
+    address.runtime_folder().symlink_to(folder / "elsewhere")
     assert draftline(folder, "uninstall", "--yes").returncode == 0
     assert files(folder / "elsewhere") == {f"{HEX}.log"}
+
+
+@pytest.mark.parametrize("raises", [True, False])
+def test_a_runtime_folder_of_another_user_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, raises: bool
+) -> None:
+    """Anybody may make `/tmp/runtime-UID`, of which platformdirs tells or does not. What needs the
+    folder goes on with one in the cache folder."""
+    taken = tmp_path / "taken"
+    taken.mkdir(mode=0o700)
+    mine = taken.lstat()
+
+    def system(*_: object, **__: object) -> str:
+        if raises:
+            raise PermissionError(1, "owned by another user", str(taken))
+        return str(taken)
+
+    monkeypatch.setattr("platformdirs.user_runtime_dir", system)
+    monkeypatch.setattr(address, "is_own", lambda status: not os.path.samestat(status, mine))
+    with tempfile.TemporaryDirectory(prefix="dl") as short:  # as the path of a socket must be
+        home = Path(short) / "home"
+        monkeypatch.setenv("DRAFTLINE_HOME", str(home))
+        assert address.runtime_folder() == home / "run"
+        assert doctor_checks.runtime_folder().state == "ok"
+        found = address.shared_address()
+        assert found and found.path
+        with closing(address.listen(found)):
+            assert storage.sockets() == [found.path] == storage.running_servers()
+        assert run(argparse.Namespace(yes=True)) == 0
+        assert not home.exists() and taken.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders to another user")
+def test_a_folder_that_another_user_has_made(tmp_path: Path) -> None:
+    """By the programs: neither of them fails, and what is there stays."""
+    temporary = tmp_path / "tmp"
+    taken = temporary / f"runtime-{os.getuid()}"
+    taken.mkdir(parents=True, mode=0o700)
+    os.chown(taken, 4321, 4321)
+    variables = {**os.environ, "TMPDIR": str(temporary), "DRAFTLINE_HOME": str(tmp_path / "home")}
+    variables["XDG_RUNTIME_DIR"] = str(taken)
+    program = [sys.executable, "-m", "ui.cli"]
+    doctor = subprocess.run([*program, "doctor", "--json"], env=variables, capture_output=True)
+    found = {one["name"]: one["state"] for one in json.loads(doctor.stdout)["checks"]}
+    assert found["runtime folder"] == "ok" and not doctor.stderr
+    ended = subprocess.run([*program, "uninstall", "--yes"], env=variables, capture_output=True)
+    assert (ended.returncode, ended.stderr) == (0, b"") and taken.exists()
 
 
 @pytest.mark.parametrize(

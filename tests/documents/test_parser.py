@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from index.documents.formats import parser as parser_module
 from index.documents.formats.parser import MAX_HEADER_BYTES, MAX_TEXT_BYTES, SIZES, Parser
 from tests.support.sample_documents import docx, parsing_processes, pdf, pdf_of_forms
 
+KEYS = ("DRAFTLINE_API_KEY", "HF_TOKEN", "OPENAI_API_KEY", "AWS_SECRET_ACCESS_KEY", "MY_PASSWORD")
 ENDLESS = pdf_of_forms(12, 12)  # 12 ** 12 nested forms on one page
 JOIN_S = 300.0
 POLL_S = 0.01
@@ -37,6 +39,17 @@ def test_small_text_files_share_a_child_process() -> None:
             parser.parse("a.txt", b"\xff")
         assert parsing_processes() - before == started
     assert parsing_processes() <= before
+
+
+def test_a_child_process_has_no_keys_in_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in KEYS:
+        monkeypatch.setenv(name, "a secret")
+    before = parsing_processes()
+    with Parser() as parser:
+        parser.parse("a.md", b"# One")
+        (child,) = parsing_processes() - before
+        variables = psutil.Process(child).environ()
+    assert "a secret" not in variables.values() and variables["PATH"] == os.environ["PATH"]
 
 
 @pytest.mark.parametrize(

@@ -207,6 +207,11 @@ def test_a_commit_message(nvim: Neovim, project: Path) -> None:
     nvim.said("nothing is staged")
     (project / "sums.py").write_text(SOURCE.replace("add", "plus"), "utf-8")
     subprocess.run(["git", "add", "."], cwd=project, check=True)
+    ran = project.parent / "ran by git"
+    for name in ("core.fsmonitor", "diff.external", "diff.own.textconv", "core.pager"):
+        program = f"touch '{ran}'; false"
+        subprocess.run(["git", "config", name, program], cwd=project, check=True)
+    (project / ".git" / "info" / "attributes").write_text("*.py diff=own\n")
     nvim.keys(":DraftlineCommit<CR>")
     nvim.until_lua("return vim.bo.filetype == 'gitcommit' and vim.fn.getline(1) ~= ''")
     assert nvim.lua("return vim.bo.buftype") == "nofile"
@@ -216,6 +221,7 @@ def test_a_commit_message(nvim: Neovim, project: Path) -> None:
     nvim.until_lua("return vim.fn.getline(1) ~= ''")
     assert nvim.text().endswith("\n# Please enter\n")
     nvim.keys("u:set nomodified<CR>")
+    assert not ran.exists()
 
 
 def chosen(nvim: Neovim, instruction: str) -> list[str]:

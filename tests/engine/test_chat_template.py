@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
@@ -105,6 +107,21 @@ def test_one_process_serves_every_thread_and_another_one_follows_it(
             thread.join()
         assert found == {n: "user" * n for n in range(1, 9)}
         made[0].close()
+
+
+def test_its_process_has_no_keys_in_its_environment(
+    made: list[ChatTemplate], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("DRAFTLINE_API_KEY", "HF_TOKEN", "OPENAI_API_KEY", "MY_PASSWORD"):
+        monkeypatch.setenv(name, "a secret")
+    before = {child.pid for child in psutil.Process().children()}
+    made.append(ChatTemplate("{{ messages[0].role }}"))
+    made[0].render(["user"])
+    started = [child for child in psutil.Process().children() if child.pid not in before]
+    (variables,) = [
+        child.environ() for child in started if "template_child" in str(child.cmdline())
+    ]
+    assert "a secret" not in variables.values() and variables["PATH"] == os.environ["PATH"]
 
 
 PARTS_ONLY = (

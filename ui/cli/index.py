@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 EXIT_CODES = """exit codes:
   0    done
-  1    nothing found, or refused
+  1    nothing found, refused, or the index could not be saved
   2    usage or bad input
   3    the tokenizer of the model is not available
   130  interrupted; the saved index is intact
@@ -106,10 +106,15 @@ def run(args: argparse.Namespace) -> int:
         built = build(workspace, workspace.compact)
         if args.export:
             _export(args, workspace)
-        _print_build(args, built, workspace)
         workspace.close()
+        _print_build(args, built, workspace)
     except NotADirectoryError as error:  # removed since _check
         raise Failure(USAGE, str(error)) from error
+    if workspace.save_failed:
+        from engine.weights import home
+
+        remedy = "free space or choose another DRAFTLINE_HOME, or index with --no-save"
+        raise Failure(FAILED, f"{home() / 'index'}: the index is not saved: {remedy}")
     return OK
 
 
@@ -167,16 +172,16 @@ def _print_build(args: argparse.Namespace, built: Build, workspace: Workspace) -
         f"({ratio(stats.nbytes, stats.tokens):.1f} bytes a token), "
         f"{plural(stats.segments, 'segment')}; {len(skipped):,} skipped; {built.seconds:.1f} s"
     )
-    write_line(_where_saved(args, stats))
+    write_line(_where_saved(args, stats, workspace.save_failed))
     if args.stats:
         _print_table(built, skipped)
         _print_skipped(skipped)
 
 
-def _where_saved(args: argparse.Namespace, stats: Stats) -> str:
+def _where_saved(args: argparse.Namespace, stats: Stats, failed: bool) -> str:
     from engine.weights import home
 
-    if args.no_save:
+    if args.no_save or failed:
         return "Not saved on disk."
     if not stats.disk:
         return f"Not saved yet; it will be in {home() / 'index'}"

@@ -42,7 +42,8 @@ def add_parser(commands: Any) -> None:
         "serve tools to agents: apply_edit, edit, find, ask_documents",
         "Serve tools by the Model Context Protocol over stdin and stdout. They read and write only "
         "in the roots that the client names; with FOLDER, only where these are in a FOLDER. A "
-        "client that names none works in FOLDER, or in the current folder.",
+        "client that names none works in FOLDER, or in the current folder, unless that is the home "
+        "folder or above it. Files from which git, editors or shells run commands are refused.",
         EXIT_CODES,
     )
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER", help="where to work")
@@ -57,6 +58,7 @@ def run(args: argparse.Namespace) -> int:
     """Serve until the client closes stdin."""
     try:
         from ui.mcp.server import make_server
+        from ui.mcp.stdio import serve
     except ImportError as error:
         why = f"draftline mcp needs the package mcp ({error})"
         raise Failure(USAGE, f"{why}: pip install 'draftline[mcp]', or pip install mcp") from error
@@ -89,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
 
     tools = Tools(open_engine, open_workspace, Documents())
     try:
-        asyncio.run(make_server(tools, args.folders).run_stdio_async())
+        asyncio.run(serve(make_server(tools, args.folders)))
     finally:
         tools.close()
     return OK

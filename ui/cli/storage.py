@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.remote.address import Address, AddressError, connect, runtime_folder
+from engine.remote.address import Address, AddressError, connect, runtime_folders
 from engine.weights import home
 from engine.weights.builtins import BUILTINS
 from index.cache_folder import (
@@ -118,7 +118,7 @@ KEPT = (
         "marks",
         "this machine's random name, and what was offered",
         "",
-        _named(rf"machine|embedding-offered|embedding-dismissed|{_LEFTOVERS}"),
+        _named(rf"machine|edits\.lock|embedding-offered|embedding-dismissed|{_LEFTOVERS}"),
         deleted_by="draftline uninstall",
     ),
 )
@@ -191,14 +191,13 @@ def failure(error: OSError) -> Failure:
 
 def sockets() -> list[Path]:
     """The sockets, locks and logs of this user's shared servers."""
-    folder = runtime_folder()
     known = re.compile(rf"{_HEX}{{16}}\.(sock|lock|log)")
-    if folder.is_symlink():
-        return []
-    try:
-        return sorted(path for path in folder.iterdir() if known.fullmatch(path.name))
-    except (FileNotFoundError, NotADirectoryError):
-        return []
+    found: list[Path] = []
+    for folder in runtime_folders():
+        with suppress(FileNotFoundError, NotADirectoryError):
+            if not folder.is_symlink():
+                found += sorted(path for path in folder.iterdir() if known.fullmatch(path.name))
+    return found
 
 
 def running_servers() -> list[Path]:

@@ -44,6 +44,7 @@ def add_parser(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """List, ask, delete, and say how the program itself is removed."""
+    from engine.remote.address import runtime_folders
     from engine.weights import home
     from ui.cli import storage
 
@@ -61,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
             freed = sum(storage.delete(part) for part, _ in stored)
             for path in sockets:
                 storage.delete_path(path)
-            for folder in dict.fromkeys([home(), *(path.parent for path in sockets)]):
+            for folder in dict.fromkeys([*runtime_folders(), home()]):
                 with suppress(OSError):  # others' files are in it
                     folder.rmdir()
             write_line(f"Freed: {format_bytes(freed)}")

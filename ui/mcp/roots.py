@@ -9,9 +9,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
+from engine.editing.command_files import why_not_git
 
-class OutsideRoots(ValueError):
-    """A path that is in none of the roots; the message is one line with the remedy."""
+
+class PathRefused(ValueError):
+    """A path that no tool may use; the message is one line with the remedy."""
 
 
 @dataclass(frozen=True)
@@ -35,21 +37,42 @@ class Roots:
         return any(path.is_relative_to(folder) for folder in self.folders)
 
     def resolve(self, path: str) -> Path:
-        """The file that a client means: absolute, or relative to the first root. OutsideRoots if
-        it is elsewhere, or is a link that leads elsewhere."""
+        """The file that a client means: absolute, or relative to the first root. PathRefused if
+        it is elsewhere, or is a link that leads elsewhere, if git runs commands from it, or if it
+        is hidden in the home folder, unless a root is that deep."""
         if not self.folders:
-            raise OutsideRoots(f"{path}: the client named no folder of this machine to work in")
+            raise PathRefused(f"{path}: the client named no folder of this machine to work in")
         named = self.folders[0] / path
         target = Path(os.path.realpath(named))
         if not self.holds(target):
             where = ", ".join(map(str, self.folders))
-            raise OutsideRoots(f"{path}: not in {where}: name a file in there")
+            raise PathRefused(f"{path}: not in {where}: name a file in there")
+        if why := why_not_git(named):
+            raise PathRefused(f"{path}: {why}")
+        if self._is_hidden_at_home(target):
+            raise PathRefused(f"{path}: hidden in the home folder: change it yourself")
         return target
+
+    def _is_hidden_at_home(self, target: Path) -> bool:
+        home = home_folder()
+        if home is None or not target.is_relative_to(home) or target == home:
+            return False
+        entry = home / target.relative_to(home).parts[0]
+        roots = [root for root in self.folders if target.is_relative_to(root)]
+        return entry.name.startswith(".") and not any(root.is_relative_to(entry) for root in roots)
 
     def relative(self, file: Path) -> Path:
         """A file of the roots, relative to the one that it is in."""
         folder = next(one for one in self.folders if file.is_relative_to(one))
         return file.relative_to(folder)
+
+
+def home_folder() -> Path | None:
+    """The user's home folder, without links. None for a user who has none."""
+    try:
+        return Path(os.path.realpath(Path.home()))
+    except RuntimeError:
+        return None
 
 
 def folders_of(uris: Sequence[str]) -> list[Path]:

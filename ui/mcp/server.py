@@ -13,7 +13,7 @@ from mcp.types import ListRootsResult, ToolAnnotations
 from pydantic import Field
 
 from index.version import own_version
-from ui.mcp.roots import Roots, folders_of
+from ui.mcp.roots import Roots, folders_of, home_folder
 from ui.mcp.tools import ToolFailure, Tools
 
 INSTRUCTIONS = (
@@ -45,7 +45,7 @@ def make_server(tools: Tools, folders: Sequence[Path]) -> MCPServer:
 
     def roots_of(listed: ListRootsResult | None) -> Roots:
         if listed is None:
-            return own if own.folders else Roots.of([Path()])
+            return own if own.folders else _current_folder()
         named = Roots.of(folders_of([str(one.uri) for one in listed.roots]))
         return named.within(own) if own.folders else named
 
@@ -101,6 +101,17 @@ def make_server(tools: Tools, folders: Sequence[Path]) -> MCPServer:
         return await _told(tools.ask_documents(roots_of(client), question, paths))
 
     return server
+
+
+def _current_folder() -> Roots:
+    """The current folder as the only root. ToolError if the home folder is in it: some clients
+    start servers in `/`, and nobody has chosen that."""
+    roots = Roots.of([Path()])
+    folder, home = roots.folders[0], home_folder()
+    if folder == folder.parent or (home is not None and roots.holds(home)):
+        remedy = "name the folder of a project: `draftline mcp FOLDER`, or as a root of the client"
+        raise ToolError(f"{folder}: too much to work in: {remedy}")
+    return roots
 
 
 async def _told(work: Awaitable[str]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -16,14 +16,15 @@ from engine.aio import follow
 from engine.editing.apply_answer import apply_answer, merged
 from engine.editing.apply_snippet import merge
 from engine.editing.by_rule import by_rule
+from engine.editing.command_files import why_not_startup
 from engine.editing.diff import diff
 from engine.editing.edits import EditRefused, line_count, line_span, too_long
 from engine.editing.outcome import Outcome, better, judge, second_request, why_unchanged
-from engine.editing.text_file import FileError, read_text, replace_text
+from engine.editing.text_file import FileChanged, FileError, read_text, replace_text
 from engine.records import Done, Request, RequestError
 from ui.cli.answer_view import support
 from ui.errors import Failure
-from ui.mcp.roots import OutsideRoots, Roots
+from ui.mcp.roots import PathRefused, Roots
 
 if TYPE_CHECKING:
     from engine.remote.any_engine import AnyEngine
@@ -31,11 +32,16 @@ if TYPE_CHECKING:
     from index.workspace.workspace import Workspace
 
 MAX_MATCHES = 100
+MAX_MERGES = 5  # of one update, into a file that others write at the same time
 T = TypeVar("T")
 
 
 class ToolFailure(Exception):
     """Why a tool did nothing, in one line with the remedy."""
+
+
+class Changed(ToolFailure):
+    """The file is another than the one that was read."""
 
 
 class Tools:
@@ -65,11 +71,18 @@ class Tools:
     # -- editing -------------------------------------------------------------------------------
 
     async def apply_edit(self, roots: Roots, path: str, update: str, instruction: str) -> str:
-        """Merge changed lines into a file, and write it. Returns how, and the diff."""
-        file, text = _read(roots, path)
+        """Merge changed lines into a file, and write it. Returns how, and the diff. What others
+        write meanwhile stays: the lines are merged into that."""
+        for _ in range(MAX_MERGES - 1):
+            with suppress(Changed):
+                return await self._apply_edit(roots, path, update, instruction)
+        return await self._apply_edit(roots, path, update, instruction)
+
+    async def _apply_edit(self, roots: Roots, path: str, update: str, instruction: str) -> str:
+        file, text = await asyncio.to_thread(_read, roots, path)
         try:
             request = Request("edit", text, str(file), instruction=instruction, update=update)
-            place = merge(text, update)
+            place = await asyncio.to_thread(merge, text, update)
             if place.text is not None:
                 new, how = apply_answer(request, merged(place.text)), "merged exactly"
             else:
@@ -77,14 +90,14 @@ class Tools:
                 new, how = apply_answer(request, done), f"merged by the model: {place.doubt}"
         except (EditRefused, RequestError) as error:
             raise ToolFailure(f"{path}: {error}") from error
-        return _write(roots, file, text, new, how)
+        return await asyncio.to_thread(_write, roots, file, text, new, how)
 
     async def edit(
         self, roots: Roots, path: str, instruction: str, lines: tuple[int, int] | None
     ) -> str:
         """Edit a file, or lines of it, by an instruction, and write it. Returns the diff with what
         to check."""
-        file, text = _read(roots, path)
+        file, text = await asyncio.to_thread(_read, roots, path)
         try:
             selection = _selection(text, lines) if lines else None
             request = Request("edit", text, str(file), selection=selection, instruction=instruction)
@@ -98,7 +111,7 @@ class Tools:
         notes = [f"By rule: {outcome.rule}"] if outcome.rule else []
         notes += outcome.notes
         notes += [f"Check this: {one}" for one in outcome.warnings]
-        return _write(roots, file, text, outcome.text, "; ".join(notes))
+        return await asyncio.to_thread(_write, roots, file, text, outcome.text, "; ".join(notes))
 
     async def _edited(self, request: Request) -> Outcome:
         """The outcome of the model's answer, asked for again if it fails checks."""
@@ -141,8 +154,8 @@ class Tools:
         from engine.rag.answer import cite_answer, prepare
         from index.documents.documents import DocumentError
 
+        files = await asyncio.to_thread(lambda: [_resolved(roots, path) for path in paths])
         engine = await self._opened()
-        files = [_resolved(roots, path) for path in paths]
 
         def read() -> dict[str, str]:
             documents = [self._documents.add(file, file.name) for file in files]
@@ -195,12 +208,17 @@ async def _in_thread(work: Callable[[], T]) -> T:
 def _resolved(roots: Roots, path: str) -> Path:
     try:
         return roots.resolve(path)
-    except (OutsideRoots, ValueError) as error:  # ValueError: a NUL in the path
+    except PathRefused as error:
         raise ToolFailure(" ".join(str(error).split())) from error
+    except ValueError as error:  # a NUL, or a half of a surrogate pair
+        raise ToolFailure(f"{path!r}: not a valid file name: {error}") from error
 
 
 def _read(roots: Roots, path: str) -> tuple[Path, str]:
+    """A file that a tool is about to change, and its text."""
     file = _resolved(roots, path)
+    if why := why_not_startup(roots.relative(file)):
+        raise ToolFailure(f"{path}: {why}")
     try:
         return file, read_text(file)
     except FileError as error:
@@ -208,11 +226,14 @@ def _read(roots: Roots, path: str) -> tuple[Path, str]:
 
 
 def _write(roots: Roots, file: Path, old: str, new: str, note: str) -> str:
-    """Replace the file's text, if it is still `old`. Returns the note and the diff."""
+    """Replace the file's text, if it is still `old`; Changed if not. Returns the note and the
+    diff."""
     if new == old:
         return "Nothing changed: the file has the update already."
     try:
         replace_text(file, new, old)
+    except FileChanged as error:
+        raise Changed(str(error)) from error
     except FileError as error:
         raise ToolFailure(str(error)) from error
     head = f"{note}\n\n" if note else ""

@@ -18,6 +18,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Self
 
+from index.child_environment import child_environment
 from index.documents.formats import MAX_FILE_BYTES, DocumentError, ParsedDocument, kind_of, ocr
 from index.documents.formats.headings import Heading
 from index.os_calls import IS_WINDOWS
@@ -178,6 +179,7 @@ class _Child:
                     stdin=child_end.fileno(),
                     stdout=child_end.fileno(),
                     stderr=subprocess.DEVNULL,
+                    env=child_environment(),
                     start_new_session=True,  # Ctrl-C in a terminal is for the parent
                 )
         except OSError as error:

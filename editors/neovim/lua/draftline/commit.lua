@@ -6,7 +6,9 @@ local M = {}
 
 local GIT_TIMEOUT_MS = 20000
 local REPOSITORY = { 'git', 'rev-parse', '--git-dir' } -- without one, `git diff` is another command
-local STAGED = { 'git', '--no-pager', 'diff', '--staged', '--no-color', '--no-ext-diff' }
+-- Diff drivers and the file monitor that a repository's configuration names are not run.
+local STAGED = { 'git', '-c', 'core.fsmonitor=false', '--no-pager', 'diff', '--staged', '--no-color' }
+vim.list_extend(STAGED, { '--no-ext-diff', '--no-textconv' })
 
 --- The folder whose repository is meant: the working directory for a message that git asks for,
 --- else that of the file.
