@@ -16,7 +16,7 @@ import tests.support.small_model  # noqa: F401
 from engine.records import Draft, Scores
 from index import Workspace
 from tests.support.encoders import Bytes
-from tests.support.private_home import make_home
+from tests.support.private_home import private_home
 from tests.support.python_start.given_costs import GIVEN
 
 # `make test` runs the same examples every time; `make test-full` generates new ones.
@@ -155,10 +155,9 @@ def given_costs() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def private_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The tests of this process have a cache folder of their own."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DRAFTLINE_HOME", str(make_home(tmp_path_factory.mktemp("cache") / "home")))
+    with private_home(tmp_path_factory.mktemp("cache")):
         yield
 
 
