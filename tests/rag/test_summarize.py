@@ -109,7 +109,7 @@ def test_a_stopped_summary_lacks_only_the_statement(fox: Engine, tmp_path: Any) 
     assert not steps and not first.whole and not [*tmp_path.iterdir()]
     polls = iter(range(99))
     with unfinished(fox):
-        steps, first = run(fox, TEXT, None, cache, lambda: next(polls) > 0)
+        steps, first = run(fox, TEXT, None, cache, lambda: next(polls) > 0, speculation=False)
     assert steps and not first.whole and not [*tmp_path.iterdir()]
     _, whole = run(fox, TEXT, None, cache)
     assert whole.whole and whole.sections == first.sections
