@@ -16,6 +16,8 @@ import tests.support.small_model  # noqa: F401
 from engine.records import Draft, Scores
 from index import Workspace
 from tests.support.encoders import Bytes
+from tests.support.private_home import private_home
+from tests.support.python_start.given_costs import GIVEN
 
 # `make test` runs the same examples every time; `make test-full` generates new ones.
 settings.register_profile(
@@ -45,6 +47,7 @@ CHAT = (
     "{% for m in messages %}<|start|>{{ m['role'] }}\n{{ m['content'] }}<|end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
 )
+PYTHON_START = Path(__file__).parent / "support" / "python_start"
 KINDS = ("llama", "qwen2", "qwen3", "gpt2", "phi")
 
 
@@ -141,17 +144,20 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def given_costs() -> Iterator[None]:
-    """Engines get a fixed cost model instead of measuring one in the background, so that no test
-    depends on the load of this machine. tests/model/test_cost_measurement.py measures."""
-    from engine.model.cost_model import GRID, CostModel
-
-    def given(file: Path, key: str) -> CostModel:
-        cost = CostModel([0.01] * len(GRID))  # drafting costs nothing here
-        cost.measured = True
-        return cost
-
+    """Engines get fixed costs, here and in the processes that tests start.
+    tests/model/test_cost_measurement.py measures."""
+    paths = [str(PYTHON_START), os.environ.get("PYTHONPATH", "")]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("engine.engine.remembered", given)
+        for name, given in GIVEN.items():
+            patch.setattr(f"engine.engine.{name}", given)
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The tests of this process have a cache folder of their own."""
+    with private_home(tmp_path_factory.mktemp("cache")):
         yield
 
 

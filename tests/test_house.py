@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.metadata
+import os
 import re
 import subprocess
 import sys
@@ -13,10 +14,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import platformdirs
 import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
+
+import engine.engine
+from engine.weights import home
 
 ROOT = Path(__file__).resolve().parent.parent
 INSTALLED = ("index", "engine", "lsp_server", "ui")
@@ -94,6 +99,11 @@ OPTIONAL = {
 
 # Imported, and installed as a part of another dependency.
 BUNDLED = {"pydantic-core", "triton"}
+
+# Tests of the measuring of passes.
+MEASURES = {
+    "tests/model/test_cost_measurement.py", "tests/model/test_cost_model.py", "tests/test_house.py",
+}  # fmt: skip
 
 # Too slow for `draftline --help`: importing a light module imports none of these.
 HEAVY = (
@@ -320,6 +330,40 @@ def test_nothing_unpickles_or_runs_foreign_code() -> None:
                     if keyword.arg in {"shell", "trust_remote_code"} and not off:
                         wrong.append(f"{path}:{node.lineno}: {keyword.arg}=")
     assert not wrong, "\n".join(wrong)
+
+
+def test_only_tests_of_measuring_measure_what_passes_cost() -> None:
+    """Measured costs depend on the load of the machine: engines of other tests get given ones."""
+    measuring = r"\b(?:guess|measure|remembered)\b"
+    wrong = []
+    for path in source_files():
+        if path.parts[0] == "tests" and path.as_posix() not in MEASURES:
+            text = (ROOT / path).read_text(encoding="utf-8")
+            imported = re.findall(r"from engine\.model\.cost_model import (\([^)]*|.*)", text)
+            found = [name for names in imported for name in re.findall(measuring, names)]
+            found += re.findall(rf"engine\.engine\.{measuring}", text)
+            wrong += [f"{path}: {name}" for name in found]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("variables", [{}, {"PYTHONSAFEPATH": "1"}], ids=str)
+def test_processes_of_tests_have_given_costs_and_a_cache_of_their_own(
+    tmp_path: Path, variables: dict[str, str]
+) -> None:
+    """Neither reads nor writes the user's cache, in which measured costs are stored."""
+    code = (
+        "from engine import engine; from engine.weights import home; print("
+        "engine.remembered(home() / 'costs.json', '').measured, engine.measure.__name__, home())"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True, text=True, cwd=tmp_path, env=os.environ | variables,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.split() == ["True", "refuse", str(home())]
+    assert not home().is_relative_to(platformdirs.user_cache_dir("draftline"))
+    with pytest.raises(AssertionError, match="only measuring's own tests may"):
+        engine.engine.measure()
 
 
 def test_every_module_says_what_it_is_for() -> None:

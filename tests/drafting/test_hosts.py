@@ -23,8 +23,9 @@ from engine.drafting.next_token import NextTokenModel
 from engine.model.cost_model import GRID, USUAL, CostModel
 from index import Frozen
 from tests.support.batch_host import BatchHost, HostedRequest
-from tests.support.drafters import NoLibrary, Steady, edited, ids, made_up, weights_of
+from tests.support.drafters import NoLibrary, edited, ids, made_up, weights_of
 from tests.support.encoders import Bytes
+from tests.support.python_start.given_costs import Steady
 
 END = 0
 LIMITS = DraftingLimits(tokens=12, context=4096, vocabulary=2000, ends=frozenset({END}))

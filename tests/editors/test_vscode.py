@@ -20,11 +20,11 @@ from typing import Any
 import pytest
 
 from tests.support.browser_scenarios import Scenarios, end
+from tests.support.private_home import TEST_CACHE
 
 pytestmark = pytest.mark.editors
 HERE = Path(__file__).parent
 EXTENSION = HERE.parent.parent / "editors" / "vscode"
-CACHE = Path(os.environ.get("DRAFTLINE_TEST_CACHE", "~/.cache/draftline-tests")).expanduser()
 CHROMIUM = "/usr/bin/chromium"
 PATIENCE = 300  # seconds until code-server listens
 SCENARIOS = [
@@ -185,9 +185,9 @@ def put_uv(folder: Path, server: list[str]) -> None:
 def cache() -> Path:
     """The folder with code-server, its Node and playwright-core; fetched where it is missing."""
     script = HERE / "fetch_vscode.sh"
-    environment = os.environ | {"DRAFTLINE_TEST_CACHE": str(CACHE)}
+    environment = os.environ | {"DRAFTLINE_TEST_CACHE": str(TEST_CACHE)}
     subprocess.run([script], check=True, env=environment, timeout=1200)
-    return CACHE / "vscode"
+    return TEST_CACHE / "vscode"
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from engine.records import Event
 from engine.weights import WeightsError
 from engine.worker import Job
 from tests.support.command import EOS, FENCE, chain_model
-from tests.support.held_model import held_at_step
+from tests.support.held_model import held, held_at_step, unfinished
 
 TEXT = "def add(left, right):\n    return left + right\n"
 
@@ -122,8 +122,9 @@ def test_a_cancelled_job_keeps_the_text_so_far(engine: Engine) -> None:
     done = job.result()
     assert done.reason == "cancelled" and whole.text.startswith(done.text)
     assert done.usage.completion_tokens < whole.usage.completion_tokens
-    waiting = [engine.submit(request) for _ in range(3)]
-    waiting[2].cancel()
+    with held(engine):
+        waiting = [engine.submit(request) for _ in range(3)]
+        waiting[2].cancel()
     assert waiting[2].result().reason == "cancelled"
     assert same(waiting[0].result(), whole) and same(waiting[1].result(), whole)
 
@@ -157,14 +158,15 @@ def test_an_urgent_request_runs_first_and_changes_nothing(engine: Engine, ended:
 
 def test_clients_take_turns(engine: Engine, ended: list[Job]) -> None:
     """Requests of a busy client do not block others', which run in between, in order."""
-    running = engine.submit(Request("complete", TEXT, max_tokens=40), client="busy")
-    next(iter(running))
     jobs: dict[Job, tuple[str, int]] = {}
-    for number in range(4):
-        for client in ("busy", "calm") if number < 2 else ("busy",):
-            job = engine.submit(Request("complete", TEXT, max_tokens=2), client=client)
-            jobs[job] = (client, number)
-    running.cancel()
+    with held_at_step(1):
+        running = engine.submit(Request("complete", TEXT, max_tokens=40), client="busy")
+        next(iter(running))
+        for number in range(4):
+            for client in ("busy", "calm") if number < 2 else ("busy",):
+                job = engine.submit(Request("complete", TEXT, max_tokens=2), client=client)
+                jobs[job] = (client, number)
+        running.cancel()
     for job in jobs:
         job.result()
     order = [jobs[job] for job in ended if job in jobs]
@@ -203,10 +205,10 @@ def test_a_failing_request_does_not_end_the_worker(engine: Engine) -> None:
 
 def test_closing_cancels_all_jobs(tiny: Any, home: Path) -> None:
     engine = Engine(Config(model=str(tiny("llama"))))
-    jobs = [engine.submit(Request("complete", TEXT, max_tokens=400)) for _ in range(3)]
-    engine.close()
-    assert [job.result().reason for job in jobs[1:]] == ["cancelled"] * 2
-    assert jobs[0].result().reason in ("cancelled", "stop", "length")
+    with unfinished(engine):
+        jobs = [engine.submit(Request("complete", TEXT, max_tokens=400)) for _ in range(3)]
+        engine.close()
+    assert [job.result().reason for job in jobs] == ["cancelled"] * 3
     with pytest.raises(RuntimeError, match="closed"):
         engine.submit(Request("complete", TEXT))
     assert (home / "costs.json").is_file()

@@ -6,6 +6,7 @@ The model is a chain, in which each token has one successor: it writes the same 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -166,6 +167,25 @@ async def test_typing_something_else_stops_the_model(editor: Open, server: Local
         first, second = [(await each).items for each in asked]
         assert not first
         assert not second or not second[0].insert_text.startswith(WRITTEN)
+
+
+async def test_as_you_type_complete_lines_are_enough_after_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = chain_model(tmp_path / "model", "x=9", "\n")  # the same line again and again
+    settings = {"debounceMs": 0, "maxTimeMs": 60_000, "multiline": "always", "maxTokens": 30}
+    found = []
+    with local_server(tmp_path, str(model)) as server:
+        for seconds in (math.inf, -1.0):
+            monkeypatch.setattr("lsp_server.completion.inline.EAGER_AFTER_S", seconds)
+            async with connected(server.port) as one:
+                await one.hello(settings=settings | {"speculation": False})
+                await one.ready()
+                one.open(URI, "a = 1\n\nb = 2\n")
+                (item,) = await inline(one, URI, 6)
+                found.append(item["insertText"].splitlines())
+    whole, early = found
+    assert len(whole) > 2 and early == ["x=9"]
 
 
 async def test_explicit_invocation_adds_sampled_candidates(editor: Open) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from engine import Config, Done, Engine, Request
-from engine.model.cost_model import remembered
+from engine.model.cost_model import guess, measure, remembered
 from engine.records import Event
 from engine.worker import Job, Worker
 
@@ -21,7 +21,8 @@ from engine.worker import Job, Worker
 @pytest.fixture(autouse=True)
 def measured_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Undo `given_costs` (tests/conftest.py): engines of this module measure, as users' do."""
-    monkeypatch.setattr("engine.engine.remembered", remembered)
+    for original in (remembered, guess, measure):
+        monkeypatch.setattr(f"engine.engine.{original.__name__}", original)
     monkeypatch.setattr("engine.worker.IDLE_SECONDS", 0.01)
     # One try only: on a busy machine the next ones would come minutes later.
     monkeypatch.setattr("engine.model.cost_model.PAUSES_SECONDS", (0.0,))

@@ -21,11 +21,12 @@ from engine.drafting.builders import DrafterFactory, EngineParts, RequestParts
 from engine.drafting.methods import datastore
 from engine.drafting.next_token import NextTokenDrafter, NextTokenModel
 from engine.drafting.registry import DRAFTERS, parse_choice
-from engine.model.cost_model import GRID, CostModel
+from engine.model.cost_model import GRID
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Draft
 from index import Workspace
 from tests.conftest import HashTarget, byte_bpe
+from tests.support.python_start.given_costs import Steady
 
 
 class Scripted(NullDrafter):
@@ -87,13 +88,6 @@ class Long(Scripted):
         for n, token in enumerate(self.ahead(context, 50) + [1] * 20):
             draft.add(token, n - 1, 1.0, "long")
         return draft
-
-
-class Steady(CostModel):
-    """Constant costs, so that tests do not depend on the clock."""
-
-    def observe(self, rows: int, context: int, seconds: float) -> None:
-        pass
 
 
 CHEAP = [1 + 0.02 * n for n in GRID]  # drafting pays

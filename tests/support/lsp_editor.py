@@ -7,6 +7,7 @@ JSON. Nothing here asserts what the server offers.
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import sys
 import threading
@@ -354,6 +355,8 @@ def local_server(
     models; by default there are none. `elsewhere`: of another machine's engine."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DRAFTLINE_HOME", str(home or folder / "home"))
+        # On a busy machine completions are not cut short after their first complete lines.
+        patch.setattr("lsp_server.completion.inline.EAGER_AFTER_S", math.inf)
         server = LocalServer(model, elsewhere)
         try:
             yield server

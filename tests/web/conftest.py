@@ -16,11 +16,11 @@ import pytest
 
 from engine.weights import home
 from tests.support.browser_scenarios import Scenarios
+from tests.support.private_home import TEST_CACHE
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 HERE = Path(__file__).parent
 FETCH = ROOT / "tests" / "editors" / "fetch_vscode.sh"
-CACHE = Path(os.environ.get("DRAFTLINE_TEST_CACHE", "~/.cache/draftline-tests")).expanduser()
 CHROMIUM = "/usr/bin/chromium"
 SHOTS = ROOT / "build" / "web"
 LINE = re.compile(r"draftline: (\S+) at (http://\S+)/ \(page\) and /v1 \(API\)\n")
@@ -32,9 +32,9 @@ Play = Callable[..., contextlib.AbstractContextManager[Scenarios]]
 @pytest.fixture(scope="session")
 def node() -> Path:
     """The folder with Node and playwright-core, downloaded if it is missing."""
-    environment = os.environ | {"DRAFTLINE_TEST_CACHE": str(CACHE)}
+    environment = os.environ | {"DRAFTLINE_TEST_CACHE": str(TEST_CACHE)}
     subprocess.run([FETCH], check=True, env=environment, timeout=2400)
-    return CACHE / "vscode"
+    return TEST_CACHE / "vscode"
 
 
 @pytest.fixture(scope="session")
