@@ -109,10 +109,11 @@ class Merged:
         update, or not the chunks of the update, whole and in their order."""
         shown = {line.strip() for line in self._update}
         old = set(self._old_texts)
+        known = old | shown
         for line in self._new:
             if is_mark(line.text) and line.text not in old:
                 raise EditRefused(f"the model left {EXAMPLE} in line {line.row + 1}: {REMEDY}")
-            if line.text not in old | shown:
+            if line.text not in known:
                 raise EditRefused(
                     f"the model wrote line {line.row + 1}, which is neither in the file nor in the "
                     f"update: {REMEDY}"
