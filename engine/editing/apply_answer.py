@@ -17,6 +17,11 @@ def merged(text: str) -> Done:
     return Done("stop", text, matched="")
 
 
+def by_model(done: Done) -> bool:
+    """Whether a model wrote an answer. Engines elsewhere do not tell what they did for it."""
+    return done.matched != ""
+
+
 def apply_answer(request: Request, done: Done) -> str:
     """The file's new text. EditRefused if the answer must not reach the file: as for any edit, or
     because of what `apply_outcome` checks."""
@@ -32,7 +37,7 @@ def apply_outcome(request: Request, done: Done) -> Outcome:
     answer is unusable, or a model changed what the update does not ask for."""
     text = apply(request, done)
     merge = Merged(request, text)
-    if done.usage.forwards:
+    if by_model(done):
         kept = merge.checked()
         if kept != plain(text):
             text = apply(request, replace(done, text=kept))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from engine.editing.apply_answer import apply_answer, apply_outcome, merged
 from engine.editing.edits import EditRefused
-from engine.records import Done, Request, Usage
+from engine.records import Done, Request
 
 MARK = "... existing code ..."
 MANY = settings(max_examples=300, deadline=None)
@@ -59,8 +59,9 @@ INSERTED = "def second(x):\n    z = 0\n    y = x\n"
 
 
 def answered(edit: Edit, new: str) -> str:
-    """The file's new text after the answer of a model."""
-    done = Done("stop", new.strip("\n"), matched="\n```", usage=Usage(forwards=1))
+    """The file's new text after the answer of a model, of which an engine elsewhere tells no
+    figures."""
+    done = Done("stop", new.strip("\n"), matched="\n```")
     return apply_answer(Request("edit", edit.text, edit.path, update=edit.update), done)
 
 
