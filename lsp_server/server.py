@@ -19,7 +19,13 @@ from lsp_server.chat.commit_message import commit_message
 from lsp_server.completion.completion_cache import Completion
 from lsp_server.completion.inline import PromptLayout, complete
 from lsp_server.editing import code_actions
-from lsp_server.editing.edit import EditResult, current_document, edit, workspace_edit
+from lsp_server.editing.edit import (
+    EditResult,
+    current_document,
+    edit,
+    not_applied,
+    workspace_edit,
+)
 from lsp_server.editing.edit_files import edit_files
 from lsp_server.editing.find_files import find_files
 from lsp_server.initialize import start
@@ -224,7 +230,10 @@ def _edits(server: Server, session: Session) -> None:
     async def command(params: EditParams) -> dict[str, Any]:
         result = await run(params)
         made, applied = changed(result, params), False
-        if made is not None:
+        if made is not None and (why := not_applied(server, result)):
+            warned = types.ShowMessageParams(types.MessageType.Warning, f"Draftline: {why}")
+            server.window_show_message(warned)
+        elif made is not None:
             asked = types.ApplyWorkspaceEditParams(edit=made, label="Draftline")
             try:
                 applied = (await server.workspace_apply_edit_async(asked)).applied

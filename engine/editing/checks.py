@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
 from engine.editing import undone
@@ -63,6 +63,24 @@ def failed_checks(request: Request, new: str) -> list[FailedCheck]:
     broken = [*_brackets(before, after), *_syntax(before, after)]
     checks = CHECKS[: FORM_INDEPENDENT if broken else None]
     return broken + [one for check in checks for one in check(request.instruction, before, after)]
+
+
+def failed_merge_checks(request: Request, new: str, unasked: Sequence[str]) -> list[FailedCheck]:
+    """The checks that `new`, the file with an update merged into it, fails: those of an edit that
+    tell what is broken or lost. `unasked`: lines of the file that were deleted although the update
+    does not ask for it."""
+    if new == request.text:
+        return []
+    before = Side(request.path, request.text, (0, len(request.text)))
+    after = Side(request.path, new, (0, len(new)))
+    found = [
+        *_brackets(before, after),
+        *_syntax(before, after),
+        *_vanished(request.instruction, before, after, unasked),
+    ]
+    return found + [
+        one for check in MERGE_CHECKS for one in check(request.instruction, before, after)
+    ]
 
 
 # -- form --------------------------------------------------------------------------------------
@@ -140,6 +158,22 @@ def _lost_definitions(before: Side, after: Side) -> list[str]:
         return [each.name for each in own if each.name in lost and not lost & each.inside]
     kept = DEFINITION.findall(after.part)
     return [name for name in dict.fromkeys(DEFINITION.findall(before.part)) if name not in kept]
+
+
+def _vanished(
+    instruction: str, before: Side, after: Side, unasked: Sequence[str]
+) -> Iterator[FailedCheck]:
+    """No definition of these deleted lines is lost, unless the instruction mentions its name."""
+    old, new = (Counter(_defined_names(side)) for side in (before, after))
+    deleted = words(" ".join(unasked)) - words(instruction)
+    if names := [name for name in old - new if name in deleted]:
+        yield FailedCheck("definitions", f"{listed(names)} would be lost", f"Keep {listed(names)}.")
+
+
+def _defined_names(side: Side) -> list[str]:
+    if side.tree:
+        return [each.name for each in side.definitions]
+    return DEFINITION.findall(side.part)
 
 
 def _comments(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
@@ -367,6 +401,7 @@ CHECKS: tuple[Check, ...] = (
     _only_asked, _comments, _docstrings, _texts, _headings, _elsewhere, _undefined, _hidden,
     _unused_imports, _duplicates, _loose, _idle, undone.additions, undone.renamed,
 )  # fmt: skip
+MERGE_CHECKS: tuple[Check, ...] = (_deleted, _comments, _duplicates)
 FORM_INDEPENDENT = 5  # of CHECKS, the first ones: run even where the syntax is broken
 
 

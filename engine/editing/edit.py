@@ -10,7 +10,7 @@ from pathlib import Path
 
 from engine.editing.by_rule import by_rule
 from engine.editing.diff import diff
-from engine.editing.edits import line_count, line_span, too_long
+from engine.editing.edits import EditRefused, line_count, line_span, too_long
 from engine.editing.outcome import Outcome, better, judge, second_request
 from engine.editing.text_file import read_text, replace_text
 from engine.records import Done, Request, RequestError
@@ -24,19 +24,27 @@ class Edit:
     old: str
     new: str
     rule: str = ""  # what a rule did; "" where the model answered
-    warnings: tuple[str, ...] = ()  # what to check before the edit is accepted, one line each
+    warnings: tuple[str, ...] = ()  # checks that it fails, one line each
+    notes: tuple[str, ...] = ()  # what the user should know of a rule, one line each
 
     @property
     def diff(self) -> str:
         """A unified diff, which `git apply` accepts; "" if nothing changes."""
         return diff(self.old, self.new, self.path)
 
-    def write(self) -> None:
-        """Replace the file, at once or not at all. FileError if it has changed meanwhile."""
+    def write(self, force: bool = False) -> None:
+        """Replace the file, at once or not at all. EditRefused for an edit with warnings, without
+        `force`; FileError if the file has changed meanwhile."""
+        if self.warnings and not force:
+            raise EditRefused(
+                f"{self.path}: not written: {'; '.join(self.warnings)}: say more precisely what to "
+                "change, or write it all the same with write(force=True)"
+            )
         replace_text(self.path, self.new, self.old)
 
     def __str__(self) -> str:
         notes = [f"check this edit: {warning}\n" for warning in self.warnings]
+        notes += [f"note: {note}\n" for note in self.notes]
         return "".join([self.diff or f"{self.path}: nothing changed\n", *notes]).rstrip("\n")
 
 
@@ -64,13 +72,12 @@ def edit_file(
         instruction=instruction,
         max_tokens=max_tokens,
     )
-    outcome = by_rule(request)
-    warnings = list(outcome.notes) if outcome else []
-    if outcome is None:
-        outcome = _asked(request, ask)
-        if lines is None and (why := too_long(model, line_count(text))):
-            warnings.append(why)
-    return Edit(file, text, outcome.text, outcome.rule, (*warnings, *outcome.warnings))
+    if made := by_rule(request):
+        return Edit(file, text, made.text, made.rule, tuple(made.warnings), made.notes)
+    outcome = _asked(request, ask)
+    why = too_long(model, line_count(text)) if lines is None else None
+    warnings = [why, *outcome.warnings] if why else outcome.warnings
+    return Edit(file, text, outcome.text, warnings=tuple(warnings))
 
 
 def _asked(request: Request, ask: Callable[[Request], Done]) -> Outcome:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
 
-from lsp_server.editing.edit import EditResult, edit, workspace_edit
+from lsp_server.editing.edit import EditResult, edit, not_applied, workspace_edit
 from lsp_server.protocol.messages import EditParams, failed
 from lsp_server.protocol.positions import Text
 from lsp_server.protocol.text_sync import Document
@@ -73,7 +73,8 @@ def actions(
 
 
 async def resolve(server: Server, session: Session, action: types.CodeAction) -> types.CodeAction:
-    """The action with its edit; unchanged if it has a command, as VS Code resolves these, too."""
+    """The action with its edit; unchanged if it has a command, as VS Code resolves these, too.
+    Fails for an edit with warnings where the client would apply it without showing them."""
     from lsp_server.protocol.converter import structure
 
     if action.data is None:
@@ -81,6 +82,8 @@ async def resolve(server: Server, session: Session, action: types.CodeAction) ->
 
     params: EditParams = structure(action.data, EditParams, "params.data")
     result = await rewrite(server, session, params, action.title)
+    if why := not_applied(server, result):
+        raise failed(why)
     label = result.label(action.title)
     action.edit = workspace_edit(server, result.document, result.changes, label)
     action.edit = action.edit or types.WorkspaceEdit()

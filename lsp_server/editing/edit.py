@@ -213,6 +213,19 @@ def _stats(done: Done, seconds: float) -> dict[str, Any]:
     }
 
 
+def not_applied(server: Server, result: EditResult) -> str:
+    """Why an edit that fails checks must not be applied: the client does not show its label, which
+    has the warnings, before that. "" if it may be."""
+    workspace = server.client_capabilities.workspace
+    able = workspace.workspace_edit if workspace else None
+    labelled = able and able.document_changes and able.change_annotation_support
+    if labelled or not result.outcome.failed:
+        return ""
+    return (
+        f"not applied: {result.outcome.warning}: select less, or say more precisely what to change"
+    )
+
+
 def workspace_edit(
     server: Server, document: Document, text_changes: list[Change], label: str
 ) -> types.WorkspaceEdit | None:

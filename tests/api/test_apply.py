@@ -86,6 +86,17 @@ def test_what_cannot_be_merged_is_refused(
     assert server.open() == 0
 
 
+def test_what_fails_a_check_is_refused_unless_the_instruction_names_it(server: LocalServer) -> None:
+    body = {"code": "def f():\n    return 1  # one\n\n\nx = f()\n", "path": "a.py"}
+    body |= {"update": f"def f():\n    return 1\n\n\nx = f()\n{MARK}\n"}
+    response = apply(server, **body)
+    error = response.json()["error"]
+    assert (response.status_code, error["code"]) == (400, "edit_refused")
+    assert "the comment “# one” would be lost" in error["message"]
+    fine = apply(server, **body, instruction="Remove the comment").raise_for_status()
+    assert "# one" not in fine.json()["code"]
+
+
 def test_a_refusal_ends_a_stream_with_the_error(server: LocalServer) -> None:
     body = {"messages": message("x=9\ny\n", "x=9\n...\nz\n"), "stream": True}
     with server.http() as http:

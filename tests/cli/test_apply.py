@@ -99,3 +99,56 @@ def test_an_answer_without_the_update_is_refused(file: Path, tmp_path: Path) -> 
     assert "the model merges: line 2 of the update may stand for other lines" in doubt
     assert "did not write the chunk at line 3 of the update" in refusal
     assert (result.returncode, file.read_bytes()) == (1, b"x=9\ny\n")
+
+
+SHOP = """class Cart:
+    def add(self, item):
+        self.items.append(item)  # the last one
+
+    def clear(self):
+        self.items.clear()
+
+
+def total(cart):
+    return sum(cart.items)
+"""
+REFUSED = {
+    "comments": (
+        "# ... existing code ...\n    def add(self, item):\n        self.items.append(item)\n\n"
+        "    def clear(self):\n# ... existing code ...\n",
+        "the comment “# the last one” would be lost",
+    ),
+    "syntax": (
+        "class Cart:\n    def add(self, item:\n        self.items.append(item)  # the last one\n"
+        "# ... existing code ...\n",
+        "a syntax error that was not there before",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ["comments", "syntax"])
+def test_an_update_that_fails_a_check_is_no_success(tmp_path: Path, kind: str) -> None:
+    """Neither as a diff nor as JSON, and it is not written unless it is forced."""
+    update, warning = REFUSED[kind]
+    file = tmp_path / "shop.py"
+    file.write_text(SHOP)
+    for more in ((), ("--json",), ("--apply",)):
+        result = apply(file, update.encode(), *more)
+        assert (result.returncode, file.read_text()) == (1, SHOP)
+        assert warning in result.stderr.decode().splitlines()[-1]
+        if more == ("--json",):
+            shown = json.loads(result.stdout)
+            assert shown["text"] is None and warning in shown["error"]
+        else:
+            assert b"@@" in result.stdout
+    forced = apply(file, update.encode(), "--apply", "--force")
+    assert forced.returncode == 0 and file.read_text() != SHOP
+    assert warning in forced.stderr.decode()
+
+
+def test_a_comment_may_go_where_the_instruction_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "shop.py"
+    file.write_text(SHOP)
+    update = REFUSED["comments"][0].encode()
+    result = apply(file, update, "--apply", "-i", "Remove the comment")
+    assert result.returncode == 0 and "# the last one" not in file.read_text()

@@ -131,6 +131,22 @@ def test_an_edit_that_fails_a_check_is_asked_for_again_and_has_a_warning(
     assert result.stderr.decode().count("`a` would be lost") == 2  # asking again; check this edit
 
 
+def test_an_edit_with_a_warning_is_not_written_unless_it_is_forced(
+    tmp_path: Path, chain: Chain
+) -> None:
+    file, text = tmp_path / "a.py", "def a():\n    pass\n\n\nx=1\n"
+    file.write_text(text)
+    asked = ("edit", "a.py", "--lines", "1:2", "-i", "nine", "--model", chain(), "--apply")
+    result = draftline(tmp_path, *asked)
+    assert (result.returncode, file.read_text()) == (1, text)
+    assert b"-def a():" in result.stdout and b"+x=9" in result.stdout
+    (*_, why) = result.stderr.decode().splitlines()
+    assert "not written: `a` would be lost" in why and "--force" in why
+    result = draftline(tmp_path, *asked, "--force")
+    assert (result.returncode, file.read_text()) == (0, "x=9\n\n\nx=1\n")
+    assert "check this edit: `a` would be lost" in result.stderr.decode()
+
+
 @pytest.mark.parametrize(
     ("answer", "end", "more", "message"),
     [
@@ -166,7 +182,7 @@ def test_a_prompt_longer_than_the_context_is_bad_input(file: Path, chain: Chain)
 @pytest.mark.full
 def test_a_whole_file_that_is_short_or_allowed(file: Path, chain: Chain) -> None:
     """The answer is "x=9", which deletes nearly all of the long one."""
-    for text, more in (("x=1\n", ()), ("x=1\n" * 81, ("--whole-file",))):
+    for text, more in (("x=1\n", ()), ("x=1\n" * 81, ("--whole-file", "--force"))):
         file.write_text(text)
         arguments = ("-i", "nine", "--model", chain(), "--apply", *more)
         result = draftline(file.parent, "edit", file.name, *arguments)

@@ -284,6 +284,30 @@ async def test_the_model_edits_and_answers(tmp_path: Path, file: Path) -> None:
                 assert not fine and "the file has" in told and file.read_bytes() == before
 
 
+@pytest.mark.asyncio
+async def test_what_fails_a_check_is_not_written_unless_it_is_forced(tmp_path: Path) -> None:
+    """The model's answer drops the function; the update drops a comment."""
+    model = chain_model(tmp_path / "model", "x=9", FENCE)
+    file, text = tmp_path / "a.py", "def a():\n    pass\n\n\nx = 1  # one\ny = 2\n"
+    file.write_text(text)
+    with Engine(Config(model=str(model), threads=1, library=False)) as engine:
+        tools = Tools(lambda: engine, no_workspace, Documents(tmp_path / "documents.db"))
+        async with connected(tools, [tmp_path]) as client:
+            lines = {"instruction": "Set it to 9", "first_line": 1, "last_line": 2}
+            update = "# ... existing code ...\n    pass\n\n\nx = 1\ny = 2\n"
+            for tool, more, warning in (
+                ("apply_edit", {"update": update}, "the comment “# one” would be lost"),
+                ("edit", lines, "`a` would be lost"),
+            ):
+                fine, told = await call(client, tool, path="a.py", **more)
+                assert not fine and "not written: " in told and warning in told and "@@" in told
+                assert file.read_text() == text
+                fine, told = await call(client, tool, path="a.py", force=True, **more)
+                assert fine and f"Forced: {warning}" in told
+                assert file.read_text() != text
+                text = file.read_text()
+
+
 def test_the_command_over_stdio(tmp_path: Path, file: Path) -> None:
     """As an agent starts it; bytes on stdout are the protocol's only, or the client would fail."""
     import asyncio

@@ -42,6 +42,16 @@ def test_the_model_edits_a_file_which_is_written_on_request(tmp_path: Path) -> N
 def test_a_rule_needs_no_model(file: Path) -> None:
     edit = edit_file(never, file, "rename one to two")
     assert "def two()" in edit.new and edit.rule and edit.old == OLD
+    edit.write()
+    assert file.read_text() == edit.new
+
+
+def test_a_note_of_a_rule_does_not_stop_the_edit(file: Path) -> None:
+    file.write_text("def one():\n    return 1  # one\n")
+    edit = edit_file(never, file, "rename one to two")
+    assert edit.notes and not edit.warnings and f"note: {edit.notes[0]}" in str(edit)
+    edit.write()
+    assert "def two" in file.read_text()
 
 
 def test_what_fails_a_check_is_asked_for_again_and_shown(file: Path) -> None:
@@ -54,6 +64,11 @@ def test_what_fails_a_check_is_asked_for_again_and_shown(file: Path) -> None:
     edit = edit_file(ask, file, "Return 2", lines=(5, 6))
     assert len(asked) == 2 and edit.warnings
     assert all(f"check this edit: {warning}" in str(edit) for warning in edit.warnings)
+    with pytest.raises(EditRefused, match=r"not written: .*write\(force=True\)"):
+        edit.write()
+    assert file.read_text() == OLD
+    edit.write(force=True)
+    assert file.read_text() == edit.new != OLD
 
 
 def test_an_edit_that_changes_nothing_says_so(file: Path) -> None:

@@ -170,6 +170,26 @@ async def test_an_edit_that_fails_a_check_is_asked_for_again_and_has_a_warning(
         assert same["edit"] is None and "`abc` does not occur" in same["note"]
 
 
+async def test_an_edit_with_a_warning_is_applied_only_where_the_client_shows_the_warning(
+    editor: Open,
+) -> None:
+    """The command makes the client apply what it gets."""
+    text, able = "def a():\n    pass\n\n\nx=1\n", {"applyEdit": True}
+    for edits in (
+        {"documentChanges": True},
+        {"documentChanges": True, "changeAnnotationSupport": {}},
+    ):
+        async with editor(workspace=able | {"workspaceEdit": edits}) as one:
+            one.open(URI, text)
+            done = await one.command("edit", asking(one, "def a():\n    pass"))
+            shown = "changeAnnotationSupport" in edits
+            assert (done["applied"], bool(one.applied)) == (shown, shown)
+            assert done["warnings"] == ["`a` would be lost"] and done["edit"]
+            messages = [each.message for each in one.messages]
+            assert any("not applied: `a` would be lost" in each for each in messages) != shown
+            assert (await one.command("edit", asking(one, "x=1")))["applied"]
+
+
 async def test_an_edit_is_small_versioned_and_annotated_and_reports_progress(editor: Open) -> None:
     async with editor() as one:
         one.open(URI, "a = 1\nx=1 # 😋\nb = 2\n")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from engine.editing.apply_answer import by_model
 from engine.records import Request
 from ui.api import schemas as types
 from ui.api.errors import ApiError
@@ -73,7 +74,7 @@ async def apply_answer(stream: JobStream, builder: ResponseBuilder) -> types.App
         created=builder.created,
         model=builder.model,
         code=done.text,
-        method="model" if done.usage.forwards else "merge",
+        method="model" if by_model(done) else "merge",
         usage=builder.usage(done.usage),
         timings=timings(done.usage, stream.total_s),
     )

@@ -34,7 +34,9 @@ def add_parser(commands: Any) -> None:
         "merge changed lines, as an agent or a chat wrote them, into a file",
         "Merge an update into FILE: the changed lines, a line of FILE before and after each, and "
         "`... existing code ...` in a comment for the lines that stay as they are. Without "
-        "--apply nothing is written. Where every change has one place, no model is needed.",
+        "--apply nothing is written. Where every change has one place, no model is needed. What "
+        "loses a definition or a comment, or breaks the syntax, is refused unless INSTRUCTION "
+        "names it.",
         EXIT_CODES,
     )
     add = parser.add_argument
@@ -55,7 +57,7 @@ def add_parser(commands: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Read both files, merge them or let the model do it, and show or write the result."""
     request, merge = _request(args)
-    from engine.editing.apply_answer import apply_answer, merged
+    from engine.editing.apply_answer import apply_outcome, merged
     from engine.editing.edits import EditRefused
     from engine.editing.outcome import Outcome
     from ui.cli.answer_view import AnswerView, Tally, colour_of_source
@@ -74,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     method = {"method": "model" if merge.text is None else "merge", "doubt": merge.doubt or None}
     outcome, refusal = Outcome(request.text), ""
     try:
-        outcome = Outcome(apply_answer(request, done))
+        outcome = apply_outcome(request, done)
     except EditRefused as error:
         refusal = str(error)
     return finish(args, request, done, outcome, refusal, tally, method)

@@ -78,6 +78,9 @@ def add_output(parser: argparse.ArgumentParser) -> None:
         output.add_argument(
             f"--{name}", dest="output", action="store_const", const=name, default="diff", help=text
         )
+    parser.add_argument(
+        "--force", action="store_true", help="with --apply: write what fails a check all the same"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -101,23 +104,30 @@ def finish(
     more: dict[str, Any] | None = None,
 ) -> int:
     """Show or write the file's new text, as the options say, or raise Failure with the refusal.
+    What fails a check is not written without --force, and a merged update that does is no success.
     `more`: further fields of --json."""
-    from engine.editing.diff import diff, summary
+    from engine.editing.diff import summary
     from engine.editing.outcome import why_unchanged
     from engine.editing.text_file import FileError, replace_text
     from ui.cli import edit_view
     from ui.cli.answer_view import print_stats
 
     new = outcome.text
+    stopped = bool(outcome.failed) and new != request.text and not args.force
     if args.stats and not outcome.rule:
         print_stats(done, tally)
     if args.output == "json":
+        if stopped and request.update:
+            refusal = refusal or _why_stopped(request, outcome)
         record = edit_view.edit_as_json(args.file, request.text, outcome, done, refusal, tally)
         write_json(record | (more or {}))
     if refusal:
         raise Failure(FAILED, f"{args.file}: {refusal}")
     if outcome.rule:
         say("; ".join([f"{args.file}: by rule: {outcome.rule}", *outcome.notes]))
+    if stopped and (args.output == "apply" or request.update):
+        _print_diff(request.text, new, args.file)
+        raise Failure(FAILED, f"{args.file}: {_why_stopped(request, outcome)}")
     if outcome.warning:
         say(f"{args.file}: check this edit: {outcome.warning}")
     if new == request.text:
@@ -133,12 +143,27 @@ def finish(
             raise Failure(FAILED, str(error)) from error
         write(f"{args.file}: {summary(request.text, new)}\n")
     elif args.output == "diff":
-        difference = diff(request.text, new, args.file)
-        if sys.stdout and sys.stdout.isatty():
-            edit_view.print_diff(difference)
-        else:
-            write(difference)
+        _print_diff(request.text, new, args.file)
     return OK
+
+
+def _why_stopped(request: Request, outcome: Outcome) -> str:
+    """Why a text that fails checks is not written, with the remedy."""
+    remedy = "say more precisely what to change"
+    if request.update:
+        remedy = "correct the update, or say with -i that it is intended"
+    return f"not written: {outcome.warning}: {remedy}, or write it all the same with --force"
+
+
+def _print_diff(old: str, new: str, file: Path) -> None:
+    from engine.editing.diff import diff
+    from ui.cli import edit_view
+
+    difference = diff(old, new, file)
+    if sys.stdout and sys.stdout.isatty():
+        edit_view.print_diff(difference)
+    else:
+        write(difference)
 
 
 def _request(args: argparse.Namespace) -> Request:

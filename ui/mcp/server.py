@@ -29,6 +29,7 @@ def ask_roots(context: Context) -> ListRoots | None:
 
 
 ClientRoots = Annotated[ListRootsResult | None, Resolve(ask_roots)]
+Force = Annotated[bool, Field(description="write what failed a check, once its diff has been read")]
 PathInRoots = Annotated[str, Field(description="absolute, or relative to the first root")]
 
 
@@ -60,10 +61,15 @@ def make_server(tools: Tools, folders: Sequence[Path]) -> MCPServer:
             ),
         ],
         client: ClientRoots,
-        instruction: Annotated[str, Field(description="what the update is for")] = "",
+        instruction: Annotated[
+            str, Field(description="what the update is for; names what it deletes")
+        ] = "",
+        force: Force = False,
     ) -> str:
-        """Merge an update into a file and write it. Returns the diff."""
-        return await _told(tools.apply_edit(roots_of(client), path, update, instruction))
+        """Merge an update into a file and write it. Returns the diff. What loses a definition or a
+        comment, or breaks the syntax, is not written."""
+        work = tools.apply_edit(roots_of(client), path, update, instruction, force)
+        return await _told(work)
 
     @server.tool(annotations=ToolAnnotations(destructive_hint=True), structured_output=False)
     async def edit(
@@ -72,14 +78,15 @@ def make_server(tools: Tools, folders: Sequence[Path]) -> MCPServer:
         client: ClientRoots,
         first_line: Annotated[int | None, Field(description="of the lines to edit, from 1")] = None,
         last_line: Annotated[int | None, Field(description="included")] = None,
+        force: Force = False,
     ) -> str:
-        """Edit a file, or lines of it, by an instruction and write it. Returns the diff and what to
-        check in it."""
+        """Edit a file, or lines of it, by an instruction and write it. Returns the diff. What fails
+        a check, for example because it loses a definition, is not written."""
         lines = None
         if first_line is not None or last_line is not None:
             first = 1 if first_line is None else first_line
             lines = (first, first if last_line is None else last_line)
-        return await _told(tools.edit(roots_of(client), path, instruction, lines))
+        return await _told(tools.edit(roots_of(client), path, instruction, lines, force))
 
     @server.tool(annotations=ToolAnnotations(read_only_hint=True), structured_output=False)
     async def find(

@@ -1,6 +1,6 @@
 """What the tools do: edit files, merge updates, search the workspace, ask documents.
 
-A tool either does the whole of it or raises ToolFailure with one line, and then nothing is changed.
+A tool either does the whole of it or raises ToolFailure, and then nothing is changed.
 Requests to the model take turns; a tool that is cancelled cancels its request.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from engine.aio import follow
-from engine.editing.apply_answer import apply_answer, merged
+from engine.editing.apply_answer import apply_outcome, merged
 from engine.editing.apply_snippet import merge
 from engine.editing.by_rule import by_rule
 from engine.editing.command_files import why_not_startup
@@ -37,7 +37,8 @@ T = TypeVar("T")
 
 
 class ToolFailure(Exception):
-    """Why a tool did nothing, in one line with the remedy."""
+    """Why a tool did nothing, in one line with the remedy; below it the diff of an edit that fails
+    a check."""
 
 
 class Changed(ToolFailure):
@@ -70,33 +71,47 @@ class Tools:
 
     # -- editing -------------------------------------------------------------------------------
 
-    async def apply_edit(self, roots: Roots, path: str, update: str, instruction: str) -> str:
-        """Merge changed lines into a file, and write it. Returns how, and the diff. What others
-        write meanwhile stays: the lines are merged into that."""
+    async def apply_edit(
+        self, roots: Roots, path: str, update: str, instruction: str, force: bool = False
+    ) -> str:
+        """Merge changed lines into a file, and write it. Returns how, and the diff. What fails a
+        check is written only with `force`. What others write meanwhile stays: the lines are merged
+        into that."""
         for _ in range(MAX_MERGES - 1):
             with suppress(Changed):
-                return await self._apply_edit(roots, path, update, instruction)
-        return await self._apply_edit(roots, path, update, instruction)
+                return await self._apply_edit(roots, path, update, instruction, force)
+        return await self._apply_edit(roots, path, update, instruction, force)
 
-    async def _apply_edit(self, roots: Roots, path: str, update: str, instruction: str) -> str:
+    async def _apply_edit(
+        self, roots: Roots, path: str, update: str, instruction: str, force: bool
+    ) -> str:
         file, text = await asyncio.to_thread(_read, roots, path)
         try:
             request = Request("edit", text, str(file), instruction=instruction, update=update)
             place = await asyncio.to_thread(merge, text, update)
             if place.text is not None:
-                new, how = apply_answer(request, merged(place.text)), "merged exactly"
+                done, how = merged(place.text), "merged exactly"
             else:
-                done = await self._ask(request)
-                new, how = apply_answer(request, done), f"merged by the model: {place.doubt}"
+                done, how = await self._ask(request), f"merged by the model: {place.doubt}"
+            outcome = await asyncio.to_thread(apply_outcome, request, done)
         except (EditRefused, RequestError) as error:
             raise ToolFailure(f"{path}: {error}") from error
-        return await asyncio.to_thread(_write, roots, file, text, new, how)
+        remedy = "correct the update, or say in the instruction that it is intended"
+        _refuse_failed(roots, file, text, outcome, force, remedy)
+        notes = [f"Forced: {one}" for one in outcome.warnings]
+        note = "; ".join([how, *notes])
+        return await asyncio.to_thread(_write, roots, file, text, outcome.text, note)
 
     async def edit(
-        self, roots: Roots, path: str, instruction: str, lines: tuple[int, int] | None
+        self,
+        roots: Roots,
+        path: str,
+        instruction: str,
+        lines: tuple[int, int] | None,
+        force: bool = False,
     ) -> str:
-        """Edit a file, or lines of it, by an instruction, and write it. Returns the diff with what
-        to check."""
+        """Edit a file, or lines of it, by an instruction, and write it. Returns the diff. What
+        fails a check is written only with `force`."""
         file, text = await asyncio.to_thread(_read, roots, path)
         try:
             selection = _selection(text, lines) if lines else None
@@ -108,9 +123,11 @@ class Tools:
             raise ToolFailure(f"{path}: {error}") from error
         if outcome.text == text:
             return f"Nothing changed: {outcome.rule or why_unchanged(request)}."
+        remedy = "say more precisely what to change, or name fewer lines"
+        _refuse_failed(roots, file, text, outcome, force, remedy)
         notes = [f"By rule: {outcome.rule}"] if outcome.rule else []
         notes += outcome.notes
-        notes += [f"Check this: {one}" for one in outcome.warnings]
+        notes += [f"Forced: {one}" for one in outcome.warnings]
         return await asyncio.to_thread(_write, roots, file, text, outcome.text, "; ".join(notes))
 
     async def _edited(self, request: Request) -> Outcome:
@@ -223,6 +240,18 @@ def _read(roots: Roots, path: str) -> tuple[Path, str]:
         return file, read_text(file)
     except FileError as error:
         raise ToolFailure(str(error)) from error
+
+
+def _refuse_failed(
+    roots: Roots, file: Path, old: str, outcome: Outcome, force: bool, remedy: str
+) -> None:
+    """Raise ToolFailure with the diff of an edit that fails a check, unless it is forced."""
+    if outcome.failed and not force:
+        name = roots.relative(file)
+        raise ToolFailure(
+            f"{name}: not written: {outcome.warning}: {remedy}, or write it all the same with "
+            f"force\n\n{diff(old, outcome.text, name)}"
+        )
 
 
 def _write(roots: Roots, file: Path, old: str, new: str, note: str) -> str:

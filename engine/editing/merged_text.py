@@ -1,0 +1,223 @@
+"""Checks an update that was merged into a file, and what a model wrote of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice, pairwise
+
+from engine.editing.apply_snippet import EXAMPLE, is_elision, is_mark, snippet, ways_of
+from engine.editing.checks import MARKDOWN
+from engine.editing.deletions import Ends, Line, equal_lines, lines_of, repeated, unasked
+from engine.editing.edits import EditRefused, align, plain, strip_blank_lines
+from engine.editing.placement import Chunk, Placement, Replaced, Search, TooManyPlacements
+from engine.records import Request
+
+MAX_SHOWN_CHARS = 60  # of a line, in an error
+MAX_PLACEMENTS = 50  # of the chunks in one answer, that are checked
+REMEDY = "repeat more lines of the file around each change, or try a larger model"
+
+
+class Merged:
+    """A file, an update, and the text that shall be the file with the update merged into it."""
+
+    def __init__(self, request: Request, text: str) -> None:
+        headings = request.path.lower().endswith(MARKDOWN)
+        self._update = snippet(request.update).split("\n")
+        self._old_rows, self._new_rows = plain(request.text).split("\n"), plain(text).split("\n")
+        self._old = lines_of(self._old_rows, headings)
+        self._new = lines_of(self._new_rows, headings)
+        marks = [is_mark(line) for line in self._update]
+        self._ends = Ends(any(marks) and not marks[0], any(marks) and not marks[-1])
+        self._old_texts, self._new_texts = _texts(self._old), _texts(self._new)
+
+    def unasked(self) -> list[str]:
+        """The lines of the file that were deleted without the update asking for it; all deleted
+        ones if it is not known how the text came of the update."""
+        best: list[str] | None = None
+        try:
+            for placement in self._placements():
+                spans = self._unasked(placement, by_model=False)
+                lost = [line for span in spans for line in self._old_texts[slice(*span)]]
+                best = lost if best is None else min(best, lost, key=len)
+        except TooManyPlacements:
+            pass
+        if best is not None:
+            return best
+        runs = align(self._old_texts, self._new_texts)
+        return [line for same, i, j, _, _ in runs if not same for line in self._old_texts[i:j]]
+
+    def checked(self) -> str:
+        """The text, with the lines that stayed as the file has them. EditRefused where it has lines
+        of neither the file nor the update, lacks lines of the update, or lacks or repeats lines of
+        the file where the update does not show it."""
+        if self._only_adds():
+            return "\n".join(self._new_rows)
+        self._check_lines()
+        errors = []
+        try:
+            for placement in self._placements():
+                error = self._error(placement)
+                if error is None:
+                    return self._restored(placement)
+                errors.append(error)
+        except TooManyPlacements:
+            errors.append(f"the file has too many equal lines to check the answer: {REMEDY}")
+        raise EditRefused(errors[0] if errors else self._out_of_place())
+
+    def _only_adds(self) -> bool:
+        """Whether the text is the file, with the update in one of the ways to place it."""
+        left = iter(self._new_texts)
+        if not all(line in left for line in self._old_texts):
+            return False
+        ways = ways_of("\n".join(self._old_rows), "\n".join(self._update))
+        body = "\n".join(self._new_rows)
+        first, last = strip_blank_lines(body, 0, len(body))
+        return ways is not None and ways.allow(body[first:last].split("\n"))
+
+    def _placements(self) -> Iterator[Placement]:
+        parts, after = chunks_of(self._update)
+        return islice(
+            Search(self._old_texts, self._new_texts, parts, after).placements(), MAX_PLACEMENTS
+        )
+
+    def _unasked(self, placement: Placement, by_model: bool) -> list[tuple[int, int]]:
+        """The spans of the file's lines that were deleted without the update asking for it."""
+        return [
+            span
+            for group in placement
+            for span in unasked(self._old, self._new, group, self._ends, by_model)
+        ]
+
+    def _error(self, placement: Placement) -> str | None:
+        """Why the text must not be what the update says, if its chunks are placed so."""
+        if lost := self._unasked(placement, by_model=True):
+            return self._left_out(*lost[0])
+        for group in placement:
+            if line := repeated(self._old, self._new, group):
+                return _repeats(line)
+        return None
+
+    def _left_out(self, start: int, stop: int) -> str:
+        first, last = self._old[start].row + 1, self._old[stop - 1].row + 1
+        lines = f"the lines {first} to {last}" if first < last else f"line {first}"
+        return (
+            f"the model left out {lines} of the file, which the update does not ask for: {REMEDY}"
+        )
+
+    def _check_lines(self) -> None:
+        """Raise EditRefused where the text has a mark, or a line of neither the file nor the
+        update, or not the chunks of the update, whole and in their order."""
+        shown = {line.strip() for line in self._update}
+        old = set(self._old_texts)
+        known = old | shown
+        for line in self._new:
+            if is_mark(line.text) and line.text not in old:
+                raise EditRefused(f"the model left {EXAMPLE} in line {line.row + 1}: {REMEDY}")
+            if line.text not in known:
+                raise EditRefused(
+                    f"the model wrote line {line.row + 1}, which is neither in the file nor in the "
+                    f"update: {REMEDY}"
+                )
+        lines, at = self._new_texts, 0
+        for part in chunks_of(self._update)[0]:
+            size = len(part.lines)
+            places = (n for n in range(at, len(lines)) if lines[n] == part.lines[0])
+            found = next((n for n in places if tuple(lines[n : n + size]) == part.lines), None)
+            if found is None:
+                raise EditRefused(
+                    f"the model did not write the chunk at line {part.number} of the update as it "
+                    f"is: write {EXAMPLE} wherever lines stay, or try a larger model"
+                )
+            at = found + size
+
+    def _out_of_place(self) -> str:
+        """Why no placement of the chunks explains the text."""
+        old, new = self._old_texts, self._new_texts
+        shown = {line.strip() for line in self._update}
+        for same, i, j, k, m in align(old, new):
+            if not same and (again := [line for line in new[k:m] if line not in shown]):
+                return _repeats(again[0])
+            if not same and i < j and not {*old[i:j]} & {*new}:
+                return self._left_out(i, j)
+        return f"the model moved or left out lines of the file where it has marks: {REMEDY}"
+
+    def _restored(self, placement: Placement) -> str:
+        """The text, with the lines that stayed as the file has them, and the chunks indented as the
+        lines that they repeat. EditRefused where a chunk is not indented as the update has it."""
+        new = [*self._new_rows]
+        wanted = iter(self._update)
+        for group in placement:
+            for part in pairwise(sorted({*group.new, *group.seams})):
+                margin = self._margin(group, part, wanted)
+                for line in self._new[slice(*part)]:
+                    new[line.row] = margin + new[line.row]
+        found: list[str] = []
+        row = stayed = 0  # of the new text and of the file, up to which all is found
+        ends = [(group.old[0], group.new[0]) for group in placement]
+        for number, (first, start) in enumerate([*ends, (len(self._old), len(self._new))]):
+            if kept := self._old[stayed:first]:
+                found += new[row : self._new[start - len(kept)].row]
+                found += self._old_rows[kept[0].row : kept[-1].row + 1]
+                row = self._new[start - 1].row + 1
+            stayed = placement[number].old[1] if number < len(placement) else first
+        return "\n".join(found + new[row:])
+
+    def _margin(self, group: Replaced, part: tuple[int, int], update: Iterator[str]) -> str:
+        """The white space that all lines of a chunk lack, as those show that the file has too.
+        `update`: the lines of the update from the chunk on."""
+        lines = self._new[slice(*part)]
+        shown = [next(line for line in update if line.strip() == one.text) for one in lines]
+        own = [_white(self._new_rows[one.row]) for one in lines]
+        levels = sorted(
+            {
+                (len(_white(a).expandtabs()), len(b.expandtabs()))
+                for a, b in zip(shown, own, strict=True)
+            }
+        )
+        if any(a[0] == b[0] or a[1] >= b[1] for a, b in pairwise(levels)):
+            raise EditRefused(
+                f"the model indented line {lines[0].row + 1} and those below it other than the "
+                f"update: {REMEDY}"
+            )
+        pairs = [
+            (i, k - part[0])
+            for i, k in equal_lines(self._old, self._new, group)
+            if k in range(*part)
+        ]
+        missing = {(_white(self._old_rows[self._old[i].row]), own[k]) for i, k in pairs}
+        lacks = {old.removesuffix(new) if old.endswith(new) else "" for old, new in missing}
+        if len(lacks) == 1:
+            return lacks.pop()
+        return ""
+
+
+def _texts(lines: Sequence[Line]) -> list[str]:
+    return [line.text for line in lines]
+
+
+def _white(line: str) -> str:
+    return line[: len(line) - len(line.lstrip())]
+
+
+def _repeats(line: str) -> str:
+    return f"the model repeated the line {line!r:.{MAX_SHOWN_CHARS}} of the file: {REMEDY}"
+
+
+def chunks_of(update: Sequence[str]) -> tuple[list[Chunk], tuple[str, ...]]:
+    """The chunks of an update, and the lines behind the last one that may be marks. Lines that may
+    be marks end a chunk too."""
+    found: list[Chunk] = []
+    lines: list[str] = []
+    between: list[str] = []
+    number = 0
+    for row, line in enumerate([*update, ""], 1):
+        text, doubt = line.strip(), is_elision(line) and not is_mark(line)
+        if text and not doubt and not is_mark(line):
+            number = number if lines else row
+            lines.append(text)
+            continue
+        if lines and (text or row > len(update)):
+            found.append(Chunk(tuple(lines), number, tuple(between)))
+            lines, between = [], []
+        between += [text] * doubt
+    return found, tuple(between)
