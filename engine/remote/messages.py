@@ -36,6 +36,7 @@ EVENT = "draftline/event"  # notification {id, event}: a Step of the request wit
 CANCEL = "$/cancelRequest"  # {id}: the request ends with a Done, which has the text so far
 SERVER = "draftline"  # `ServerInfo.server`
 HTTP_PATH = "/v1/draftline"  # below it, the same requests and events over HTTP
+MAX_NAME_BYTES = 4096  # of a file of a workspace, in UTF-8
 HTTP_PROTOCOL = 1  # of what is below it; raised with every change that an older program rejects
 
 T = TypeVar("T")
