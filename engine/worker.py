@@ -1,9 +1,9 @@
-"""The thread that owns the model: jobs in, events out, the most urgent first.
+"""The thread that owns the model: jobs in, events out, in the order of `engine.schedule`.
 
-Ties go to the client that has waited longest. A more urgent request runs between two steps of a
-less urgent one. Cancelling takes effect between two forward passes. An error, or a panic of a
-library in Rust, ends its own job with `Done("failed")` and nothing else. Background work runs in
-slices while the thread is idle. Engines that share a process take turns.
+Jobs run step by step, so that another one may run between two steps of a job. Cancelling takes
+effect between two forward passes. An error, or a panic of a library in Rust, ends its own job with
+`Done("failed")` and nothing else. Background work runs in slices while the thread is idle. Engines
+that share a process take turns.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from queue import SimpleQueue
 from time import monotonic
 
 from engine.records import Done, Event, Request
+from engine.schedule import Schedule
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +27,6 @@ BACKGROUND = max(URGENCY.values()) + 1
 IDLE_SECONDS = 0.5  # without requests, before background work goes on
 POLL_SECONDS = 0.02  # between two looks at whether a job that waits for its turn was cancelled
 FATAL = {"AcceleratorError"}  # torch's, of a card that fails: all that follows fails, too
-MAX_CLIENTS = 256  # whose last turns are remembered
 Run = Callable[[Callable[[], bool]], Iterator[Event]]  # called with `cancelled`
 
 
@@ -62,10 +62,17 @@ class Job(Submitted):
     """A request that this process answers."""
 
     def __init__(
-        self, request: Request, run: Run, client: str = "", urgency: int | None = None
+        self,
+        request: Request,
+        run: Run,
+        client: str = "",
+        urgency: int | None = None,
+        owner: str = "",
     ) -> None:
-        """`urgency`: smaller ones run first; by default that of the request's kind."""
+        """`urgency`: smaller ones run first; by default that of the request's kind. `owner`: whose
+        time it takes; by default the client's."""
         self.request, self.run, self.client = request, run, client
+        self.owner = owner or client
         by_kind = URGENCY.get(request.kind, max(URGENCY.values()))
         self.urgency = by_kind if urgency is None else urgency
         self._events: SimpleQueue[Event] = SimpleQueue()
@@ -140,18 +147,20 @@ class Worker:
         *background: Iterable[float],
         turns: Turns | None = None,
         within: Callable[[], AbstractContextManager[object]] = nullcontext,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         """`background`: work to do while idle. Each slice yields the seconds until the next one;
         the first that is due runs. A job waits for one slice at most. `turns`: shared with the
-        other engines of this process. `within`: a context that the whole thread runs in."""
+        other engines of this process. `within`: a context that the whole thread runs in. `clock`:
+        seconds, by which jobs take turns."""
         self._within = within
         self._engines = turns or Turns()
         self._idle_at = monotonic() + IDLE_SECONDS  # when background work may go on
         # work -> when its next slice is due
         self._background: dict[Iterator[float], float] = {iter(one): 0.0 for one in background}
-        self._waiting: list[Job] = []  # in order of arrival
-        self._turns: dict[str, int] = {}  # client -> number of its last turn, the latest last
-        self._turn = 0
+        self._clock = clock
+        self._schedule = Schedule(clock)
+        self._begun: dict[Job, Iterator[Event]] = {}  # the events to come of each
         self._wake = threading.Condition()
         self._closed = False
         self.failure: str | None = None  # why the thread has ended, where `close` did not end it
@@ -165,9 +174,15 @@ class Worker:
                 raise RuntimeError(self.failure)
             if self._closed:
                 raise RuntimeError("the engine is closed: open a new one")
-            self._waiting.append(job)
+            self._schedule.add(job)
             self._wake.notify()
         return job
+
+    @property
+    def waiting(self) -> list[Job]:
+        """The jobs that have not begun, in order of arrival."""
+        with self._wake:
+            return self._schedule.waiting
 
     def idle(self) -> bool:
         """Whether all background work is done."""
@@ -177,30 +192,11 @@ class Worker:
         """Cancel all jobs and wait for the thread to end."""
         with self._wake:
             self._closed = True
-            waiting, self._waiting = self._waiting, []
+            waiting = self._schedule.clear_waiting()
             self._wake.notify()
         for job in waiting:
             job.put(Done("cancelled"))
         self._thread.join()
-
-    def _next(self, before: int) -> Job | None:
-        """The next waiting job that is more urgent than `before` or was cancelled."""
-
-        def place(job: Job) -> tuple[int, int]:
-            return (-1 if job.cancelled() else job.urgency, self._turns.get(job.client, 0))
-
-        with self._wake:
-            found = [job for job in self._waiting if place(job)[0] < before]
-            if not found:
-                return None
-            job = min(found, key=place)
-            self._waiting.remove(job)
-            self._turn += 1
-            self._turns.pop(job.client, None)
-            self._turns[job.client] = self._turn
-            if len(self._turns) > MAX_CLIENTS:
-                del self._turns[next(iter(self._turns))]
-            return job
 
     def _run(self) -> None:
         """Serve. An error that ends the thread ends all jobs, and further ones are refused."""
@@ -211,23 +207,23 @@ class Worker:
             log.error("the model's thread has ended", exc_info=error)
             with self._wake:
                 self.failure = f"the model has failed ({one_line(error)}): start the program again"
-                waiting, self._waiting = self._waiting, []
-            for job in waiting:
+                jobs = [*self._begun, *self._schedule.clear_waiting()]
+            for job in jobs:
                 job.put(Done("failed", error=self.failure))
 
     def _serve(self) -> None:
         while True:
             with self._wake:
-                while not self._waiting and not self._closed:
+                while not self._schedule and not self._closed:
                     pause = self._pause()
                     if pause is not None and pause <= 0:
                         break
                     self._wake.wait(pause)
-                if self._closed:
+                if self._closed and not self._schedule:
                     return
-                asked = bool(self._waiting)
+                asked = bool(self._schedule)
             if asked:
-                self._drain(BACKGROUND)
+                self._run_jobs()
                 self._idle_at = monotonic() + IDLE_SECONDS
             else:
                 self._run_slice()
@@ -244,7 +240,7 @@ class Worker:
         turns = self._engines
 
         def stop() -> bool:
-            return self._closed or bool(self._waiting)
+            return self._closed or bool(self._schedule)
 
         try:
             with turns.job(BACKGROUND), turns.turn(BACKGROUND, stop):
@@ -258,40 +254,58 @@ class Worker:
             if type(error).__name__ in FATAL:
                 raise
 
-    def _drain(self, before: int) -> None:
-        """Run all waiting jobs more urgent than `before`."""
-        while (job := self._next(before)) is not None:
-            self._serve_one(job)
-
-    def _serve_one(self, job: Job) -> None:
-        try:
-
-            def stop() -> bool:
-                return self._closed or job.cancelled()
-
-            if stop():
-                job.put(Done("cancelled"))
-                return
+    def _run_jobs(self) -> None:
+        """Run steps until no job is left."""
+        job = self._next()
+        while job is not None:
             with self._engines.job(job.urgency):
-                for event in self._in_turns(job, stop):
-                    job.put(event)
-                    if not isinstance(event, Done):
-                        self._drain(job.urgency)
+                this, job = job, self._step(job)
+                while job is this:
+                    job = self._step(job)
+
+    def _next(self) -> Job | None:
+        with self._wake:
+            return self._schedule.next()
+
+    def _step(self, job: Job) -> Job | None:
+        """Make the job's next event; returns the job that is next."""
+        try:
+            event = self._event(job)
         except BaseException as error:  # one bad request must not end the thread
             log.debug("request failed", exc_info=error)
+            self._end(job)
             job.put(Done("failed", error=one_line(error)))
             if type(error).__name__ in FATAL:
                 raise
+        else:
+            if event is None or isinstance(event, Done):
+                self._end(job)
+            if event is not None:
+                job.put(event)
+        return self._next()
 
-    def _in_turns(self, job: Job, stop: Callable[[], bool]) -> Iterator[Event]:
-        """The job's events, each computed when it is this engine's turn."""
-        events = job.run(stop)
-        while True:
-            with self._engines.turn(job.urgency, stop):
-                event = next(events, None)
-            if event is None:
-                return
-            yield event
+    def _event(self, job: Job) -> Event | None:
+        """The job's next event, computed when it is this engine's turn."""
+
+        def stop() -> bool:
+            return self._closed or job.cancelled()
+
+        if job not in self._begun:
+            if stop():
+                return Done("cancelled")
+            self._begun[job] = job.run(stop)
+        with self._engines.turn(job.urgency, stop):
+            began = self._clock()
+            event = next(self._begun[job], None)
+            seconds = self._clock() - began
+        with self._wake:
+            self._schedule.ran(seconds)
+        return event
+
+    def _end(self, job: Job) -> None:
+        with self._wake:
+            self._schedule.remove(job)
+            self._begun.pop(job, None)
 
 
 def one_line(error: BaseException) -> str:

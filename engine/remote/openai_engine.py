@@ -312,9 +312,10 @@ class OpenAiEngine:
         client: str = "",
         cancelled: Callable[[], bool] = lambda: False,
         urgency: int | None = None,
+        owner: str = "",
     ) -> OpenAiJob:
-        """Send a request, as `Engine.submit` does; `speculation`, `workspace`, `client` and
-        `urgency` have no effect here. RequestError where it cannot be answered."""
+        """Send a request, as `Engine.submit` does; `speculation`, `workspace`, `client`, `urgency`
+        and `owner` have no effect here. RequestError where it cannot be answered."""
         plan = plan_of(request, self.model, self.suffixes, self.fim)
         job = OpenAiJob(request, self, plan)
         if cancelled():

@@ -124,7 +124,7 @@ class ApiState:
             yield embeddings.answer(body, model, lambda text: len(self.engine.encode(text)))
 
         with self.queue_errors():
-            stream = self.jobs.submit_batch(work, client_of(http, body.user))
+            stream = self.jobs.submit_batch(work, client_of(http, body.user), owner_of(http))
         async with cancel_on_disconnect(stream, http.receive):
             return await anext(stream)
 
@@ -150,7 +150,7 @@ class ApiState:
     ) -> JobStream:
         """Submit the request that `make` returns. Raises ApiError if the queue is full."""
         with self.queue_errors():
-            return self.jobs.submit(make, client_of(http, user))
+            return self.jobs.submit(make, client_of(http, user), owner=owner_of(http))
 
     def submit_chat(self, body: types.ChatRequest, http: Request) -> tuple[JobStream, CallReader]:
         """Submit a conversation; returns the answer, and how to read it. Raises ApiError."""
@@ -170,7 +170,7 @@ class ApiState:
             yield self.engine.prompt_tokens(request, lambda: stream.cancelled)
 
         with self.queue_errors():
-            stream = self.jobs.submit_batch(count, client_of(http, user_of(body)))
+            stream = self.jobs.submit_batch(count, client_of(http, user_of(body)), owner_of(http))
         async with cancel_on_disconnect(stream, http.receive):
             with request_errors():
                 return await anext(stream)
@@ -284,7 +284,8 @@ def app(
     run or wait; further ones get 429. `embedding`: the model of /v1/embeddings. `state.jobs` and
     `state.names` are its queue and names."""
     metrics = Metrics()
-    jobs = Jobs(engine, queue_size, metrics.answer_ended)
+    rules = rules or AccessRules()
+    jobs = Jobs(engine, queue_size, metrics.answer_ended, len((rules.key or "").split()))
     own_name = Path(engine.config.model).name
     names = list(dict.fromkeys((own_name, *aliases)))
     state = ApiState(engine, jobs, names, metrics, embedding)
@@ -317,7 +318,7 @@ def app(
         lines = partial(EventStreamResponse, media_type="application/x-ndjson")
         add_engine_routes(application, host, lines, state.queue_errors)
     build_schema(application)
-    application.add_middleware(AccessGuard, rules=rules or AccessRules())
+    application.add_middleware(AccessGuard, rules=rules)
     application.add_middleware(MetricsMiddleware, metrics=metrics)
     application.add_middleware(LargeBodies)
     application.state.jobs, application.state.names = jobs, state.model_names
@@ -475,10 +476,18 @@ def add_other_routes(application: FastAPI, state: ApiState) -> None:
 
 
 def client_of(http: Request, user: str | None) -> str:
-    """Whose turn a request is."""
+    """Whose turn a request is among those of its owner."""
     address = http.client.host if http.client else ""
-    owner = http.scope.get(OWNER, "")
-    return "\n".join((address, http.headers.get("user-agent", ""), user or "", owner))
+    agent, key = http.headers.get("user-agent", ""), str(http.scope.get(OWNER, ""))
+    return "\n".join((address, agent, user or "", key))
+
+
+def owner_of(http: Request) -> str:
+    """Whose slots and time a request takes: those of its key, or of a program at an address where
+    no key is needed."""
+    address = http.client.host if http.client else ""
+    key = str(http.scope.get(OWNER, ""))
+    return key or f"{address} {http.headers.get('user-agent', '')}"
 
 
 def user_of(body: types.GenerationRequest) -> str | None:

@@ -102,6 +102,7 @@ class EngineHost:
             f"{owner}\n{submission.client}",
             submission.speculation,
             raw=True,
+            owner=owner,
             workspace=workspace,
             urgency=submission.urgency,
         )
