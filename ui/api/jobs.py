@@ -212,8 +212,8 @@ class Jobs:
             with preparing:
                 request = make()
                 merges = bool(request.update) and not raw
-                job = merged_job(request, stream.client) if merges else None
-                job = job or self.engine.submit(
+                done = merged_job(request, stream.client) if merges else None
+                job = done or self.engine.submit(
                     request, client=stream.client, cancelled=lambda: stream.cancelled, **options
                 )
             stream.attach(job)
