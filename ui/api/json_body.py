@@ -11,10 +11,9 @@ from weakref import WeakValueDictionary
 from fastapi import HTTPException, Request, Response
 from fastapi.routing import APIRoute
 
-from ui.api.json_values import TooManyValues, parsed
+from ui.api.json_values import LARGE_BYTES, TooManyValues, parsed
 from ui.api.security import OWNER
 
-LARGE_BYTES = 1 << 16  # a larger body is parsed in a thread
 T = TypeVar("T")
 
 

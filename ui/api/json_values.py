@@ -10,13 +10,15 @@ import gc
 import json
 import re
 import threading
+from contextlib import nullcontext
 from typing import Any
 
+LARGE_BYTES = 1 << 16  # a larger text is read in a thread
 MAX_VALUES = 1 << 18  # of a body: names, strings, numbers, lists and objects
 BEGINS = re.compile(r'[\[{,:"]')  # what precedes a value; a string itself
 # Part of a string, up to its end: short enough that it is matched in a millisecond
 IN_STRING = re.compile(r'(?:[^"\\]{1,4096}+|\\.){0,64}+("?)', re.DOTALL)
-_parsing = threading.Lock()  # one large text at a time
+_parsing = threading.Lock()
 
 
 class TooManyValues(Exception):
@@ -28,8 +30,8 @@ class TooManyValues(Exception):
 
 def parsed(data: bytes) -> Any:
     """The value that JSON stands for. ValueError or RecursionError where it is none,
-    TooManyValues. Blocks."""
-    with _parsing:
+    TooManyValues. Blocks where it is large: one such text is read at a time."""
+    with _parsing if len(data) > LARGE_BYTES else nullcontext():
         text = data.decode(json.detect_encoding(data), "surrogatepass")
         if values_in(text) > MAX_VALUES:
             raise TooManyValues

@@ -11,8 +11,8 @@ from fastapi import Request
 from engine.remote.link import DEFLATE
 from engine.remote.messages import HTTP_PROTOCOL
 from ui.api.errors import ApiError
-from ui.api.json_body import LARGE_BYTES, BodyTurns
-from ui.api.json_values import TooManyValues, parsed
+from ui.api.json_body import BodyTurns
+from ui.api.json_values import LARGE_BYTES, TooManyValues, parsed
 from ui.api.large_bodies import IS_LARGE
 
 MAX_BYTES = 16 << 20  # of a body, decompressed
