@@ -17,7 +17,7 @@ import pytest
 from bench.serving.load import CHAT, TEXT, ExpectedAnswer, Tally, load, plan
 from engine import Request
 from engine.records import Done, Event
-from engine.schedule import MAX_CLIENTS as MAX_TURNS
+from engine.worker import MAX_CLIENTS as MAX_TURNS
 from engine.worker import Job, Worker
 from tests.support.server import (
     ANSWER,

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from engine import Config, Engine
 from engine.records import Done, Event, Request, Step
-from engine.schedule import LEAD_S, MAX_WAIT_S, SLICE_S, Schedule
-from engine.worker import URGENCY, Job, Worker
+from engine.worker import LEAD_S, MAX_WAIT_S, SLICE_S, URGENCY, Job, Schedule, Worker
 
 KINDS = ("complete", "edit", "chat")
 MOST_WAIT_S = 2.0  # of any job beside another owner's, and of a chat beside completions
