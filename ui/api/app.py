@@ -114,13 +114,11 @@ class ApiState:
             raise ApiError(404, message, "model", "model_not_found")
         return self.embedding
 
-    async def embeddings(
-        self, body: types.EmbeddingsRequest, http: Request
-    ) -> types.EmbeddingsAnswer:
-        """Vectors of texts. It takes a slot of the queue meanwhile. Raises ApiError."""
+    async def embeddings(self, body: types.EmbeddingsRequest, http: Request) -> bytes:
+        """Vectors of texts, as JSON. It takes a slot of the queue meanwhile. Raises ApiError."""
         model = self.embedding_model(body.model)
 
-        def work(_: ThreadStream[Any], __: str) -> Iterator[types.EmbeddingsAnswer]:
+        def work(_: ThreadStream[Any], __: str) -> Iterator[bytes]:
             yield embeddings.answer(body, model, lambda text: len(self.engine.encode(text)))
 
         with self.queue_errors():
@@ -363,7 +361,7 @@ def add_openai_routes(application: FastAPI, state: ApiState) -> None:
     @application.post("/v1/embeddings", response_model=types.EmbeddingsAnswer)
     async def embed(body: types.EmbeddingsRequest, http: Request) -> Response:
         """Vectors of texts, where the server has an embedding model."""
-        return JSONResponse((await state.embeddings(body, http)).model_dump())
+        return Response(await state.embeddings(body, http), media_type="application/json")
 
     @application.get("/v1/models", response_model=types.Models)
     async def models() -> types.Models:
