@@ -6,13 +6,13 @@ Otherwise a client of many connections could fill the memory with bodies that wa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import Any
 from weakref import WeakValueDictionary
 
-if TYPE_CHECKING:
-    from ui.api.security import Message, Receive
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
 
 ROOM_BYTES = 32 << 20  # of an owner's bodies, in requests that are not answered yet
 SMALL_BYTES = 1 << 16  # of a body, that take no room
