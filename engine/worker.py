@@ -395,17 +395,16 @@ class Worker:
         """Make the job's next event; returns the job that is next."""
         try:
             event = self._event(job)
+            if event is None or isinstance(event, Done):
+                self._end(job)
+            if event is not None:
+                job.put(event)
         except BaseException as error:  # one bad request must not end the thread
             log.debug("request failed", exc_info=error)
             self._end(job)
             job.put(Done("failed", error=one_line(error)))
             if type(error).__name__ in FATAL:
                 raise
-        else:
-            if event is None or isinstance(event, Done):
-                self._end(job)
-            if event is not None:
-                job.put(event)
         return self._next()
 
     def _event(self, job: Job) -> Event | None:
