@@ -169,13 +169,15 @@ class Engine:
         drafter: str = "",
         cancelled: Callable[[], bool] = lambda: False,
         urgency: int | None = None,
+        owner: str = "",
     ) -> Job:
         """Queue a request. RequestError where it cannot be answered, ValueError for an unknown
         drafter. `speculation=False` decodes plainly: the same text, later. `workspace` and
         `drafter` replace the engine's own for this request. Equally urgent requests of several
         clients take turns. `cancelled` is asked while the prompt is tokenized; where it says so,
         the job has ended at once. `urgency`: smaller ones run first, by default that of its kind.
-        """
+        `owner`: one of several keys; they get equal time, and no answer shows what the cache has of
+        another's prompts."""
         try:
             prompt = prompt_of(
                 request, self.parts.tokenizer, self.context, cancelled, self.config.model
@@ -188,9 +190,9 @@ class Engine:
         if name is not None and name not in self.drafters:
             parse_choice(name)  # an unknown name or option fails here
         run = partial(
-            self._run, request, prompt, grammar, name, workspace or self.workspace, client
+            self._run, request, prompt, grammar, name, workspace or self.workspace, client, owner
         )
-        return self.worker.submit(Job(request, run, client, urgency))
+        return self.worker.submit(Job(request, run, client, urgency, owner))
 
     def edit(
         self,
@@ -251,6 +253,7 @@ class Engine:
         drafter: str | None,
         workspace: Workspace | None,
         client: str,
+        owner: str,
         cancelled: Callable[[], bool],
     ) -> Iterator[Event]:
         """The events of one request, in the model's thread. Without a drafter's name it decodes
@@ -266,6 +269,7 @@ class Engine:
             history.of(client),
             self.config.verification,
             grammar,
+            owner,
         )
         with target.limited_memory():
             drafting = self._drafter(drafter, workspace, client)

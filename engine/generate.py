@@ -87,7 +87,7 @@ def prefill(
     neither read again nor shown to the drafter."""
     if answer.reason is not None:
         return
-    answer.usage.cached = target.begin(answer.prompt.ids, answer.room)
+    answer.usage.cached = target.begin(answer.prompt.ids, answer.room, answer.owner)
     answer.takes(target)
     on_chunk = partial(drafter.observe_prompt, target) if drafter.needs_prompt_states else None
     yield from read(answer, target, answer.usage.cached, on_chunk, cancelled)
@@ -111,7 +111,8 @@ def write_forced(
         drafter.observe(draft, path, committed, None, 0.0)
     if answer.reason is None:
         if answer.must_begin(target):
-            cached = target.begin([*answer.prompt.ids, *answer.output], answer.room)
+            ids = [*answer.prompt.ids, *answer.output]
+            cached = target.begin(ids, answer.room, answer.owner)
             answer.takes(target)
         for step in read(answer, target, cached, None, cancelled):
             answer.usage.forwards += 1
@@ -129,7 +130,7 @@ def read(
     """Let the model read what is committed but its last token, of which it has `cached` tokens."""
     ids = [*answer.prompt.ids, *answer.output]
     start = perf_counter()
-    for done in target.prefill(ids, answer.room, on_chunk):
+    for done in target.prefill(ids, answer.room, on_chunk, answer.owner):
         answer.takes(target)
         answer.chunk_tokens, cached = done - cached, done
         yield Step(seconds=perf_counter() - start, prefill=(done + 1, len(ids)))
@@ -192,11 +193,12 @@ class Generation:
         history: Sequence[list[int]] = (),
         verification: Verification = "match",
         grammar: GrammarState | None = None,
+        owner: str = "",
     ) -> None:
         """`context_tokens`: the model's context. `history`: earlier answers that may be copied
-        from. With a `grammar`, drafts are always verified by matching. RequestError where the
-        prompt leaves no room for an answer."""
-        self.request, self.prompt = request, prompt
+        from. With a `grammar`, drafts are always verified by matching. `owner`: what the cache has
+        of others is not used. RequestError where the prompt leaves no room for an answer."""
+        self.request, self.prompt, self.owner = request, prompt, owner
         self.limit = max_new_tokens(prompt, context_tokens)
         self.context = DraftContext(
             prompt.ids,
@@ -254,7 +256,7 @@ class Generation:
     def resume(self, target: Target) -> None:
         """Make this answer the target's current sequence again, if it must begin."""
         if self.must_begin(target):
-            target.resume([*self.prompt.ids, *self.output], self.room)
+            target.resume([*self.prompt.ids, *self.output], self.room, self.owner)
             self.takes(target)
         self.context.room = min(self.limit - len(self.output) - 1, target.room())
 

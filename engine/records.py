@@ -21,6 +21,8 @@ Reason = Literal["stop", "length", "cancelled", "failed"]
 # tool: "tool_call_id"
 Message = dict[str, str]
 MIN_TEMPERATURE = 1e-6  # of sampling; smaller ones would overflow
+MAX_STOP_CHARS = 4096  # of a stop string that others send
+MAX_PREDICTIONS = 4096  # texts of a request that are used
 MAX_PREDICTION_CHARS = 512 << 10  # of a request that are used: some 150,000 tokens
 
 
@@ -71,7 +73,8 @@ class Request:
     parse_special: bool = False
     messages: tuple[Message, ...] = ()
     documents: tuple[Passage, ...] = ()  # quoted by the messages, in order; for citations only
-    # Texts expected to recur, beside what `kind` implies; of all, MAX_PREDICTION_CHARS are used.
+    # Texts expected to recur, beside what `kind` implies; of all, MAX_PREDICTIONS and
+    # MAX_PREDICTION_CHARS are used.
     predictions: tuple[str, ...] = ()
     # None: for a chat the rest of the context, 256 for a completion; an edit follows its text
     max_tokens: int | None = None

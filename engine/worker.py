@@ -1,9 +1,12 @@
-"""The thread that owns the model: jobs in, events out, the most urgent first.
+"""The thread that owns the model: jobs in, events out, owners by turns, the most urgent first.
 
-Ties go to the client that has waited longest. A more urgent request runs between two steps of a
-less urgent one. Cancelling takes effect between two forward passes. An error, or a panic of a
-library in Rust, ends its own job with `Done("failed")` and nothing else. Background work runs in
-slices while the thread is idle. Engines that share a process take turns.
+An owner is a key of a server, or a client where there are no keys. Owners get equal time, in slices
+in which more urgent jobs have a lead. Within an owner equally urgent jobs run one after the other,
+clients in turns; one that has waited long for more urgent ones gets a slice between them. So no
+number of jobs, of any kind, keeps another owner's job or a chat waiting for long. Cancelling takes
+effect between two forward passes. An error, or a panic of a library in Rust, ends its own job with
+`Done("failed")` and nothing else. Background work runs in slices while the thread is idle. Engines
+that share a process take turns.
 """
 
 from __future__ import annotations
@@ -26,7 +29,11 @@ BACKGROUND = max(URGENCY.values()) + 1
 IDLE_SECONDS = 0.5  # without requests, before background work goes on
 POLL_SECONDS = 0.02  # between two looks at whether a job that waits for its turn was cancelled
 FATAL = {"AcceleratorError"}  # torch's, of a card that fails: all that follows fails, too
-MAX_CLIENTS = 256  # whose last turns are remembered
+SLICE_S = 0.25  # of a job's time, while others wait
+LEAD_S = (0.5, 0.25)  # of an owner's time by urgency, by which more urgent jobs may be ahead
+MAX_WAIT_S = 1.0  # of a job, for more urgent ones of its owner
+MIN_PROGRESS = 2.0  # of a slice, in times of its first step, which may read the prompt again
+MAX_CLIENTS = 256  # whose last turns, and owners whose times, are remembered
 Run = Callable[[Callable[[], bool]], Iterator[Event]]  # called with `cancelled`
 
 
@@ -62,10 +69,17 @@ class Job(Submitted):
     """A request that this process answers."""
 
     def __init__(
-        self, request: Request, run: Run, client: str = "", urgency: int | None = None
+        self,
+        request: Request,
+        run: Run,
+        client: str = "",
+        urgency: int | None = None,
+        owner: str = "",
     ) -> None:
-        """`urgency`: smaller ones run first; by default that of the request's kind."""
+        """`urgency`: smaller ones run first; by default that of the request's kind. `owner`: whose
+        time it takes; by default the client's."""
         self.request, self.run, self.client = request, run, client
+        self.owner = owner or client
         by_kind = URGENCY.get(request.kind, max(URGENCY.values()))
         self.urgency = by_kind if urgency is None else urgency
         self._events: SimpleQueue[Event] = SimpleQueue()
@@ -92,6 +106,123 @@ def ended_job(request: Request, client: str, done: Done) -> Job:
     job = Job(request, lambda cancelled: iter(()), client)
     job.put(done)
     return job
+
+
+class Schedule:
+    """The jobs that run or wait. Not thread-safe."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._rested: dict[Job, float] = {}  # since when a job has waited, in order of arrival
+        self._begun: set[Job] = set()
+        self._used: dict[str, float] = {}  # owner -> seconds, the latest to come last
+        self._turns: dict[str, int] = {}  # client -> number of its last turn, the latest last
+        self._turn = 0
+        self._floor = 0.0  # seconds with which an owner that comes now begins
+        self._current: Job | None = None
+        self._ran = self._least = (
+            0.0  # seconds of the current slice, and those that it has at least
+        )
+        self._is_late = False  # the current job has waited long for more urgent ones, which wait
+
+    def __len__(self) -> int:
+        return len(self._rested)
+
+    @property
+    def waiting(self) -> list[Job]:
+        """The jobs that have not begun, in order of arrival."""
+        return [job for job in self._rested if job not in self._begun]
+
+    def add(self, job: Job) -> None:
+        """Take in a job."""
+        if all(job.owner != other.owner for other in self._rested):
+            used = max(self._used.pop(job.owner, 0.0), self._floor)
+            self._used[job.owner] = used
+            _forget_first(self._used, {one.owner for one in self._rested} | {job.owner})
+        self._rested[job] = self._clock()
+
+    def remove(self, job: Job) -> None:
+        """Drop a job that has ended."""
+        self._rested.pop(job, None)
+        self._begun.discard(job)
+        if self._current is job:
+            self._current = None
+
+    def clear_waiting(self) -> list[Job]:
+        """Drop the jobs that have not begun; returns them."""
+        dropped = self.waiting
+        for job in dropped:
+            self.remove(job)
+        return dropped
+
+    def ran(self, seconds: float) -> None:
+        """Count a step of the current job."""
+        assert self._current is not None
+        if not self._least:
+            self._least = MIN_PROGRESS * seconds
+        self._ran += seconds
+        self._used[self._current.owner] += seconds
+        self._rested[self._current] = self._clock()
+
+    def next(self) -> Job | None:
+        """The job whose step is next; None if there are none. Cancelled ones end at once."""
+        if not self._rested:
+            return None
+        chosen = next((job for job in self._rested if job.cancelled()), None) or self._chosen()
+        if chosen is not self._current:
+            self._current, self._ran, self._least = chosen, 0.0, 0.0
+            self._is_late = any(
+                job.owner == chosen.owner and job.urgency < chosen.urgency for job in self._rested
+            )
+        if chosen not in self._begun:
+            self._begun.add(chosen)
+            self._turn += 1
+            self._turns.pop(chosen.client, None)
+            self._turns[chosen.client] = self._turn
+            _forget_first(self._turns, {chosen.client})
+        return chosen
+
+    def _chosen(self) -> Job:
+        by_owner: dict[str, list[Job]] = {}
+        for job in self._rested:
+            by_owner.setdefault(job.owner, []).append(job)
+        self._floor = max(self._floor, min(self._used[owner] for owner in by_owner))
+        heads = [self._head(jobs) for jobs in by_owner.values()]
+        first, current = min(heads, key=self._place), self._current
+        if current is None or current not in heads:
+            return first
+        makes_progress = self._ran < self._least and first.urgency >= current.urgency
+        stays = makes_progress or self._place(current) <= self._place(first) + SLICE_S
+        return current if stays else first
+
+    def _place(self, job: Job) -> float:
+        """The seconds that count against a job among those of other owners."""
+        lead = LEAD_S[job.urgency] if job.urgency < len(LEAD_S) else 0.0
+        return self._used[job.owner] - lead
+
+    def _head(self, jobs: list[Job]) -> Job:
+        """Of one owner's jobs the one that is next."""
+        levels: dict[int, list[Job]] = {}
+        for job in jobs:
+            levels.setdefault(job.urgency, []).append(job)
+        urgent, *others = (self._first(levels[urgency]) for urgency in sorted(levels))
+        current = self._current
+        if current in others and self._is_late and self._ran < max(SLICE_S, self._least):
+            return current
+        waited = min(others, key=self._rested.__getitem__, default=urgent)
+        return waited if self._clock() - self._rested[waited] >= MAX_WAIT_S else urgent
+
+    def _first(self, jobs: list[Job]) -> Job:
+        """Of equally urgent jobs the one that has begun, or else that of the client whose last turn
+        is longest ago."""
+        begun = next((job for job in jobs if job in self._begun), None)
+        return begun or min(jobs, key=lambda job: self._turns.get(job.client, 0))
+
+
+def _forget_first(known: dict[str, int] | dict[str, float], kept: Iterable[str]) -> None:
+    """Keep MAX_CLIENTS names, the latest ones and those that are `kept`."""
+    if len(known) > MAX_CLIENTS and (old := next((one for one in known if one not in kept), None)):
+        del known[old]
 
 
 class Turns:
@@ -140,18 +271,20 @@ class Worker:
         *background: Iterable[float],
         turns: Turns | None = None,
         within: Callable[[], AbstractContextManager[object]] = nullcontext,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         """`background`: work to do while idle. Each slice yields the seconds until the next one;
         the first that is due runs. A job waits for one slice at most. `turns`: shared with the
-        other engines of this process. `within`: a context that the whole thread runs in."""
+        other engines of this process. `within`: a context that the whole thread runs in. `clock`:
+        seconds, by which jobs take turns."""
         self._within = within
         self._engines = turns or Turns()
         self._idle_at = monotonic() + IDLE_SECONDS  # when background work may go on
         # work -> when its next slice is due
         self._background: dict[Iterator[float], float] = {iter(one): 0.0 for one in background}
-        self._waiting: list[Job] = []  # in order of arrival
-        self._turns: dict[str, int] = {}  # client -> number of its last turn, the latest last
-        self._turn = 0
+        self._clock = clock
+        self._schedule = Schedule(clock)
+        self._begun: dict[Job, Iterator[Event]] = {}  # the events to come of each
         self._wake = threading.Condition()
         self._closed = False
         self.failure: str | None = None  # why the thread has ended, where `close` did not end it
@@ -165,9 +298,15 @@ class Worker:
                 raise RuntimeError(self.failure)
             if self._closed:
                 raise RuntimeError("the engine is closed: open a new one")
-            self._waiting.append(job)
+            self._schedule.add(job)
             self._wake.notify()
         return job
+
+    @property
+    def waiting(self) -> list[Job]:
+        """The jobs that have not begun, in order of arrival."""
+        with self._wake:
+            return self._schedule.waiting
 
     def idle(self) -> bool:
         """Whether all background work is done."""
@@ -177,30 +316,11 @@ class Worker:
         """Cancel all jobs and wait for the thread to end."""
         with self._wake:
             self._closed = True
-            waiting, self._waiting = self._waiting, []
+            waiting = self._schedule.clear_waiting()
             self._wake.notify()
         for job in waiting:
             job.put(Done("cancelled"))
         self._thread.join()
-
-    def _next(self, before: int) -> Job | None:
-        """The next waiting job that is more urgent than `before` or was cancelled."""
-
-        def place(job: Job) -> tuple[int, int]:
-            return (-1 if job.cancelled() else job.urgency, self._turns.get(job.client, 0))
-
-        with self._wake:
-            found = [job for job in self._waiting if place(job)[0] < before]
-            if not found:
-                return None
-            job = min(found, key=place)
-            self._waiting.remove(job)
-            self._turn += 1
-            self._turns.pop(job.client, None)
-            self._turns[job.client] = self._turn
-            if len(self._turns) > MAX_CLIENTS:
-                del self._turns[next(iter(self._turns))]
-            return job
 
     def _run(self) -> None:
         """Serve. An error that ends the thread ends all jobs, and further ones are refused."""
@@ -211,23 +331,23 @@ class Worker:
             log.error("the model's thread has ended", exc_info=error)
             with self._wake:
                 self.failure = f"the model has failed ({one_line(error)}): start the program again"
-                waiting, self._waiting = self._waiting, []
-            for job in waiting:
+                jobs = [*self._begun, *self._schedule.clear_waiting()]
+            for job in jobs:
                 job.put(Done("failed", error=self.failure))
 
     def _serve(self) -> None:
         while True:
             with self._wake:
-                while not self._waiting and not self._closed:
+                while not self._schedule and not self._closed:
                     pause = self._pause()
                     if pause is not None and pause <= 0:
                         break
                     self._wake.wait(pause)
-                if self._closed:
+                if self._closed and not self._schedule:
                     return
-                asked = bool(self._waiting)
+                asked = bool(self._schedule)
             if asked:
-                self._drain(BACKGROUND)
+                self._run_jobs()
                 self._idle_at = monotonic() + IDLE_SECONDS
             else:
                 self._run_slice()
@@ -244,7 +364,7 @@ class Worker:
         turns = self._engines
 
         def stop() -> bool:
-            return self._closed or bool(self._waiting)
+            return self._closed or bool(self._schedule)
 
         try:
             with turns.job(BACKGROUND), turns.turn(BACKGROUND, stop):
@@ -258,40 +378,57 @@ class Worker:
             if type(error).__name__ in FATAL:
                 raise
 
-    def _drain(self, before: int) -> None:
-        """Run all waiting jobs more urgent than `before`."""
-        while (job := self._next(before)) is not None:
-            self._serve_one(job)
-
-    def _serve_one(self, job: Job) -> None:
-        try:
-
-            def stop() -> bool:
-                return self._closed or job.cancelled()
-
-            if stop():
-                job.put(Done("cancelled"))
-                return
+    def _run_jobs(self) -> None:
+        """Run steps until no job is left."""
+        job = self._next()
+        while job is not None:
             with self._engines.job(job.urgency):
-                for event in self._in_turns(job, stop):
-                    job.put(event)
-                    if not isinstance(event, Done):
-                        self._drain(job.urgency)
+                this, job = job, self._step(job)
+                while job is this:
+                    job = self._step(job)
+
+    def _next(self) -> Job | None:
+        with self._wake:
+            return self._schedule.next()
+
+    def _step(self, job: Job) -> Job | None:
+        """Make the job's next event; returns the job that is next."""
+        try:
+            event = self._event(job)
+            if event is None or isinstance(event, Done):
+                self._end(job)
+            if event is not None:
+                job.put(event)
         except BaseException as error:  # one bad request must not end the thread
             log.debug("request failed", exc_info=error)
+            self._end(job)
             job.put(Done("failed", error=one_line(error)))
             if type(error).__name__ in FATAL:
                 raise
+        return self._next()
 
-    def _in_turns(self, job: Job, stop: Callable[[], bool]) -> Iterator[Event]:
-        """The job's events, each computed when it is this engine's turn."""
-        events = job.run(stop)
-        while True:
-            with self._engines.turn(job.urgency, stop):
-                event = next(events, None)
-            if event is None:
-                return
-            yield event
+    def _event(self, job: Job) -> Event | None:
+        """The job's next event, computed when it is this engine's turn."""
+
+        def stop() -> bool:
+            return self._closed or job.cancelled()
+
+        if job not in self._begun:
+            if stop():
+                return Done("cancelled")
+            self._begun[job] = job.run(stop)
+        with self._engines.turn(job.urgency, stop):
+            began = self._clock()
+            event = next(self._begun[job], None)
+            seconds = self._clock() - began
+        with self._wake:
+            self._schedule.ran(seconds)
+        return event
+
+    def _end(self, job: Job) -> None:
+        with self._wake:
+            self._schedule.remove(job)
+            self._begun.pop(job, None)
 
 
 def one_line(error: BaseException) -> str:

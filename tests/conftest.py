@@ -192,12 +192,14 @@ class HashTarget:
         self.capacity = self.turn = 0
         self.pending: tuple[int, Draft] | None = None
 
-    def begin(self, prompt: list[int], room: int) -> int:
+    def begin(self, prompt: list[int], room: int, owner: str = "") -> int:
         self.tokens, self.capacity = [], len(prompt) + room
         self.turn += 1
         return 0
 
-    def prefill(self, prompt: list[int], room: int, on_chunk: Any = None) -> Iterator[int]:
+    def prefill(
+        self, prompt: list[int], room: int, on_chunk: Any = None, owner: str = ""
+    ) -> Iterator[int]:
         turn = self.turn
         while True:
             if self.turn != turn:  # another request ran between two chunks
@@ -217,7 +219,7 @@ class HashTarget:
 
         return torch.stack([self.row(text) for text in states])
 
-    def resume(self, tokens: list[int], room: int) -> None:
+    def resume(self, tokens: list[int], room: int, owner: str = "") -> None:
         self.tokens, self.capacity = tokens[:-1], len(tokens) + room
         self.turn += 1
 

@@ -25,6 +25,7 @@ class Sequence:
     cache: tuple[Any, ...] = ()
     states: Any = None  # [capacity, width]: final hidden states of the rows, where they are kept
     recurrent: RecurrentState | None = None  # of a model with linear attention
+    owner: str = ""  # whose text it is
 
     @property
     def capacity(self) -> int:
@@ -79,11 +80,14 @@ class SequencePool:
         """Another pool of the same limits, without sequences."""
         return SequencePool(self._allocate, self.max_sequences, self.max_bytes, self._give_back)
 
-    def begin(self, prompt: list[int], room: int) -> int:
-        """Make a sequence current that shares the longest prefix with `prompt` and has space for
-        `room` more rows; returns how many of the prompt's tokens it holds, at most all but one.
-        RequestError where there is no memory for it."""
-        shared = [one.reusable(common_prefix(one.tokens, prompt[:-1])) for one in self.sequences]
+    def begin(self, prompt: list[int], room: int, owner: str = "") -> int:
+        """Make a sequence current that shares the longest prefix with `prompt`, of those that the
+        owner has, and has space for `room` more rows; returns how many of the prompt's tokens it
+        holds, at most all but one. RequestError where there is no memory for it."""
+        shared = [
+            one.reusable(common_prefix(one.tokens, prompt[:-1])) if one.owner == owner else 0
+            for one in self.sequences
+        ]
         need = -(-(len(prompt) + room + 1) // ALLOCATION_ROWS) * ALLOCATION_ROWS
         best = max(range(len(shared)), key=lambda n: shared[n], default=-1)
         cached = shared[best] if best >= 0 else 0
@@ -92,6 +96,7 @@ class SequencePool:
         except MemoryError:
             cached, current = 0, self._alone(need)
         current.truncate(cached)
+        current.owner = owner
         self.sequences.append(current)
         self._evict()
         return cached

@@ -83,18 +83,18 @@ class NativeTarget:
 
     # -- sequences -----------------------------------------------------------------------------
 
-    def begin(self, prompt: list[int], room: int) -> int:
+    def begin(self, prompt: list[int], room: int, owner: str = "") -> int:
         """As `Target.begin`. RequestError where the prompt is empty or memory is short."""
         if not prompt:
             raise RequestError("the prompt is empty: nothing to continue")
         self.pending = None
         self.turn += 1
-        return self.pool.begin(prompt, room)
+        return self.pool.begin(prompt, room, owner)
 
-    def resume(self, tokens: list[int], room: int) -> None:
+    def resume(self, tokens: list[int], room: int, owner: str = "") -> None:
         """As `Target.resume`."""
-        self.begin(tokens, room)
-        for _ in self.prefill(tokens, room):
+        self.begin(tokens, room, owner)
+        for _ in self.prefill(tokens, room, owner=owner):
             pass
 
     def _allocate(self, source: Sequence, rows: int, capacity: int) -> Sequence:
@@ -116,12 +116,13 @@ class NativeTarget:
         prompt: list[int],
         room: int,
         on_chunk: Callable[[list[int], Array], None] | None = None,
+        owner: str = "",
     ) -> Iterator[int]:
         """As `Target.prefill`."""
         turn = self.turn
         while True:
             if self.turn != turn:  # another request ran between two chunks
-                self.begin(prompt, room)
+                self.begin(prompt, room, owner)
                 turn = self.turn
             start = len(self.tokens)
             if start >= len(prompt) - 1:

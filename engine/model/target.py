@@ -23,9 +23,10 @@ class Target(Protocol):
     context: int  # tokens
     turn: int  # changes whenever another sequence becomes current
 
-    def begin(self, prompt: list[int], room: int) -> int:
-        """Make a sequence current that starts as `prompt` does, with space for `room` more rows.
-        Returns how many of the prompt's tokens are cached already, at most all but one."""
+    def begin(self, prompt: list[int], room: int, owner: str = "") -> int:
+        """Make a sequence of an owner current that starts as `prompt` does, with space for `room`
+        more rows. Returns how many of the prompt's tokens are cached already, at most all but one;
+        those of other owners do not count."""
         ...
 
     def prefill(
@@ -33,13 +34,14 @@ class Target(Protocol):
         prompt: list[int],
         room: int,
         on_chunk: Callable[[list[int], Any], None] | None = None,
+        owner: str = "",
     ) -> Iterator[int]:
         """After `begin`: read `prompt` but its last token, chunk by chunk; yields how many of its
         tokens are cached. Between two chunks the caller may stop or run another request.
         `on_chunk` gets the tokens of each chunk and their hidden states [tokens, width]."""
         ...
 
-    def resume(self, tokens: list[int], room: int) -> None:
+    def resume(self, tokens: list[int], room: int, owner: str = "") -> None:
         """Make the sequence of `tokens` current again after another request ran; what is no longer
         cached is read again."""
         ...

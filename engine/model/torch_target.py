@@ -107,7 +107,7 @@ class TorchTarget:
 
     # -- sequences -----------------------------------------------------------------------------
 
-    def begin(self, prompt: list[int], room: int) -> int:
+    def begin(self, prompt: list[int], room: int, owner: str = "") -> int:
         """As `Target.begin`. RequestError where the prompt is empty or memory is short."""
         if not prompt:
             raise RequestError("the prompt is empty: nothing to continue")
@@ -115,12 +115,12 @@ class TorchTarget:
         self.turn += 1
         if self.keeps_states:  # sequences without hidden states are read again
             self.pool.sequences = [one for one in self.pool.sequences if one.states is not None]
-        return self.pool.begin(prompt, room)
+        return self.pool.begin(prompt, room, owner)
 
-    def resume(self, tokens: list[int], room: int) -> None:
+    def resume(self, tokens: list[int], room: int, owner: str = "") -> None:
         """As `Target.resume`."""
-        self.begin(tokens, room)
-        for _ in self.prefill(tokens, room):
+        self.begin(tokens, room, owner)
+        for _ in self.prefill(tokens, room, owner=owner):
             pass
 
     def _allocate(self, source: Sequence, rows: int, capacity: int) -> Sequence:
@@ -137,12 +137,13 @@ class TorchTarget:
         prompt: list[int],
         room: int,
         on_chunk: Callable[[list[int], Tensor], None] | None = None,
+        owner: str = "",
     ) -> Iterator[int]:
         """As `Target.prefill`. On a GPU whose memory is full chunks get shorter."""
         turn = self.turn
         while True:
             if self.turn != turn:  # another request ran between two chunks
-                self.begin(prompt, room)
+                self.begin(prompt, room, owner)
                 turn = self.turn
             start = len(self.tokens)
             if start >= len(prompt) - 1:

@@ -19,7 +19,13 @@ from engine.prompts.prompt_encoder import PromptEncoder
 from engine.prompts.prompt_spans import places
 from engine.prompts.tokenizer import Tokenizer
 from engine.prompts.tools import Tool
-from engine.records import MAX_PREDICTION_CHARS, Message, Request, RequestError
+from engine.records import (
+    MAX_PREDICTION_CHARS,
+    MAX_PREDICTIONS,
+    Message,
+    Request,
+    RequestError,
+)
 from index.records import Span
 
 COMPLETE_TOKENS = 256  # of a completion, unless the request names a limit
@@ -132,10 +138,10 @@ def completion_prompt(request: Request, encoder: PromptEncoder) -> Prompt:
 
 
 def kept(texts: Sequence[str]) -> list[str]:
-    """The first MAX_PREDICTION_CHARS of the predictions, more than an answer repeats."""
+    """The first of the predictions, in numbers and characters more than an answer repeats."""
     found: list[str] = []
     room = MAX_PREDICTION_CHARS
-    for text in texts:
+    for text in texts[:MAX_PREDICTIONS]:
         if part := text[:room]:
             found.append(plain(part))
             room -= len(part)

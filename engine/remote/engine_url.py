@@ -68,18 +68,21 @@ class EngineUrl:
 
 def parse_engine(text: str) -> EngineUrl:
     """`http://HOST:PORT`, `https://HOST`, or either after `openai:`. Raises AddressError, which
-    never repeats a password."""
+    repeats the scheme and the host at most: what else there is may be a key."""
     is_openai = text.startswith(OPENAI)
     url = text.removeprefix(OPENAI).rstrip("/")
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port  # ValueError for a port that is none
-    except ValueError as error:
-        raise AddressError(f"--engine: {error}: write http://HOST:PORT") from error
+    except ValueError:
+        raise AddressError("--engine: not a host and a port: write http://HOST:PORT") from None
     if "@" in parts.netloc:
         raise AddressError(f"--engine: an address has no key or name: set {KEY_VARIABLE}")
     if parts.scheme not in ("http", "https") or not host or not url.isprintable() or " " in url:
-        raise AddressError(f"--engine {text}: not an address: write http://HOST:PORT")
-    if parts.query or parts.fragment:
-        raise AddressError(f"--engine {text}: leave out what follows ? or #")
+        raise AddressError("--engine: not an address: write http://HOST:PORT")
+    if "?" in url or "#" in url:
+        shown = f"{parts.scheme}://{parts.netloc}"
+        raise AddressError(
+            f"--engine {shown}: leave out what follows ? or #; for a key set {KEY_VARIABLE}"
+        )
     return EngineUrl(url, is_openai)

@@ -144,7 +144,7 @@ class Link:
 
         content, headers = b"", {}
         if method == "POST":
-            content = json.dumps(body, separators=(",", ":")).encode()
+            content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
             headers["content-type"] = "application/json"
             if compress and len(content) >= MIN_COMPRESSED_BYTES:
                 content = zlib.compress(content, 1)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar, get_args
 
 from engine.records import (
+    MAX_STOP_CHARS,
     Done,
     Event,
     Info,
@@ -36,7 +37,13 @@ EVENT = "draftline/event"  # notification {id, event}: a Step of the request wit
 CANCEL = "$/cancelRequest"  # {id}: the request ends with a Done, which has the text so far
 SERVER = "draftline"  # `ServerInfo.server`
 HTTP_PATH = "/v1/draftline"  # below it, the same requests and events over HTTP
+MAX_NAME_BYTES = 4096  # of a file of a workspace, in UTF-8
 HTTP_PROTOCOL = 1  # of what is below it; raised with every change that an older program rejects
+
+MAX_TEXTS = 1 << 15  # of a kind in one request
+MAX_TOOLS = 1024
+MAX_STOPS = 64
+MAX_PIECES = 1 << 18  # of one step
 
 T = TypeVar("T")
 Read = Callable[[Any, str], Any]  # (value, name) -> the value, checked and converted
@@ -202,6 +209,13 @@ def _text(value: Any, name: str) -> str:
     return value
 
 
+def _stop(value: Any, name: str) -> str:
+    text = _text(value, name)
+    if len(text) > MAX_STOP_CHARS:
+        raise BadMessage(f"{name}: over {MAX_STOP_CHARS:,} characters: send a shorter one")
+    return text
+
+
 def _flag(value: Any, name: str) -> bool:
     if not isinstance(value, bool):
         raise BadMessage(f"{name}: not true or false")
@@ -245,10 +259,14 @@ def _or_none(read: Read) -> Read:
     return lambda value, name: None if value is None else read(value, name)
 
 
-def _list(read: Read) -> Read:
+def _list(read: Read, most: int) -> Read:
+    """A list of at most so many values."""
+
     def read_all(value: Any, name: str) -> tuple[Any, ...]:
         if not isinstance(value, list):
             raise BadMessage(f"{name}: not a list")
+        if len(value) > most:
+            raise BadMessage(f"{name}: over {most:,} values: send fewer")
         return tuple(read(one, f"{name}[{number}]") for number, one in enumerate(value))
 
     return read_all
@@ -295,24 +313,24 @@ REQUEST: dict[str, Read] = {
     "update": _text,
     "suffix": _or_none(_text),
     "suffix_first": _flag,
-    "snippets": _list(_tuple(_pair, _text, _text)),
+    "snippets": _list(_tuple(_pair, _text, _text), MAX_TEXTS),
     "parse_special": _flag,
-    "messages": _list(_message),
-    "documents": _list(_tuple(Passage, _text, _count, _text)),
-    "predictions": _list(_text),
+    "messages": _list(_message, MAX_TEXTS),
+    "documents": _list(_tuple(Passage, _text, _count, _text), MAX_TEXTS),
+    "predictions": _list(_text, MAX_TEXTS),
     "max_tokens": _or_none(_integer),
     "temperature": _number,
     "top_k": _integer,
     "top_p": _number,
     "seed": _integer,
-    "stop": _list(_text),
-    "tools": _list(_text),
-    "must_call": _list(_text),
+    "stop": _list(_stop, MAX_STOPS),
+    "tools": _list(_text, MAX_TOOLS),
+    "must_call": _list(_text, MAX_TOOLS),
     "grammar": _text,
     "thinking": _flag,
 }
 STEP: dict[str, Read] = {
-    "pieces": _list(_tuple(Piece, _text, _text, _or_none(_span))),
+    "pieces": _list(_tuple(Piece, _text, _text, _or_none(_span)), MAX_PIECES),
     "drafted": _count,
     "accepted": _count,
     "seconds": _number,

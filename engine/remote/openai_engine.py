@@ -322,9 +322,10 @@ class OpenAiEngine:
         client: str = "",
         cancelled: Callable[[], bool] = lambda: False,
         urgency: int | None = None,
+        owner: str = "",
     ) -> OpenAiJob:
-        """Send a request, as `Engine.submit` does; `speculation`, `client` and `urgency` have no
-        effect here. RequestError where it cannot be answered, or may hold secrets."""
+        """Send a request, as `Engine.submit` does; `speculation`, `client`, `urgency` and `owner`
+        have no effect here. RequestError where it cannot be answered, or may hold secrets."""
         request = without_secrets(request, self.url.host, workspace or self.workspace)
         plan = plan_of(request, self.model, self.suffixes, self.fim)
         job = OpenAiJob(request, self, plan)

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable
+from operator import itemgetter
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
-from engine.remote.messages import BadMessage
+from engine.remote.messages import MAX_NAME_BYTES, BadMessage
 from index.workspace.file_filter import MAX_FILE_BYTES
 from index.workspace.received_workspace import ReceivedWorkspace
 from index.workspace.roots import FileText
@@ -30,7 +32,10 @@ TIDY_EVERY_S = 60.0
 EXPUNGE_AFTER_S = DELETE_WITHIN_S / 2  # which leaves time to rewrite a large index
 MAX_INDEXES = 64
 MAX_FILES = 100_000  # of an index
-MAX_INDEX_CHARS = 256 << 20
+MAX_NAMES_CHARS = 16 << 20  # of all names of an index
+MAX_INDEX_CHARS = 256 << 20  # of its texts
+MAX_COPIED_CHARS = 4 << 20  # of an index, of texts that it has under another name too
+MAX_DEAD_CHARS = 64 << 20  # of an index, of deleted texts that are in memory
 MAX_CHARS = 1 << 30  # of all indexes
 MAX_MISSING = 10_000  # digests named in one answer
 NAME_CHARS = 64
@@ -49,8 +54,20 @@ class _Index:
         self.revision = ""  # of `wanted`; no other index has ever had it
         self.wanted: dict[str, bytes] = {}  # digests of the client's files by name
         self.chars: dict[str, int] = {}  # of the texts that are here, by name
+        self.size = 0  # the sum of `chars`, or what it is about to become
         self.seen = now  # when a client used it last
         self.deleted: float | None = None  # when the oldest text was deleted that is in memory
+        self.dead = 0  # characters of deleted texts that are in memory
+
+
+class _Change(NamedTuple):
+    """What a message makes of an index, before any of it is made."""
+
+    wanted: dict[str, bytes]  # all files of the client
+    lost: list[str]  # names whose texts are dropped
+    copied: dict[str, IndexedDocument]  # names for texts that are here
+    added: list[FileText]
+    chars: dict[str, int]  # of the texts that are here then, by name
 
 
 class ReceivedIndexes:
@@ -91,68 +108,85 @@ class ReceivedIndexes:
                     return {"stale": True}
             else:
                 deleted = [*index.wanted.keys() - files.keys()]
-            if len(index.wanted.keys() | files.keys()) - len(deleted) > MAX_FILES:
-                raise IndexesFull(f"over {MAX_FILES:,} files: open a smaller folder")
+            change = _change(index, files, deleted, texts)
+            self._reserve(owner, index, sum(change.chars.values()))
             if files or deleted or not index.revision:
                 index.revision = uuid4().hex
-            self._change(index, files, deleted)
-            self._add(index, texts)
+            self._make(index, change)
             return {"revision": index.revision, "missing": _missing(index)}
 
     def _index(self, owner: str, name: str) -> _Index:
+        dropped: list[_Index] = []
         with self._lock:
             if self._closed.is_set():
                 raise IndexesFull("the server ends: try again later")
             found = self._indexes.get((owner, name))
             if found is None:
                 if len(self._indexes) >= MAX_INDEXES:
-                    raise IndexesFull(
-                        f"the server keeps {MAX_INDEXES} workspaces already: close one, and wait "
-                        f"{FORGET_AFTER_S / 60:g} minutes"
-                    )
+                    counts = Counter(key for key, _ in self._indexes)
+                    dropped = [self._taken_from_largest(owner, counts, 1, self._too_many())]
                 found = self._indexes[owner, name] = _Index(self._encoder, self._clock())
             if self._tidying is None:
                 self._tidying = threading.Thread(target=self._tidy, name="indexes", daemon=True)
                 self._tidying.start()
-            return found
+        for one in dropped:
+            one.workspace.close()
+        return found
 
-    def _change(self, index: _Index, files: dict[str, bytes], deleted: list[str]) -> None:
-        """Take over the client's list of files."""
-        known = {one.path: one for one in index.workspace.documents}
-        by_digest = {one.digest: one for one in known.values()}
-        chars = index.chars.copy()
-        gone = [path for path in deleted if index.wanted.pop(path, None) is not None]
-        index.wanted |= files
-        changed = [path for path, own in files.items() if not _has(known, path, own)]
-        moved = [path for path in changed if files[path] in by_digest]
-        for path in moved:
-            same = by_digest[files[path]]
-            index.workspace.copy(same, path)
-            index.chars[path] = chars[same.path]
-        lost = {path for path in (*gone, *changed) if path in known}
-        index.workspace.drop(lost.difference(moved))
-        for path in lost.difference(moved):
-            del index.chars[path]
-        if lost and index.deleted is None:
-            index.deleted = self._clock()
+    def _too_many(self) -> IndexesFull:
+        return IndexesFull(
+            f"the server keeps {MAX_INDEXES} workspaces already: close one, and wait "
+            f"{FORGET_AFTER_S / 60:g} minutes"
+        )
 
-    def _add(self, index: _Index, texts: dict[bytes, str]) -> None:
-        """Add the texts of files that the client has."""
-        wanted = [
-            FileText(path, texts[own], own, None)
-            for path, own in index.wanted.items()
-            if own in texts and path not in index.chars
-        ]
-        new = sum(len(one.text) for one in wanted)
-        if sum(index.chars.values()) + new > MAX_INDEX_CHARS:
-            raise IndexesFull(f"over {MAX_INDEX_CHARS >> 20} MiB of text: open a smaller folder")
+    def _reserve(self, owner: str, index: _Index, size: int) -> None:
+        """Count the texts that an index will have. Where all indexes have too many, keys with more
+        than this one make room. IndexesFull."""
+        full = IndexesFull(f"the server keeps {MAX_CHARS >> 20} MiB of text already: try later")
+        dropped = []
         with self._lock:
-            indexes = [*self._indexes.values()]
-        if sum(sum([*one.chars.values()]) for one in indexes) + new > MAX_CHARS:
-            raise IndexesFull(f"the server keeps {MAX_CHARS >> 20} MiB of text already: try later")
-        index.workspace.put(wanted)
-        for one in wanted:
-            index.chars[one.path] = len(one.text)
+            before, index.size = index.size, size
+            try:
+                while size > before and self._size() > MAX_CHARS:
+                    sizes: Counter[str] = Counter()
+                    for (key, _), one in self._indexes.items():
+                        sizes[key] += one.size
+                    dropped.append(self._taken_from_largest(owner, sizes, 0, full))
+            except IndexesFull:
+                index.size = before
+                raise
+            finally:
+                for one in dropped:
+                    one.workspace.close()
+
+    def _size(self) -> int:
+        return sum(one.size for one in self._indexes.values())
+
+    def _taken_from_largest(
+        self, owner: str, shares: Counter[str], more: int, full: IndexesFull
+    ) -> _Index:
+        """Remove the index that has not been used for longest of the key that has the most, if this
+        is more than `owner` has with `more`: a client that still uses it sends it again. Raises
+        `full` otherwise."""
+        largest, most = max(shares.items(), key=itemgetter(1), default=("", 0))
+        if largest == owner or most <= shares[owner] + more:
+            raise full
+        indexes = ((one.seen, name) for (key, name), one in self._indexes.items() if key == largest)
+        return self._indexes.pop((largest, min(indexes)[1]))
+
+    def _make(self, index: _Index, change: _Change) -> None:
+        """Bring the index to what a change says."""
+        for path, document in change.copied.items():
+            index.workspace.copy(document, path)
+        replaced = change.copied.keys() | {one.path for one in change.added}
+        index.dead += sum(index.chars[path] for path in change.lost)
+        index.workspace.drop(path for path in change.lost if path not in replaced)
+        index.workspace.put(change.added)
+        index.wanted, index.chars = change.wanted, change.chars
+        if change.lost and index.deleted is None:
+            index.deleted = self._clock()
+        if index.dead > MAX_DEAD_CHARS:
+            _purge(index)
 
     def tidy(self) -> None:
         """Forget the indexes that no client uses, and erase deleted texts whose time has come."""
@@ -166,8 +200,7 @@ class ReceivedIndexes:
         for index in kept:
             if index.deleted is not None and now - index.deleted >= EXPUNGE_AFTER_S:
                 with index.lock:
-                    index.deleted = None
-                    index.workspace.purge()
+                    _purge(index)
 
     def _tidy(self) -> None:
         while not self._closed.wait(TIDY_EVERY_S):
@@ -185,13 +218,61 @@ class ReceivedIndexes:
             index.workspace.close()
 
 
-def _has(known: dict[str, IndexedDocument], path: str, own: bytes) -> bool:
-    return path in known and known[path].digest == own
+def _purge(index: _Index) -> None:
+    """Erase deleted texts from memory."""
+    index.deleted, index.dead = None, 0
+    index.workspace.purge()
+
+
+def _change(
+    index: _Index, files: dict[str, bytes], deleted: list[str], texts: dict[bytes, str]
+) -> _Change:
+    """What a message makes of an index. Nothing is made before all is counted. IndexesFull."""
+    wanted = {**index.wanted}
+    for path in deleted:
+        wanted.pop(path, None)
+    wanted |= files
+    if len(wanted) > MAX_FILES:
+        raise IndexesFull(f"over {MAX_FILES:,} files: open a smaller folder")
+    if sum(map(len, wanted)) > MAX_NAMES_CHARS:
+        raise IndexesFull(
+            f"over {MAX_NAMES_CHARS >> 20} MiB of names of files: open a smaller folder"
+        )
+    held = {one.path: one for one in index.workspace.documents}
+    here = {one.digest: one for one in held.values()}
+    chars = {
+        path: index.chars[path] for path, one in held.items() if wanted.get(path) == one.digest
+    }
+    named = {wanted[path] for path in chars}
+    room = MAX_COPIED_CHARS - (
+        sum(chars.values()) - sum({wanted[p]: n for p, n in chars.items()}.values())
+    )
+    copied: dict[str, IndexedDocument] = {}
+    added: list[FileText] = []
+    for path, own in wanted.items():
+        if path in chars or (own not in here and own not in texts):
+            continue
+        size = index.chars[here[own].path] if own in here else len(texts[own])
+        if own in named:
+            if size > room:
+                continue  # the text is here under another name
+            room -= size
+        named.add(own)
+        chars[path] = size
+        if own in here:
+            copied[path] = here[own]
+        else:
+            added.append(FileText(path, texts[own], own, None))
+    if sum(chars.values()) > MAX_INDEX_CHARS:
+        raise IndexesFull(f"over {MAX_INDEX_CHARS >> 20} MiB of text: open a smaller folder")
+    lost = [path for path, one in held.items() if wanted.get(path) != one.digest]
+    return _Change(wanted, lost, copied, added, chars)
 
 
 def _missing(index: _Index) -> list[str]:
     """The digests of files whose texts are not here."""
-    found = (own.hex() for path, own in index.wanted.items() if path not in index.chars)
+    here = {index.wanted[path] for path in index.chars}
+    found = (own.hex() for own in index.wanted.values() if own not in here)
     return [*dict.fromkeys(found)][:MAX_MISSING]
 
 
@@ -202,6 +283,8 @@ def _checked(body: Any) -> tuple[dict[str, bytes], list[str], dict[bytes, str]]:
     files, deleted, texts = body.get("files", {}), body.get("deleted", []), body.get("texts", {})
     if not isinstance(files, dict) or not isinstance(texts, dict) or not isinstance(deleted, list):
         raise BadMessage("files, deleted, texts: not an object, a list and an object")
+    if max(len(files), len(deleted), len(texts)) > MAX_FILES:
+        raise IndexesFull(f"over {MAX_FILES:,} files: open a smaller folder")
     if not all(isinstance(one, str) for one in deleted):
         raise BadMessage("deleted: not a list of names")
     return (
@@ -214,6 +297,8 @@ def _checked(body: Any) -> tuple[dict[str, bytes], list[str], dict[bytes, str]]:
 def _name(path: str) -> str:
     if not path or "\0" in path or (not path.isascii() and _has_surrogates(path)):
         raise BadMessage("files: not a name")
+    if len(path) * 4 > MAX_NAME_BYTES and len(path.encode()) > MAX_NAME_BYTES:
+        raise BadMessage(f"files: a name of over {MAX_NAME_BYTES:,} bytes: rename it")
     return path
 
 

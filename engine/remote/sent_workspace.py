@@ -18,7 +18,7 @@ from uuid import uuid4
 from engine.atomic_write import write_atomically
 from engine.remote.engine_url import EngineUrl
 from engine.remote.link import Link, LinkError, Lost
-from engine.remote.messages import HTTP_PATH, HTTP_PROTOCOL
+from engine.remote.messages import HTTP_PATH, HTTP_PROTOCOL, MAX_NAME_BYTES
 from index.cache_folder import make_cache_folder
 from index.workspace.file_filter import Skipped, read
 from index.workspace.token_cache import digest
@@ -36,6 +36,7 @@ KEEP_ALIVE_S = 60.0  # the server hears of a client that often
 MIN_PAUSE_S, MAX_PAUSE_S = 1.0, 60.0  # between attempts to reach a server, doubled each time
 BATCH_CHARS = 2 << 20
 BATCH_FILES = 1000
+BATCH_NAMES = 10_000  # of files, in one message
 MACHINE_FILE = "machine"  # in the cache folder: a random name of this machine
 
 
@@ -150,17 +151,17 @@ class _Sender:
     def _send_names(self) -> dict[str, Any]:
         """Send which files changed, or all of them where the server knows others."""
         files = {one.path: one.digest for one in self._workspace.documents if _is_text(one.path)}
-        body: dict[str, Any] = {
-            "base": self._revision,
-            "files": {
-                path: own.hex() for path, own in files.items() if self._sent.get(path) != own
-            },
-            "deleted": [path for path in self._sent if path not in files],
-        }
-        answer = self._post(body) if self._revision else {"stale": True}
+        changed = {path: own for path, own in files.items() if self._sent.get(path) != own}
+        deleted = [path for path in self._sent if path not in files]
+        answer: dict[str, Any] = {"stale": True}
+        if self._revision and len(changed) + len(deleted) <= BATCH_NAMES:
+            files_now = {path: own.hex() for path, own in changed.items()}
+            answer = self._post({"base": self._revision, "files": files_now, "deleted": deleted})
         if answer.get("stale"):
-            whole = {path: own.hex() for path, own in files.items()}
-            answer = self._post({"whole": True, "files": whole})
+            first, *others = batches_of(files)
+            answer = self._post({"whole": True, "files": first})
+            for more in others:
+                answer = self._post({"base": self._revision, "files": more})
         if answer.get("stale"):
             raise LinkError(f"{self._link.url}: does not take the workspace: start it again")
         self._sent = files
@@ -236,6 +237,15 @@ def machine_name(home: Path) -> str:
         return uuid4().hex
 
 
+def batches_of(files: dict[str, bytes]) -> list[dict[str, str]]:
+    """Names and digests as messages have them, one batch at least."""
+    named = [(path, own.hex()) for path, own in files.items()]
+    starts = range(0, max(len(named), 1), BATCH_NAMES)
+    return [dict(named[start : start + BATCH_NAMES]) for start in starts]
+
+
 def _is_text(path: str) -> bool:
     """Whether a name can be sent."""
-    return path.isascii() or not any("\ud800" <= char <= "\udfff" for char in path)
+    if not path.isascii() and any("\ud800" <= char <= "\udfff" for char in path):
+        return False
+    return len(path.encode()) <= MAX_NAME_BYTES

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from engine.records import Draft, Request, RequestError
+from engine.sampling.schema_references import refers_to_itself
 from engine.sampling.verify import Array, accept, choose, values_of
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ def json_grammar(schema: dict[str, Any]) -> str:
         part = shortened(".".join(_faulty_part(schema, problem)))
         where = f"the schema's {part}" if part else "the schema"
         raise RequestError(f"{where} cannot be enforced: {shortened(problem)}")
+    if refers_to_itself(schema):
+        raise RequestError("the schema cannot be enforced: a $ref leads to itself")
     grammar: str = LLMatcher.grammar_from_json_schema(text)  # not `schema`: large integers fail
     return grammar
 
@@ -183,6 +186,10 @@ class Grammars:
         matcher = LLMatcher(self._tokens, grammar, log_level=0)
         if matcher.is_error():
             raise RequestError(f"the grammar cannot be used: {shortened(matcher.get_error())}")
+        if trigger is None:
+            matcher.compute_bitmask()  # which finds one that nothing can begin
+            if matcher.is_error():
+                raise RequestError("the grammar cannot be used: no text can begin it")
         return GrammarState(matcher, self._tokens.vocab_size, ends, trigger)
 
 

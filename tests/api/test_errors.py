@@ -262,7 +262,8 @@ def test_a_full_queue_gives_429(busy: LocalServer) -> None:
     with occupied(busy.engine), busy.http() as http:
         streams = [create(stream=True, **request) for _ in range(2)]
         assert busy.open() == 2
-        answer = http.post(CHAT, json={"messages": HELLO})
+        same = {"user-agent": create.__self__._client.user_agent}
+        answer = http.post(CHAT, json={"messages": HELLO}, headers=same)
         error = error_of(answer, 429)
         assert (error["code"], answer.headers["retry-after"]) == ("rate_limit_exceeded", "1")
         assert http.get("/health").status_code == 200 == http.get("/v1/models").status_code

@@ -129,10 +129,10 @@ def test_clients_take_turns(busy: LocalServer, monkeypatch: pytest.MonkeyPatch) 
 
     with occupied(busy.engine):
         for user in ("many", "many", "many", "many", "one"):
-            waiting = len(busy.engine.worker._waiting)
+            waiting = len(busy.engine.worker.waiting)
             threads.append(threading.Thread(target=post, args=(user,)))
             threads[-1].start()
-            wait_until(lambda count=waiting: len(busy.engine.worker._waiting) > count)
+            wait_until(lambda count=waiting: len(busy.engine.worker.waiting) > count)
     for thread in threads:
         thread.join(TIMEOUT_S)
     assert sorted(order) == [*["many"] * 4, "one"]
@@ -272,7 +272,9 @@ def test_the_worker_keeps_the_turns_of_a_bounded_number_of_clients() -> None:
         name = "regular" if n % 10 == 0 else f"client {n}"
         job = Job(Request("complete", "x"), lambda stop: iter([Done("stop")]), name)
         worker.submit(job).result()
-    assert len(worker._turns) == MAX_TURNS
-    assert "regular" in worker._turns and "client 1" not in worker._turns
-    assert list(worker._turns.values()) == sorted(worker._turns.values())
+    turns, used = worker._schedule._turns, worker._schedule._used
+    for known in (turns, used):
+        assert len(known) == MAX_TURNS
+        assert "regular" in known and "client 1" not in known
+    assert list(turns.values()) == sorted(turns.values())
     worker.close()

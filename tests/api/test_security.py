@@ -27,6 +27,7 @@ from tests.support.server import (
 )
 from ui.api import app as api
 from ui.api import security
+from ui.api.failures import ADDRESS_BURST, ADDRESS_INTERVAL_S, Failures
 from ui.api.security import AccessRules, rules_for
 
 KEY = "correct-horse-battery-staple"
@@ -186,7 +187,8 @@ def test_the_origin_must_be_the_host(host: str, other: str) -> None:
 # -- keys --------------------------------------------------------------------------------------
 
 
-def test_a_key_is_required(locked: LocalServer) -> None:
+def test_a_key_is_required(locked: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Failures, "wait_s", lambda self, key: 0.0)  # of so many wrong ones
     with locked.http() as http:
         assert http.get("/health").status_code == 200
         for method, path in ROUTES[1:-1]:
@@ -212,6 +214,29 @@ def test_a_key_is_required(locked: LocalServer) -> None:
     assert answer.choices[0].message.content == ANSWER
     with pytest.raises(openai.AuthenticationError):
         locked.client("wrong").models.list()
+
+
+def test_who_guesses_keys_waits_and_holders_of_right_ones_do_not(
+    locked: LocalServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also at the same address."""
+    now = [100.0]
+    guard = Failures(ADDRESS_BURST, ADDRESS_INTERVAL_S, lambda: now[0])
+    wait_s, add = guard.wait_s, guard.add
+    monkeypatch.setattr(Failures, "wait_s", lambda self, key: wait_s(key))
+    monkeypatch.setattr(Failures, "add", lambda self, key: add(key))
+    with locked.http() as http:
+
+        def status(key: str | None) -> int:
+            headers = {} if key is None else {"x-api-key": key}
+            return http.get("/v1/models", headers=headers).status_code
+
+        assert {status(f"wrong {n}") for n in range(ADDRESS_BURST)} == {401}
+        answer = http.get("/v1/models", headers={"authorization": "Bearer wrong"})
+        assert answer.status_code == 429 and answer.headers["retry-after"] == "10"
+        assert status(KEY) == 200 and status(None) == 401
+        now[0] += ADDRESS_INTERVAL_S
+        assert [status("wrong"), status("wrong"), status(KEY)] == [401, 429, 200]
 
 
 def test_keys_and_sizes_are_not_checked_for_pages(locked: LocalServer) -> None:

@@ -30,7 +30,7 @@ from ui.api import large_bodies
 from ui.cli import connection
 from ui.cli.connection import Connection
 
-KEY = "0123456789abcdef0123"
+KEY, OTHER_KEY = "0123456789abcdef0123", "3210fedcba9876543210"
 CHAT = "/v1/chat/completions"
 MAX_LEFT_BYTES = 100 << 20  # that an attack may leave behind
 EVENT_BYTES = 300_000
@@ -218,6 +218,32 @@ def test_the_answer_of_a_client_that_never_reads_is_cancelled(
         close_unread([one])
         wait_until(lambda: served.open() == 0)
     assert_answers(served)
+
+
+def test_a_key_that_fills_the_queue_keeps_no_other_waiting(
+    engine: Engine, connections: list[Connection]
+) -> None:
+    """Its streams are never read, and would take minutes. Those of the other key are answered
+    meanwhile, chats and completions."""
+    from ui.api.security import AccessRules
+
+    rules = AccessRules(key=f"{KEY} {OTHER_KEY}")
+    headers = {"authorization": f"Bearer {OTHER_KEY}"}
+    body = json.dumps({"prompt": "x\n", "max_tokens": 30_000, "stream": True}).encode()
+    head = (
+        f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {KEY}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    with serve_engine(engine, rules=rules, queue_size=8) as served:
+        with clients(served, 12, head.encode() + body), served.http(headers=headers) as http:
+            wait_until(lambda: served.open() == 8)
+            for _ in range(3):
+                chat = http.post(CHAT, json={"messages": HELLO, "max_tokens": 5})
+                assert chat.json()["choices"][0]["message"]["content"] == ANSWER[:5]
+                text = http.post("/v1/completions", json={"prompt": "x\n", "max_tokens": 5})
+                assert text.json()["choices"][0]["text"] == f" {ANSWER}"[:5]
+            assert served.open() == 8, "none of the others has ended"
+        wait_until(lambda: served.open() == 0)
 
 
 def test_the_key_of_a_half_sent_request_is_checked_first(

@@ -31,6 +31,7 @@ from tests.support.server import (
     wait_until,
     with_infill,
 )
+from ui.api.json_values import MAX_VALUES, values_in
 from ui.api.large_bodies import MAX_DRAIN_BYTES
 from ui.api.schemas import MAX_MESSAGES
 
@@ -74,11 +75,11 @@ REFUSED: dict[str, tuple[str, Callable[[], Body]]] = {
         MESSAGES,
         lambda: message([{"type": "tool_result", "tool_use_id": "a"}] * 30_000),
     ),
-    "messages of 100,000 results to count": (
+    "messages of 50,000 results to count": (
         COUNT,
         lambda: {
             "messages": message([{"type": "tool_result", "tool_use_id": "a"}] * 25_000)["messages"]
-            * 4
+            * 2
         },
     ),
     "a long item": (RESPONSES, lambda: {"input": lines(7 * MB)}),
@@ -89,15 +90,20 @@ REFUSED: dict[str, tuple[str, Callable[[], Body]]] = {
 INVALID: dict[str, tuple[str, Body]] = {
     "a million messages that are none": (CHAT, {"messages": [0] * MB}),
     "a million parts that are none": (CHAT, {"messages": [{"role": "user", "content": [0] * MB}]}),
-    "too many messages": (CHAT, {"messages": HELLO * 100_000}),
+    "too many messages": (CHAT, {"messages": HELLO * 40_000}),
     "millions of lists": (CHAT, {"messages": HELLO, "logit_bias": [[]] * 2 * MB}),
     "a million blocks that are none": (MESSAGES, message([0] * MB)),
     "blocks that are none": (MESSAGES, message([0] * MAX_MESSAGES)),
-    "too many messages to count": (COUNT, {"messages": HELLO * 100_000}),
+    "too many messages to count": (COUNT, {"messages": HELLO * 40_000}),
     "tools that are none": (MESSAGES, {"messages": HELLO, "tools": [0] * 4 * MB}),
     "items that are none": (RESPONSES, {"input": [0] * MAX_MESSAGES}),
-    "too many messages as items": (RESPONSES, {"input": HELLO * 100_000}),
+    "too many messages as items": (RESPONSES, {"input": HELLO * 40_000}),
+    "more values than are made": (CHAT, {"messages": HELLO * 100_000}),
     "functions that are none": (RESPONSES, {"input": "x", "tools": [0] * 4 * MB}),
+    "some functions that are none": (RESPONSES, {"input": "x", "tools": [0] * (MB // 8)}),
+    "some tools that are none": (MESSAGES, {"messages": HELLO, "tools": [0] * (MB // 8)}),
+    "some messages that are none": (CHAT, {"messages": [0] * (MB // 8)}),
+    "some parts that are none": (CHAT, message([0] * (MB // 8))),
 }
 PREDICTION = {"prediction": {"type": "content", "content": lines(7 * MB)}}
 
@@ -182,7 +188,11 @@ def test_validation_ends_with_the_first_error(server: LocalServer, name: str) ->
     path, body = INVALID[name]
     answer = post(server, path, body)
     error = answer.json()["error"]
-    assert answer.status_code == 400 and len(answer.content) < 1000
+    assert len(answer.content) < 1000
+    if values_in(json.dumps(body)) > MAX_VALUES:
+        assert answer.status_code == 413 and f"{MAX_VALUES:,}" in error["message"]
+        return
+    assert answer.status_code == 400
     if path in (CHAT, RESPONSES):
         assert error["param"]
     if name == "too many messages":

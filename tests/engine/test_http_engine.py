@@ -353,12 +353,14 @@ def test_an_id_runs_once(engine: Engine, server: LocalServer, remote: HttpEngine
 @pytest.mark.parametrize(
     "text",
     ["", "box:8000", "ftp://box", "http://", "http://u:secret@box", "http://b ox", "http://box:x",
-     "http://box?key=secret", "http://box/#a", "openai:", "openai:box"],
+     "http://box?key=secret", "http://box/#a", "openai:", "openai:box", "http://box/v1#secret",
+     "openai:https://box/v1?api-key=secret&x=1", "http://u:secret", "http://[secret", "secret",
+     "http://box:8000 secret", "http://box?secret@", "box?key=secret", "http://u:secret@box?a=b"],
 )  # fmt: skip
 def test_what_is_no_address(text: str) -> None:
     with pytest.raises(AddressError) as caught:
         parse_engine(text)
-    assert "secret@" not in str(caught.value)
+    assert "secret" not in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_addresses() -> None:

@@ -49,6 +49,18 @@ def lines(first: int, last: int) -> tuple[int, int]:
     return ends[first], ends[last]
 
 
+def test_no_answer_shows_what_others_have_asked(engine: Engine) -> None:
+    """Neither by its count nor by its time: the whole prompt is read for each owner."""
+    request = edit(CODE, "rename left to first")
+
+    def cached(owner: str) -> int:
+        return engine.submit(request, owner=owner).result().usage.cached_tokens
+
+    assert cached("A") == 0 == cached("B")
+    tokens = engine.submit(request, owner="A").result().usage.prompt_tokens
+    assert cached("A") == cached("B") == tokens - 1 and cached("C") == 0
+
+
 @pytest.mark.parametrize("selection", [None, lines(10, 90)])
 def test_only_another_instruction_is_read(
     engine: Engine, selection: tuple[int, int] | None

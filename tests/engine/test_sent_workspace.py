@@ -386,10 +386,138 @@ def test_what_is_too_much_is_one_line(
     monkeypatch.setattr(received_indexes, "MAX_INDEX_CHARS", 2 << 20)
     fill(kept, {"a": "x" * (1 << 20)})
     with pytest.raises(IndexesFull, match="1 MiB of text"):
-        fill(kept, {"b": "y"}, "p")
+        fill(kept, {"b": "y"}, name="v")
     monkeypatch.setattr(received_indexes, "MAX_INDEXES", 2)
     with pytest.raises(IndexesFull, match="2 workspaces"):
-        fill(kept, {}, "q")
+        fill(kept, {}, name="u")
+
+
+def test_a_key_that_has_less_gets_a_workspace(
+    kept: ReceivedIndexes, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The key that has most loses the workspace that it has not used for longest, and sends it
+    again once it needs it."""
+    monkeypatch.setattr(received_indexes, "MAX_INDEXES", 4)
+    revisions = {}
+    for name in "abcd":
+        revisions[name] = fill(kept, {"file": name}, "greedy", name)
+        clock.now += 1
+    kept.sync("greedy", "a", {"base": revisions["a"]})
+    fill(kept, {"file": "other"}, "other", "w")
+    assert kept.find("greedy", "b") is None and kept.find("other", "w") is not None
+    assert kept.find("greedy", "a") is not None
+    with pytest.raises(IndexesFull, match="4 workspaces"):
+        kept.sync("greedy", "b", {"base": revisions["b"]})
+    fill(kept, {"file": "more"}, "other", "v")
+    with pytest.raises(IndexesFull, match="4 workspaces"):  # both have two
+        fill(kept, {"file": "more"}, "other", "u")
+
+
+def test_a_key_that_has_less_gets_room_for_its_texts(
+    kept: ReceivedIndexes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(received_indexes, "MAX_CHARS", 1000)
+    fill(kept, {"file": "x" * 600}, "greedy", "a")
+    fill(kept, {"file": "y" * 400}, "greedy", "b")
+    fill(kept, {"file": "z" * 300}, "other", "w")
+    assert kept.find("greedy", "a") is None and kept.find("greedy", "b") is not None
+    more = {"file": "z" * 700}
+    with pytest.raises(IndexesFull, match="of text"):
+        body = {"whole": True, "files": files_of(more), "texts": sent_texts(more)}
+        kept.sync("other", "w", body)
+    other = kept.find("other", "w")
+    assert other is not None and held_tokens(other) == b"z" * 300, "it is as it was"
+
+
+WISHES = st.lists(
+    st.dictionaries(st.sampled_from("abcdef"), st.sampled_from(["", "one", "two", "three" * 9])),
+    max_size=6,
+)
+
+
+@settings(max_examples=50)
+@given(wishes=WISHES, most=st.integers(0, 60))
+def test_copies_of_a_text_are_counted_before_they_are_made(
+    wishes: list[dict[str, str]], most: int
+) -> None:
+    """A text is here under one name at least, and under further ones while they are few. Whatever
+    a client sends, in whatever order, its files are never missing."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(received_indexes, "MAX_COPIED_CHARS", most)
+        kept = ReceivedIndexes(Bytes(), Clock())
+        for texts in wishes:
+            fill(kept, texts)
+            workspace = kept.find("o", "w")
+            assert workspace is not None
+            held = {
+                one.path: bytes(one.tokens.astype(np.uint8)).decode() for one in workspace.documents
+            }
+            assert held.items() <= texts.items()
+            assert set(held.values()) == set(texts.values())
+            copied = sum(map(len, held.values())) - sum(map(len, set(held.values())))
+            assert copied <= most
+        kept.close()
+
+
+def test_no_copy_is_made_of_what_is_too_large(
+    kept: ReceivedIndexes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(received_indexes, "MAX_COPIED_CHARS", 2500)
+    revision = fill(kept, {"first": "x" * 1000})
+    made: list[str] = []
+    copy = ReceivedWorkspace.copy
+    monkeypatch.setattr(
+        ReceivedWorkspace, "copy", lambda own, one, path: made.append(path) or copy(own, one, path)
+    )
+    many = {f"g{n}": digest("x" * 1000).hex() for n in range(5000)}
+    answer = kept.sync("o", "w", {"base": revision, "files": many})
+    assert answer["missing"] == [] and len(made) == 2
+    answer = kept.sync("o", "w", {"base": answer["revision"], "deleted": ["first", *made]})
+    assert answer["missing"] == [] and len(made) == 5, "another name has the text now"
+    monkeypatch.setattr(received_indexes, "MAX_NAMES_CHARS", 20_000)
+    with pytest.raises(IndexesFull, match="of names"):
+        names = {f"{n:04}" + "n" * 4000: digest("").hex() for n in range(6)}
+        kept.sync("o", "w", {"base": answer["revision"], "files": names})
+    assert len(made) == 5
+
+
+def test_deleted_texts_are_erased_when_there_are_many(
+    kept: ReceivedIndexes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that adds and deletes in turns does not fill the memory."""
+    monkeypatch.setattr(received_indexes, "MAX_DEAD_CHARS", 3000)
+    for number in range(20):
+        fill(kept, {f"{number}": f"{number:02}" * 500})
+        workspace = kept.find("o", "w")
+        assert workspace is not None and len(held_tokens(workspace)) <= 5000
+
+
+def test_a_name_has_a_length(kept: ReceivedIndexes, tmp_path: Path) -> None:
+    own = digest("x").hex()
+    assert kept.sync("o", "w", {"whole": True, "files": {"n" * 4096: own, "\u20ac" * 1365: own}})
+    for name in ("n" * 4097, "\u20ac" * 1366):
+        with pytest.raises(BadMessage, match="4,096 bytes"):
+            kept.sync("o", "w", {"whole": True, "files": {name: own}})
+        assert not sent_workspace._is_text(name), "no client sends it"
+
+
+def test_many_names_are_sent_in_parts(
+    engine: Engine, server: LocalServer, remote: HttpEngine, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(sent_workspace, "BATCH_NAMES", 3)
+    for number in range(10):
+        (tmp_path / f"{number}.py").write_text(f"x = {number}\n")
+    with remote.open_workspace(tmp_path) as sent:
+        for _ in range(2):
+            sent.build()
+            sent.send()
+            assert texts_of(received(server, sent), engine) == texts_of(sent, engine)
+            for number in range(4, 12):
+                (tmp_path / f"{number}.py").write_text(f"y = {number}\n")
+            (tmp_path / "0.py").unlink(missing_ok=True)
+            sent.scan()
+        sent.send()
+        assert texts_of(received(server, sent), engine) == texts_of(sent, engine)
 
 
 @pytest.mark.parametrize(

@@ -152,9 +152,9 @@ async def test_the_next_keystroke_cancels_it(
         with occupied(engine, yields=False) as release:
             where = {"textDocument": one.doc(URI), "position": one.at(URI, 1)}
             asked = one.begin("draftline/nextEdit", where)
-            await one.until(lambda: engine.worker._waiting)
+            await one.until(lambda: engine.worker.waiting)
             one.type(URI, 1, " ")
-            (job,) = engine.worker._waiting
+            (job,) = engine.worker.waiting
             await one.until(job.cancelled)
             release()
             answer = one.json(await asked)

@@ -147,7 +147,8 @@ def speaker(
 def occupied(engine: Engine, yields: bool = True) -> Iterator[Callable[[], None]]:
     """Keep the engine's worker busy, as a long chat would, until the block ends or the yielded
     function is called. With `yields` it makes steps, between which more urgent jobs can run and
-    cancelled jobs end."""
+    cancelled jobs end. No time passes for the worker meanwhile, so that no other owner's turn
+    comes."""
     started, released = threading.Event(), threading.Event()
 
     def run(cancelled: Callable[[], bool]) -> Iterator[Event]:
@@ -157,12 +158,16 @@ def occupied(engine: Engine, yields: bool = True) -> Iterator[Callable[[], None]
         released.wait()
         yield Done("stop")
 
-    engine.worker.submit(Job(Request("chat"), run))
-    try:
-        assert started.wait(TIMEOUT_S)
-        yield released.set
-    finally:
-        released.set()
+    with pytest.MonkeyPatch.context() as patch:
+        now = engine.worker._clock()
+        for clocked in (engine.worker, engine.worker._schedule):
+            patch.setattr(clocked, "_clock", lambda: now)
+        engine.worker.submit(Job(Request("chat"), run))
+        try:
+            assert started.wait(TIMEOUT_S)
+            yield released.set
+        finally:
+            released.set()
 
 
 @contextlib.contextmanager

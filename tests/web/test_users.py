@@ -29,9 +29,10 @@ from tests.support.page import (
 )
 from tests.support.sample_documents import pdf
 from tests.support.server import LocalServer
+from ui.api.failures import Failures
 from ui.web import gradio_guard
 from ui.web import login as logins
-from ui.web.login import Failures, client_address, password_check
+from ui.web.login import client_address, password_check
 
 locked = paged(ANN, BEN)
 

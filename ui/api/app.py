@@ -37,7 +37,7 @@ from ui.api.embeddings import EmbeddingModel
 from ui.api.errors import CONTEXT_CODE, ApiError, add_handlers, refused
 from ui.api.infill import Infill
 from ui.api.jobs import Jobs, JobStream, QueueFull
-from ui.api.json_body import JsonRoute
+from ui.api.json_body import BodyTurns, JsonRoute
 from ui.api.large_bodies import LargeBodies
 from ui.api.metrics import CONTENT_TYPE, Metrics, MetricsMiddleware
 from ui.api.openai_responses import requests as response_requests
@@ -114,17 +114,15 @@ class ApiState:
             raise ApiError(404, message, "model", "model_not_found")
         return self.embedding
 
-    async def embeddings(
-        self, body: types.EmbeddingsRequest, http: Request
-    ) -> types.EmbeddingsAnswer:
-        """Vectors of texts. It takes a slot of the queue meanwhile. Raises ApiError."""
+    async def embeddings(self, body: types.EmbeddingsRequest, http: Request) -> bytes:
+        """Vectors of texts, as JSON. It takes a slot of the queue meanwhile. Raises ApiError."""
         model = self.embedding_model(body.model)
 
-        def work(_: ThreadStream[Any], __: str) -> Iterator[types.EmbeddingsAnswer]:
+        def work(_: ThreadStream[Any], __: str) -> Iterator[bytes]:
             yield embeddings.answer(body, model, lambda text: len(self.engine.encode(text)))
 
         with self.queue_errors():
-            stream = self.jobs.submit_batch(work, client_of(http, body.user))
+            stream = self.jobs.submit_batch(work, client_of(http, body.user), owner_of(http))
         async with cancel_on_disconnect(stream, http.receive):
             return await anext(stream)
 
@@ -150,7 +148,7 @@ class ApiState:
     ) -> JobStream:
         """Submit the request that `make` returns. Raises ApiError if the queue is full."""
         with self.queue_errors():
-            return self.jobs.submit(make, client_of(http, user))
+            return self.jobs.submit(make, client_of(http, user), owner=owner_of(http))
 
     def submit_chat(self, body: types.ChatRequest, http: Request) -> tuple[JobStream, CallReader]:
         """Submit a conversation; returns the answer, and how to read it. Raises ApiError."""
@@ -170,7 +168,7 @@ class ApiState:
             yield self.engine.prompt_tokens(request, lambda: stream.cancelled)
 
         with self.queue_errors():
-            stream = self.jobs.submit_batch(count, client_of(http, user_of(body)))
+            stream = self.jobs.submit_batch(count, client_of(http, user_of(body)), owner_of(http))
         async with cancel_on_disconnect(stream, http.receive):
             with request_errors():
                 return await anext(stream)
@@ -284,7 +282,8 @@ def app(
     run or wait; further ones get 429. `embedding`: the model of /v1/embeddings. `state.jobs` and
     `state.names` are its queue and names."""
     metrics = Metrics()
-    jobs = Jobs(engine, queue_size, metrics.answer_ended)
+    rules = rules or AccessRules()
+    jobs = Jobs(engine, queue_size, metrics.answer_ended, len((rules.key or "").split()))
     own_name = Path(engine.config.model).name
     names = list(dict.fromkeys((own_name, *aliases)))
     state = ApiState(engine, jobs, names, metrics, embedding)
@@ -317,9 +316,10 @@ def app(
         lines = partial(EventStreamResponse, media_type="application/x-ndjson")
         add_engine_routes(application, host, lines, state.queue_errors)
     build_schema(application)
-    application.add_middleware(AccessGuard, rules=rules or AccessRules())
+    application.add_middleware(AccessGuard, rules=rules)
     application.add_middleware(MetricsMiddleware, metrics=metrics)
     application.add_middleware(LargeBodies)
+    application.state.turns = BodyTurns()
     application.state.jobs, application.state.names = jobs, state.model_names
     application.state.indexes = host.indexes if host else None
     return application
@@ -361,7 +361,7 @@ def add_openai_routes(application: FastAPI, state: ApiState) -> None:
     @application.post("/v1/embeddings", response_model=types.EmbeddingsAnswer)
     async def embed(body: types.EmbeddingsRequest, http: Request) -> Response:
         """Vectors of texts, where the server has an embedding model."""
-        return JSONResponse((await state.embeddings(body, http)).model_dump())
+        return Response(await state.embeddings(body, http), media_type="application/json")
 
     @application.get("/v1/models", response_model=types.Models)
     async def models() -> types.Models:
@@ -475,10 +475,18 @@ def add_other_routes(application: FastAPI, state: ApiState) -> None:
 
 
 def client_of(http: Request, user: str | None) -> str:
-    """Whose turn a request is."""
+    """Whose turn a request is among those of its owner."""
     address = http.client.host if http.client else ""
-    owner = http.scope.get(OWNER, "")
-    return "\n".join((address, http.headers.get("user-agent", ""), user or "", owner))
+    agent, key = http.headers.get("user-agent", ""), str(http.scope.get(OWNER, ""))
+    return "\n".join((address, agent, user or "", key))
+
+
+def owner_of(http: Request) -> str:
+    """Whose slots and time a request takes: those of its key, or of a program at an address where
+    no key is needed."""
+    address = http.client.host if http.client else ""
+    key = str(http.scope.get(OWNER, ""))
+    return key or f"{address} {http.headers.get('user-agent', '')}"
 
 
 def user_of(body: types.GenerationRequest) -> str | None:

@@ -6,10 +6,11 @@ import base64
 import math
 import sys
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from index.documents.embeddings import EMBED_BATCH
 from ui.api import schemas as types
 from ui.api.errors import ApiError
 
@@ -26,9 +27,12 @@ class EmbeddingModel:
     name: str
     embed: Embed
 
-    def vectors(self, texts: list[str]) -> list[list[float]]:
+    def vectors(self, texts: list[str]) -> Iterator[list[float]]:
         """A vector for each text, of length 1, as OpenAI's are."""
-        return [unit(vector) for vector in self.embed(texts).tolist()]
+        for start in range(0, len(texts), EMBED_BATCH):
+            yield from (
+                unit(one.tolist()) for one in self.embed(texts[start : start + EMBED_BATCH])
+            )
 
 
 def unit(vector: list[float]) -> list[float]:
@@ -39,23 +43,24 @@ def unit(vector: list[float]) -> list[float]:
 
 def answer(
     body: types.EmbeddingsRequest, model: EmbeddingModel, count: Callable[[str], int]
-) -> types.EmbeddingsAnswer:
-    """The answer to a request. `count` tells how many tokens a text has. Raises ApiError."""
+) -> bytes:
+    """The JSON that answers a request, an `EmbeddingsAnswer`. `count` tells how many tokens a text
+    has. Raises ApiError.
+
+    Numbers become JSON vector by vector: a million at once would hold up all other threads."""
     texts = [body.input] if isinstance(body.input, str) else body.input
-    vectors = model.vectors(texts)
-    width = len(vectors[0])
-    if body.dimensions not in (None, width):
-        message = f"dimensions: this model's vectors have {width}: leave it out"
-        raise ApiError(400, message, "dimensions")
+    parts: list[bytes] = []
+    for index, vector in enumerate(model.vectors(texts)):
+        if body.dimensions not in (None, len(vector)):
+            message = f"dimensions: this model's vectors have {len(vector)}: leave it out"
+            raise ApiError(400, message, "dimensions")
+        one = types.Embedding(index=index, embedding=encoded(vector, body.encoding_format))
+        parts.append(one.model_dump_json().encode())
     tokens = sum(map(count, texts))
-    return types.EmbeddingsAnswer(
-        data=[
-            types.Embedding(index=index, embedding=encoded(vector, body.encoding_format))
-            for index, vector in enumerate(vectors)
-        ],
-        model=model.name,
-        usage=types.EmbeddingsUsage(prompt_tokens=tokens, total_tokens=tokens),
-    )
+    usage = types.EmbeddingsUsage(prompt_tokens=tokens, total_tokens=tokens)
+    frame = types.EmbeddingsAnswer(data=[], model=model.name, usage=usage).model_dump_json()
+    start, end = frame.encode().split(b"[]", 1)
+    return b"".join((start, b"[", b",".join(parts), b"]", end))
 
 
 def encoded(vector: list[float], form: str | None) -> list[float] | str:

@@ -1,7 +1,8 @@
 """The engine's jobs, for an event loop: a bounded queue, with a stream of events for each job.
 
 A request holds a slot of the queue until its job ends. A thread of a pool of that size tokenizes it
-and passes its events on to the loop. The engine decides the order in which jobs run.
+and passes its events on to the loop. The engine decides the order in which jobs run. Where the
+queue is full, an owner, a key or else a client, still gets the slots that are its share.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from threading import Lock
+from threading import Lock, Semaphore
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,12 +29,24 @@ if TYPE_CHECKING:
     from engine.remote.openai_engine import OpenAiEngine
 
 T = TypeVar("T")
+SHARE = 4  # slots that an owner gets although others fill the queue
+MIN_OWNERS = 8  # for which there are such slots, where there are fewer keys
+MAX_PREPARING = 3  # requests of an owner that are tokenized at once
 MAX_CLIENTS = 64  # clients whose earlier answers the engine remembers
 ACCEPTED = Step()  # precedes a job's events
 
 
 class QueueFull(Exception):
     """All slots of the queue are taken."""
+
+
+class _Owner:
+    """A key, or a client where there is none, while it has requests here."""
+
+    def __init__(self, preparing: int) -> None:
+        """`preparing`: how many of its requests are tokenized at once."""
+        self.slots = 0
+        self.preparing = Semaphore(preparing)
 
 
 class JobStream(ThreadStream[Event]):
@@ -104,12 +117,19 @@ class Jobs:
         engine: Engine | OpenAiEngine,
         queue_size: int,
         on_end: Callable[[JobStream, Done], None] = lambda stream, done: None,
+        owners: int = 0,
     ) -> None:
-        """`on_end` is called, in some thread, for every request that the engine accepted."""
+        """`on_end` is called, in some thread, for every request that the engine accepted. `owners`:
+        how many keys there are."""
         self.engine, self.queue_size, self.on_end = engine, queue_size, on_end
-        self._open: set[ThreadStream[Any]] = set()
-        self._lock = Lock()  # of `_open`
-        self._pool = ThreadPoolExecutor(queue_size, thread_name_prefix="draftline-events")
+        # Another server reads the prompts itself, and accepts a request when it likes
+        self._preparing = MAX_PREPARING if engine.drafts else queue_size
+        self._reserved = min(SHARE, queue_size) * max(owners, MIN_OWNERS)
+        self._open: dict[ThreadStream[Any], str] = {}  # with its owner
+        self._owners: dict[str, _Owner] = {}
+        self._lock = Lock()  # of both
+        threads = queue_size + self._reserved
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="draftline-events")
         self._client_names: OrderedDict[str, str] = OrderedDict()  # least recently used first
 
     @property
@@ -124,33 +144,40 @@ class Jobs:
         speculation: bool = True,
         isolated: bool = False,
         raw: bool = False,
+        owner: str = "",
         **options: Any,
     ) -> JobStream:
         """Submit the request that `make`, called in a thread, returns. `isolated`: the engine
         forgets the client's answers before and after. The text of a request with an `update` is the
         new file, in one Step at the end; EditRefused is raised to the reader. `raw`: it is the
-        model's answer instead. `options`: more of `Engine.submit`. Raises QueueFull."""
-        self._check_capacity()
-        options["speculation"] = speculation
-        source = partial(self._run_job, make, isolated, raw, options)
+        model's answer instead. `owner`: the key, whose slots and time it takes; without one, the
+        client's. `options`: more of `Engine.submit`. Raises QueueFull."""
+        holder = owner or client
+        self._check_capacity(holder)
+        options |= {"speculation": speculation, "owner": owner}
         name = self._client_name(client)
         with self._lock:  # the job cannot end before it is in the set
+            preparing = self._take_slot(holder)
+            source = partial(self._run_job, make, isolated, raw, preparing, options)
             stream = JobStream(source, self._pool, name)
-            self._open.add(stream)
+            self._open[stream] = holder
         return stream
 
     def submit_batch(
-        self, work: Callable[[ThreadStream[T], str], Iterator[T]], client: str
+        self, work: Callable[[ThreadStream[T], str], Iterator[T]], client: str, owner: str = ""
     ) -> ThreadStream[T]:
         """Run work that consists of many requests; it takes one slot. Raises QueueFull.
 
         `work(stream, client)` is iterated in a thread. It submits its requests as `client`, passes
-        each job to `stream.attach`, and ends soon after `stream.cancelled`."""
-        self._check_capacity()
+        each job to `stream.attach`, and ends soon after `stream.cancelled`. `owner` as of
+        `submit`."""
+        holder = owner or client
+        self._check_capacity(holder)
         source = partial(self._run_batch, work, self._client_name(client))
         with self._lock:
+            self._take_slot(holder)
             stream: ThreadStream[T] = ThreadStream(source, self._pool)
-            self._open.add(stream)
+            self._open[stream] = holder
         return stream
 
     def cancel(self) -> None:
@@ -175,17 +202,20 @@ class Jobs:
         make: Callable[[], Request],
         isolated: bool,
         raw: bool,
+        preparing: Semaphore,
         options: dict[str, Any],
         stream: JobStream,
     ) -> Iterator[Event]:
         try:
             if isolated:
                 self.engine.forget(client=stream.client)
-            request = make()
-            merges = bool(request.update) and not raw
-            job = (merged_job(request, stream.client) if merges else None) or self.engine.submit(
-                request, client=stream.client, cancelled=lambda: stream.cancelled, **options
-            )
+            with preparing:
+                request = make()
+                merges = bool(request.update) and not raw
+                done = merged_job(request, stream.client) if merges else None
+                job = done or self.engine.submit(
+                    request, client=stream.client, cancelled=lambda: stream.cancelled, **options
+                )
             stream.attach(job)
             yield ACCEPTED
             for event in job:
@@ -216,13 +246,25 @@ class Jobs:
         finally:
             self._release(stream)
 
-    def _check_capacity(self) -> None:
-        if self.open >= self.queue_size:
+    def _check_capacity(self, holder: str) -> None:
+        owner = self._owners.get(holder)
+        slots = owner.slots if owner else 0
+        extra = self._reserved if slots < min(SHARE, self.queue_size) else 0
+        if self.open >= self.queue_size + extra:
             raise QueueFull
+
+    def _take_slot(self, holder: str) -> Semaphore:
+        owner = self._owners.setdefault(holder, _Owner(self._preparing))
+        owner.slots += 1
+        return owner.preparing
 
     def _release(self, stream: ThreadStream[Any]) -> None:
         with self._lock:
-            self._open.discard(stream)
+            holder = self._open.pop(stream, None)
+            if holder is not None:
+                self._owners[holder].slots -= 1
+                if not self._owners[holder].slots:
+                    del self._owners[holder]
 
     def _client_name(self, client: str) -> str:
         """The engine's name for a client. The engine keeps state by name, so there are few: the

@@ -1,56 +1,62 @@
-"""Parses JSON bodies. The event loop waits meanwhile, so large bodies take turns with all else.
-
-No garbage is collected while a body is parsed: where it has millions of lists, collections take ten
-times as long as parsing.
-"""
+"""Parses JSON bodies, large ones in a thread: one of a key at a time."""
 
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections.abc import Callable, Coroutine
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
-from fastapi import Request, Response
+from fastapi import HTTPException, Request, Response
 from fastapi.routing import APIRoute
 
-from ui.api.large_bodies import LARGE_BYTES
+from ui.api.json_values import LARGE_BYTES, TooManyValues, parsed
+from ui.api.security import OWNER
 
-PAUSE_S = 0.005  # before a large body is parsed: what has arrived by then is handled first
+T = TypeVar("T")
+
+
+class BodyTurns:
+    """Turns of each key's large bodies."""
+
+    def __init__(self) -> None:
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def run(self, request: Request, work: Callable[[], T]) -> T:
+        """The result of `work`, run in a thread when it is its turn."""
+        owner = str(request.scope.get(OWNER, ""))
+        turn = self._turns.get(owner)
+        if turn is None:
+            turn = self._turns[owner] = asyncio.Lock()
+        async with turn:
+            return await asyncio.to_thread(work)
 
 
 class JsonRequest(Request):
-    """A request whose JSON has no cycles to look for. One large body of a route
-    at a time holds `turn`."""
+    """A request whose JSON is counted before it is made."""
 
-    def __init__(self, request: Request, turn: asyncio.Lock) -> None:
+    def __init__(self, request: Request, turns: BodyTurns) -> None:
         super().__init__(request.scope, request.receive)
-        self._turn = turn
+        self._turns = turns
 
     async def json(self) -> Any:
-        if len(await self.body()) <= LARGE_BYTES:
-            return await self._parsed()
-        async with self._turn:
-            await asyncio.sleep(PAUSE_S)
-            return await self._parsed()
-
-    async def _parsed(self) -> Any:
-        collects = gc.isenabled()
-        gc.disable()
+        read = partial(parsed, await self.body())
         try:
-            return await super().json()  # does not wait: the body is there
-        finally:
-            if collects:
-                gc.enable()
+            if len(self._body) <= LARGE_BYTES:
+                return read()
+            return await self._turns.run(self, read)
+        except TooManyValues as error:
+            raise HTTPException(413, str(error)) from error
 
 
 class JsonRoute(APIRoute):
     """A route that reads such requests."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handle, turn = super().get_route_handler(), asyncio.Lock()
+        handle = super().get_route_handler()
 
         async def handle_json(request: Request) -> Response:
-            return await handle(JsonRequest(request, turn))
+            return await handle(JsonRequest(request, request.app.state.turns))
 
         return handle_json

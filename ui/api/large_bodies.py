@@ -14,7 +14,8 @@ from ui.api.security import App, Message, Receive, Scope, Send, announced_bytes,
 
 MAX_DRAIN_BYTES = 64 << 20  # clients that send more lose the response
 DRAIN_SECONDS = 10.0
-LARGE_BYTES = 1 << 20  # a larger body is parsed in turn, and the memory it took is given back
+LARGE_BYTES = 1 << 20  # of a body; the memory that a larger one took is given back
+IS_LARGE = "draftline.large"  # in a request's scope: its body was, before it was compressed
 
 
 class LargeBodies:
@@ -57,7 +58,7 @@ class LargeBodies:
         try:
             await self.app(scope, receive_noted, send_drained)
         finally:
-            if MAX_DRAIN_BYTES - left > LARGE_BYTES:
+            if MAX_DRAIN_BYTES - left > LARGE_BYTES or IS_LARGE in scope:
                 await asyncio.to_thread(give_back_memory)
 
 

@@ -6,11 +6,14 @@ rejected, unless its value has no effect (`tools: []`, `presence_penalty: 0`).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
+
+from engine.records import MAX_STOP_CHARS
 
 MAX_STOP_STRINGS = 4
 MAX_MESSAGES = 1 << 15  # of a chat, and parts of a message
@@ -28,6 +31,17 @@ def check_characters(text: str) -> str:
     except UnicodeEncodeError:
         raise PydanticCustomError("surrogate", "Lone surrogates are not text") from None
     return text
+
+
+def check_values(value: Any) -> Any:
+    """Reject JSON that has lone surrogates anywhere, or lists and objects in too many others."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise PydanticCustomError("surrogate", "Lone surrogates are not text") from None
+    except RecursionError:
+        raise PydanticCustomError("depth", "Values are nested too deeply") from None
+    return value
 
 
 def check_count(items: Any) -> Any:
@@ -64,6 +78,7 @@ def check_false(value: bool) -> bool:
 
 NotTooMany = BeforeValidator(check_count)
 Text = Annotated[str, AfterValidator(check_characters)]
+JsonObject = Annotated[dict[str, Any], AfterValidator(check_values)]
 NonEmptyText = Annotated[Text, Field(min_length=1)]
 Integer = BeforeValidator(to_integer)
 AlwaysFalse = Annotated[
@@ -75,13 +90,15 @@ AlwaysOne = Annotated[int, Field(ge=1, le=1), Integer]
 Count = Annotated[int, Field(ge=0, le=MAX_INT), Integer]
 Seed = Annotated[int, Integer]  # of any size
 FunctionNameText = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,128}$")]
-StopList = Annotated[list[Text], Field(max_length=MAX_STOP_STRINGS)]
+StopText = Annotated[Text, Field(max_length=MAX_STOP_CHARS)]
+StopList = Annotated[list[StopText], Field(max_length=MAX_STOP_STRINGS)]
 
 # What to do about an invalid value, by field.
 REMEDIES = {
     "n": "only 1 is supported: send another request for another answer",
     "best_of": "only 1 is supported: leave it out",
-    "stop": f"must be a string, or a list of up to {MAX_STOP_STRINGS}",
+    "stop": f"must be a string, or a list of up to {MAX_STOP_STRINGS}, of up to {MAX_STOP_CHARS} "
+    "characters each",
     "input": f"must be a text, or a list of 1 to {MAX_EMBEDDED_TEXTS}, none of them empty",
     "prompt": "must be one string: lists and token ids are not supported",
     "content": f"must be a string, or a list of up to {MAX_MESSAGES} parts of type text",
@@ -152,7 +169,7 @@ class Function(RequestModel):
 
     name: FunctionNameText
     description: Text | None = None
-    parameters: dict[Text, Any] | None = None
+    parameters: JsonObject | None = None
     strict: bool | None = None
 
 
@@ -197,7 +214,7 @@ class JsonSchema(RequestModel):
 
     name: Text
     description: Text | None = None
-    schema_: Annotated[dict[Text, Any], Field(alias="schema")] = {}
+    schema_: Annotated[JsonObject, Field(alias="schema")] = {}
     strict: bool | None = None
 
 
@@ -227,7 +244,7 @@ class GenerationRequest(RequestModel):
     prediction: Prediction | None = None
     stream: bool | None = False
     stream_options: StreamOptions | None = None
-    stop: Text | StopList | None = None
+    stop: StopText | StopList | None = None
     seed: Seed | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None  # 0: greedy
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
@@ -304,7 +321,7 @@ class InfillRequest(RequestModel):
     prompt: Text = ""  # after `input_prefix`: the current line up to the cursor
     model: Text | None = None
     n_predict: Annotated[int, Field(ge=-1, le=MAX_INT), Integer] | None = None  # -1: the default
-    stop: Text | StopList | None = None
+    stop: StopText | StopList | None = None
     stream: bool | None = False
     seed: Seed | None = None  # negative: random
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None  # 0: greedy

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import math
 import socket
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from dataclasses import dataclass, field
@@ -19,7 +20,9 @@ from typing import Any
 from starlette.exceptions import HTTPException
 
 from ui.api.addresses import is_loopback
+from ui.api.body_room import BodyRooms
 from ui.api.errors import ApiError
+from ui.api.failures import ADDRESS_BURST, ADDRESS_INTERVAL_S, Failures, network_of
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -120,7 +123,8 @@ class AccessGuard:
     """Middleware that enforces the rules."""
 
     def __init__(self, app: App, rules: AccessRules) -> None:
-        self.app, self.rules = app, rules
+        self.app, self.rules, self.rooms = app, rules, BodyRooms()
+        self.failures = Failures(ADDRESS_BURST, ADDRESS_INTERVAL_S)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -136,7 +140,11 @@ class AccessGuard:
         elif page:
             await self.app(scope, receive, with_page_headers(send))
         else:
-            await self.app(scope, limit_body(receive, self.rules.max_body), send)
+            most = self.rules.max_body
+            limited = limit_body(receive, most)
+            expected = announced_bytes(scope) or most
+            async with self.rooms.limited(limited, scope[OWNER], expected) as receive_in_room:
+                await self.app(scope, receive_in_room, send)
 
     def check(self, scope: Scope, page: bool) -> ApiError | None:
         """The reason to reject a request, found before its body is read."""
@@ -148,12 +156,24 @@ class AccessGuard:
         if page:
             return None
         if scope["path"] not in PUBLIC_PATHS and self._owner(scope) is None:
-            message = "the key is missing or wrong: send `Authorization: Bearer KEY`"
-            headers = {"www-authenticate": "Bearer"}
-            return ApiError(401, message, code="invalid_api_key", headers=headers)
+            return self._wrong_key(scope)
         if announced_bytes(scope) > self.rules.max_body:
             return ApiError(413, body_too_large(self.rules.max_body))
         return None
+
+    def _wrong_key(self, scope: Scope) -> ApiError:
+        """The error of a request without a right key. Who guesses is told to wait; right keys from
+        the same address are not kept waiting."""
+        if header(scope, b"authorization") or header(scope, b"x-api-key"):
+            network = network_of((scope.get("client") or ("",))[0])
+            if wait_s := self.failures.wait_s(network):
+                seconds = math.ceil(wait_s)
+                message = f"too many wrong keys: retry in {seconds} s"
+                return ApiError(429, message, headers={"retry-after": str(seconds)})
+            self.failures.add(network)
+        message = "the key is missing or wrong: send `Authorization: Bearer KEY`"
+        headers = {"www-authenticate": "Bearer"}
+        return ApiError(401, message, code="invalid_api_key", headers=headers)
 
     def _owner(self, scope: Scope) -> str | None:
         keys = (header(scope, b"authorization"), header(scope, b"x-api-key"))

@@ -141,7 +141,7 @@ def run(args: argparse.Namespace) -> int:
     """Serve until Ctrl-C or SIGTERM."""
     check_workspace(args.workspace)
     if args.engine and not args.engine.startswith(OPENAI):
-        why = f"--engine {args.engine}: already serves all that `serve` does"
+        why = "--engine: a Draftline server already serves all that `serve` does"
         raise Failure(USAGE, f"{why}: use it, or name openai:http://HOST:PORT/v1")
     family, address = _resolve(args.host)
     access = _access(args, address)

@@ -15,6 +15,7 @@ from ui.api.schemas import (
     MAX_TOOLS,
     Count,
     FunctionNameText,
+    JsonObject,
     NotTooMany,
     RequestModel,
     Seed,
@@ -51,7 +52,7 @@ class ToolUseBlock(RequestModel):
     type: Literal["tool_use"]
     id: Text
     name: Text
-    input: dict[Text, Any]
+    input: JsonObject
 
 
 TextBlocks = Annotated[
@@ -103,7 +104,7 @@ class MessagesTool(RequestModel):
     type: Literal["custom"] | None = None
     name: FunctionNameText
     description: Text | None = None
-    input_schema: dict[Text, Any]
+    input_schema: JsonObject
 
 
 class ToolChoice(RequestModel):
@@ -127,7 +128,7 @@ class JsonOutputFormat(RequestModel):
     """The answer is JSON that fits a schema."""
 
     type: Literal["json_schema"]
-    schema_: Annotated[dict[Text, Any], Field(alias="schema")]
+    schema_: Annotated[JsonObject, Field(alias="schema")]
 
 
 class OutputConfig(RequestModel):

@@ -18,6 +18,7 @@ from ui.api.schemas import (
     ErrorBody,
     FunctionNameText,
     Integer,
+    JsonObject,
     JsonObjectFormat,
     NotTooMany,
     RequestModel,
@@ -112,7 +113,7 @@ class FunctionTool(RequestModel):
     type: Literal["function"]
     name: FunctionNameText
     description: Text | None = None
-    parameters: dict[Text, Any] | None = None
+    parameters: JsonObject | None = None
     strict: bool | None = None
 
 
@@ -138,7 +139,7 @@ class ResponsesJsonSchemaFormat(RequestModel):
 
     type: Literal["json_schema"]
     name: Text
-    schema_: Annotated[dict[Text, Any], Field(alias="schema")]
+    schema_: Annotated[JsonObject, Field(alias="schema")]
 
 
 class TextConfig(RequestModel):

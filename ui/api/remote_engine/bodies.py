@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import zlib
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from fastapi import Request
 
 from engine.remote.link import DEFLATE
 from engine.remote.messages import HTTP_PROTOCOL
 from ui.api.errors import ApiError
+from ui.api.json_body import BodyTurns
+from ui.api.json_values import LARGE_BYTES, TooManyValues, parsed
+from ui.api.large_bodies import IS_LARGE
 
-MAX_BYTES = 64 << 20  # of a body, decompressed
-LARGE_BYTES = 1 << 16  # larger ones are read in a thread
+MAX_BYTES = 16 << 20  # of a body, decompressed
+T = TypeVar("T")
 
 
 def check_protocol(http: Request) -> None:
@@ -25,25 +27,35 @@ def check_protocol(http: Request) -> None:
         raise ApiError(400, f"{message}: install the same version on both machines")
 
 
-async def read_json(http: Request) -> dict[str, Any]:
-    """The object that the body of a request has. Raises ApiError."""
+async def read_json(
+    http: Request, use: Callable[[dict[str, Any]], T], turns: BodyTurns | None = None
+) -> T:
+    """What `use` makes of the object that the body of a request has. Compressed and large bodies
+    are read, and used, in a thread; all are with `turns`, which are those of bodies whose use takes
+    long. Raises ApiError, and what `use` raises."""
     check_protocol(http)
     encoding = http.headers.get("content-encoding", "")
     if encoding not in ("", DEFLATE):
         raise ApiError(400, f"content-encoding: send {DEFLATE}, or leave it out")
     data = await http.body()
-    if len(data) > LARGE_BYTES:
-        return await asyncio.to_thread(_parsed, data, encoding)
-    return _parsed(data, encoding)
+
+    def work() -> T:
+        return use(_parsed(_decompressed(data) if encoding else data))
+
+    if not (encoding or turns or len(data) > LARGE_BYTES):
+        return work()
+    http.scope[IS_LARGE] = True
+    turns = turns or http.app.state.turns
+    return await turns.run(http, work)
 
 
-def _parsed(data: bytes, encoding: str) -> dict[str, Any]:
-    if encoding:
-        data = _decompressed(data)
+def _parsed(data: bytes) -> dict[str, Any]:
     try:
-        body = json.loads(data)
+        body = parsed(data)
     except (ValueError, RecursionError) as error:
         raise ApiError(400, "the body is not JSON: check its encoding") from error
+    except TooManyValues as error:
+        raise ApiError(413, str(error)) from error
     if not isinstance(body, dict):
         raise ApiError(400, "the body is not a JSON object: send one")
     return body

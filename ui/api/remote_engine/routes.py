@@ -13,7 +13,7 @@ import os
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
@@ -28,6 +28,7 @@ from engine.remote.messages import (
     BadMessage,
     Host,
     ServerInfo,
+    Submission,
     submission_from_json,
     to_json,
 )
@@ -40,6 +41,7 @@ from engine.remote.received_indexes import (
 from engine.remote.tokenizer_files import digest_of, read_files
 from index.version import own_version
 from ui.api.errors import ApiError
+from ui.api.json_body import BodyTurns
 from ui.api.remote_engine.bodies import check_protocol, read_json
 from ui.api.security import OWNER
 
@@ -59,6 +61,7 @@ class EngineHost:
     def __init__(self, engine: Engine, jobs: Jobs) -> None:
         self.engine, self.jobs = engine, jobs
         self.indexes = ReceivedIndexes(engine.encoder)
+        self.turns = BodyTurns()  # of messages for them
         # By owner and id, until it has ended or is cancelled
         self._running: WeakValueDictionary[tuple[str, str], JobStream] = WeakValueDictionary()
 
@@ -86,13 +89,11 @@ class EngineHost:
         )
         return Host(server, self.tokenizer_digest, FORGET_AFTER_S, DELETE_WITHIN_S)
 
-    def submit(self, owner: str, body: dict[str, Any]) -> tuple[JobStream, AsyncIterator[bytes]]:
+    def submit(
+        self, owner: str, number: str, submission: Submission
+    ) -> tuple[JobStream, AsyncIterator[bytes]]:
         """Queue a request; returns it with the lines of its answer. Raises BadMessage,
-        RequestError, QueueFull."""
-        submission = submission_from_json(body.get("submission"))
-        number = body.get("id")
-        if not isinstance(number, str) or not 0 < len(number) <= MAX_ID_CHARS:
-            raise BadMessage("id: not a short string")
+        QueueFull."""
         if (owner, number) in self._running:
             raise BadMessage("id: a request with it is running")
         name = submission.workspace
@@ -102,6 +103,7 @@ class EngineHost:
             f"{owner}\n{submission.client}",
             submission.speculation,
             raw=True,
+            owner=owner,
             workspace=workspace,
             urgency=submission.urgency,
         )
@@ -117,15 +119,23 @@ class EngineHost:
                 line = json.dumps(_message(event, key not in self._running, has_index)).encode()
             yield line + b"\n"
 
-    def cancel(self, owner: str, number: Any) -> None:
+    def cancel(self, owner: str, number: str) -> None:
         """End a request of this owner, if it runs."""
-        stream = self._running.pop((owner, str(number)), None)
+        stream = self._running.pop((owner, number), None)
         if stream is not None:
             stream.cancel()
 
     def close(self) -> None:
         """Forget the clients' texts."""
         self.indexes.close()
+
+
+def _asked(body: dict[str, Any]) -> tuple[str, Submission]:
+    """The id and the parameters of a request. Raises BadMessage, RequestError."""
+    number = body.get("id")
+    if not isinstance(number, str) or not 0 < len(number) <= MAX_ID_CHARS:
+        raise BadMessage("id: not a short string")
+    return number, submission_from_json(body.get("submission"))
 
 
 def _message(event: Event, was_asked: bool, has_index: bool) -> dict[str, Any]:
@@ -168,28 +178,30 @@ def add_engine_routes(
 
     @add("POST", "submit")
     async def submit(http: Request) -> Response:
-        body = await read_json(http)
         try:
+            asked = await read_json(http, _asked)
             with queue_errors():
-                return respond(*host.submit(http.scope[OWNER], body))
+                return respond(*host.submit(http.scope[OWNER], *asked))
         except (BadMessage, RequestError) as error:
             raise ApiError(400, str(error)) from error
 
     @add("POST", "cancel")
     async def cancel(http: Request) -> Response:
-        host.cancel(http.scope[OWNER], (await read_json(http)).get("id"))
+        number = await read_json(http, lambda body: str(body.get("id")))
+        host.cancel(http.scope[OWNER], number)
         return JSONResponse({})
 
     @add("POST", "forget")
     async def forget(http: Request) -> Response:
-        host.jobs.forget(f"{http.scope[OWNER]}\n{(await read_json(http)).get('client')}")
+        client = await read_json(http, lambda body: str(body.get("client")))
+        host.jobs.forget(f"{http.scope[OWNER]}\n{client}")
         return JSONResponse({})
 
     @add("POST", "workspaces/{name}")
     async def sync(http: Request, name: str) -> Response:
-        body = await read_json(http)
         try:
-            answer = await asyncio.to_thread(host.indexes.sync, http.scope[OWNER], name, body)
+            sync_with = partial(host.indexes.sync, http.scope[OWNER], name)
+            answer = await read_json(http, sync_with, host.turns)
         except BadMessage as error:
             raise ApiError(400, str(error)) from error
         except IndexesFull as error:

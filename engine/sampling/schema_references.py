@@ -1,0 +1,59 @@
+"""References in a JSON schema that lead to themselves, so that no value can ever begin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from typing import Any
+from urllib.parse import unquote
+
+DATA = ("const", "enum", "default", "examples")  # keywords whose values are no schemas
+
+
+def refers_to_itself(schema: dict[str, Any]) -> bool:
+    """Whether a part of the schema is defined by itself: `{"$ref": "#"}`. A part inside a value, as
+    a tree has them, is not meant."""
+    graph = {id(part): [id(one) for one in _same_values(part, schema)] for part in _parts(schema)}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError:
+        return True
+    return False
+
+
+def _same_values(part: dict[str, Any], schema: dict[str, Any]) -> Iterator[Any]:
+    """The parts that every value of a part fits too."""
+    if isinstance(reference := part.get("$ref"), str):
+        target = _target(schema, reference)
+        if isinstance(target, dict):
+            yield target
+    for keyword in ("allOf", "anyOf", "oneOf"):
+        inner = part.get(keyword)
+        if isinstance(inner, list) and (keyword == "allOf" or len(inner) == 1):
+            yield from (one for one in inner if isinstance(one, dict))
+
+
+def _target(schema: dict[str, Any], reference: str) -> Any:
+    """What a JSON pointer in the schema leads to; None for nothing, and for other documents."""
+    if not reference.startswith("#"):
+        return None
+    found: Any = schema
+    for name in unquote(reference[1:]).split("/")[1:]:
+        name = name.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, list) and name.isdecimal() and len(name) < 10:
+            found = found[int(name)] if int(name) < len(found) else None
+        else:
+            found = found.get(name) if isinstance(found, dict) else None
+    return found
+
+
+def _parts(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """All objects in a schema."""
+    stack: list[Any] = [schema]
+    while stack:
+        part = stack.pop()
+        if isinstance(part, dict):
+            yield part
+            stack += [inner for name, inner in part.items() if name not in DATA]
+        elif isinstance(part, list):
+            stack += part
