@@ -1,0 +1,471 @@
+"""Where the chunks of an update may belong in a file, and which lines they replace there.
+
+A chunk is aligned with the file's lines, blank ones aside, so that few lines are inserted, deleted
+or replaced. A reading is sure only if no other one comes near it, and if what it deletes is stood in
+for or lies close between lines that the chunk shows. The limits were found on recorded edits, shown
+with one, two and three lines around each change: none may be merged otherwise than it was.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple
+
+from engine.editing.line_distance import distances, matches
+from engine.editing.merge_ways import END, START, Lines
+
+MARGIN = 2  # lines by which a reading must be nearer than another one
+MAX_ENDS = 20  # places that are looked at for one chunk
+MAX_ALIGNED = 50_000_000  # pairs of lines between the equal ends of a chunk and its place
+FIRM = 4  # cost by which another firm reading of the same lines may be further
+NEAR = 3  # deleted lines of another block that may have been meant
+MUCH = 1.5  # times the kept lines of a reading inside it, which is then no rival
+APART = 2  # blank lines between definitions
+ANCHOR_LINES = 2  # at each end, of a firm reading
+FREE = 3  # deleted lines, none in their place, that cost as much as a new one
+MAX_GONE = (0, 2, 12, 30)  # lines, where a chunk shows none, one, two and more on either side
+FAR = 10  # lines to the next place of a new line, for each new one, that cannot be meant
+VERSION_SHARE = 2 / 3  # of outermost lines that a new version of them still has
+HEAD = re.compile(r"[^(=:{]*\w")  # of a line: `def load`, `LIMIT`; what a change of it leaves
+KEY = re.compile(  # of a line that gives a name a value
+    r"((?:(?:const|let|var|final|static|public|private|protected|export)\s+)*"
+    r"[\"']?[\w.$-]*\w[\"']?)\s*(?::=|=(?![=>])|:(?!:))"
+)
+LEAVES = re.compile(r"(?:return|raise|throw|break|continue)\b")
+LABEL = re.compile(r"(?:case|default|else|elif|except|finally|catch|end)\b|\W")
+
+
+class Reading(NamedTuple):
+    """Lines to write in place of lines of the file."""
+
+    start: int
+    stop: int
+    lines: Lines
+    cost: float  # new lines, and a share of those deleted that no new ones stand for
+    kept: float  # lines of the file that the chunk repeats there, each over its count in the file
+    anchored: bool = True  # begins and ends with lines of the file
+    firm: bool = True  # with two at each end
+    deleted: int = 0
+    crosses: bool = False  # deletes lines of a block outside
+    doubt: str = ""  # why the lines that it replaces may be others
+
+
+@dataclass(frozen=True)
+class File:
+    """A file's lines between START and END."""
+
+    lines: Sequence[str]
+
+    @cached_property
+    def full(self) -> list[int]:
+        """The numbers of the lines that are not blank."""
+        return [at for at, line in enumerate(self.lines) if line.strip(" \t")]
+
+    @cached_property
+    def text(self) -> list[str]:
+        """The lines that are not blank."""
+        return [self.lines[at] for at in self.full]
+
+    @cached_property
+    def counts(self) -> Counter[str]:
+        """How often each line is in the file."""
+        return Counter(self.text)
+
+    @cached_property
+    def places(self) -> dict[str, list[int]]:
+        """Where each line is, without blank lines."""
+        found: dict[str, list[int]] = {}
+        for at, line in enumerate(self.text):
+            found.setdefault(line, []).append(at)
+        return found
+
+    def places_of(self, lines: Sequence[str]) -> list[int]:
+        """Where lines begin, without blank ones."""
+        size = len(lines)
+        first = self.places.get(lines[0], [])
+        return [at for at in first if self.text[at : at + size] == lines]
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Lines of an update between two marks."""
+
+    lines: Lines  # without blank lines beside the marks; START where no mark is before them, END
+    number: int  # of its first line in the update, from 1
+    before: int = 0  # blank lines after the mark before it
+    after: int = 0  # blank lines before the mark after it
+
+    @property
+    def name(self) -> str:
+        """What an error calls it."""
+        return f"the chunk at line {self.number} of the update"
+
+    @cached_property
+    def full(self) -> list[int]:
+        """The numbers of its lines that are not blank."""
+        return [at for at, line in enumerate(self.lines) if line.strip(" \t")]
+
+    @cached_property
+    def text(self) -> list[str]:
+        """Its lines that are not blank."""
+        return [self.lines[at] for at in self.full]
+
+    @property
+    def inner(self) -> list[str]:
+        """Those without START and END."""
+        return [line for line in self.text if line not in (START, END)]
+
+    @property
+    def only_locates(self) -> bool:
+        """Whether it is one line, which says where the next chunk is."""
+        return len(self.lines) == 1 and not self.before + self.after
+
+    def is_new(self, known: Counter[str]) -> bool:
+        """Whether it has no line of the file (`known`), at an end of the file and not indented: it
+        is added there."""
+        ends = (self.lines[0] == START) != (self.lines[-1] == END)
+        new = not any(known[line.strip()] for line in self.inner)
+        return ends and new and not self.inner[0][0].isspace()
+
+    def is_common(self, file: File, known: Counter[str]) -> bool:
+        """Whether nothing says which of several places it has: the file has none of its lines once,
+        and no line that begins like a new one of it."""
+        new = {head(line) for line in self.inner if not known[line.strip()]} - {""}
+        return all(known[line.strip()] != 1 for line in self.inner) and new.isdisjoint(
+            map(head, file.text)
+        )
+
+
+def head(line: str) -> str:
+    """What a line begins with and a change of it leaves; "" for `}`."""
+    found = HEAD.match(line.strip())
+    return found[0] if found else ""
+
+
+# -- the places of one chunk -------------------------------------------------------------------
+
+
+def readings(part: Chunk, file: File) -> list[Reading]:
+    """The readings of a chunk that may be meant, nearest first."""
+    if len(part.text) == 1:
+        every = [at for at, line in enumerate(file.lines) if line == part.text[0]]
+        kept = 1 / (len(every) or 1)
+        return [Reading(at, at + 1, part.lines, 0, kept) for at in every]
+    found: dict[tuple[int, int, int, int], Reading] = {}
+    spans = dict.fromkeys([*_spans(part.text, file.text), *_anchored(part.text, file)])
+    for start, stop in spans:
+        pairs = _aligned(part.text, file.text[start:stop], start)
+        if pairs:
+            ends = (*pairs[0], *pairs[-1])
+            if ends not in found:
+                found[ends] = _reading(part, file, pairs)
+    return _meant([*found.values()])
+
+
+def _spans(pattern: list[str], text: list[str]) -> Iterator[tuple[int, int]]:
+    """The spans of a text that are nearly the nearest ones to a pattern."""
+    size, most = len(pattern), len(text)
+    if pattern[-1] == END:
+        ends, best = [most], min(distances(pattern[::-1], text[: -2 * size - 1 : -1], False))
+    else:
+        free = pattern[0] != START
+        every = [*distances(pattern, text if free else text[: 2 * size], free)]
+        best = min(every)
+        limit = min(best + MARGIN, size - 1)
+        ends = [at for at, distance in enumerate(every) if distance <= limit][:MAX_ENDS]
+    limit = min(best + MARGIN, size - 1)
+    for stop in ends:
+        window = text[max(0, stop - size - limit) : stop]
+        for length, distance in enumerate(distances(pattern[::-1], window[::-1], False)):
+            if distance <= limit:
+                yield stop - length, stop
+
+
+def _anchored(pattern: list[str], file: File) -> Iterator[tuple[int, int]]:
+    """The spans of a file from a place of a pattern's first lines to the next one of its last
+    lines, and from a place of its last lines back to the one before of its first lines."""
+    for size in range(1, ANCHOR_LINES + 1):
+        firsts = file.places_of(pattern[:size])
+        lasts = [at + size for at in file.places_of(pattern[-size:])]
+        if len(firsts) <= MAX_ENDS:
+            for start in firsts:
+                after = bisect_left(lasts, start + 2 * size)
+                yield from ((start, stop) for stop in lasts[after : after + 1])
+        if len(lasts) <= MAX_ENDS:
+            for stop in lasts:
+                before = bisect_right(firsts, stop - 2 * size)
+                yield from ((start, stop) for start in firsts[max(0, before - 1) : before])
+
+
+def _aligned(pattern: list[str], text: list[str], start: int) -> list[tuple[int, int]]:
+    """The equal lines of a pattern and a part of the file's text from `start`, as pairs."""
+    first = common(pattern, text)
+    last = min(common(pattern[::-1], text[::-1]), len(pattern) - first, len(text) - first)
+    inner, other = pattern[first : len(pattern) - last], text[first : len(text) - last]
+    found = matches(inner, other) if len(inner) * len(other) <= MAX_ALIGNED else []
+    return [
+        *((at, start + at) for at in range(first)),
+        *((row + first, start + column + first) for row, column in found),
+        *((len(pattern) - at, start + len(text) - at) for at in range(last, 0, -1)),
+    ]
+
+
+def common(a: list[str], b: list[str]) -> int:
+    """The length of the common beginning."""
+    return next(
+        (at for at, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
+    )
+
+
+def _meant(found: list[Reading]) -> list[Reading]:
+    """Of readings those that may be meant, nearest first."""
+    if not all(one.crosses for one in found):
+        found = [one for one in found if one.firm or not one.crosses or one.deleted <= NEAR]
+    for loose in (False, True):  # what is refuted refutes nothing
+        found = [
+            one
+            for one in found
+            if one.anchored is loose or not any(_refutes(other, one) for other in found)
+        ]
+    least = min((one.cost for one in found), default=0)
+    near = [one for one in found if one.cost <= least + MARGIN]
+    firm = [
+        one
+        for one in found
+        if one.firm
+        and any(
+            _overlap(one, other)
+            and (
+                one.deleted <= other.deleted
+                or one.kept > other.kept
+                or one.cost <= other.cost + FIRM
+            )
+            for other in near
+        )
+    ]
+    return sorted({*near, *firm})
+
+
+def _overlap(one: Reading, other: Reading) -> bool:
+    return one.start < other.stop and other.start < one.stop
+
+
+def _refutes(one: Reading, other: Reading) -> bool:
+    """Whether a reading shows that another one cannot be meant."""
+    if _overlap(one, other):
+        if not other.anchored and one.anchored:
+            return one.firm or (not one.doubt and one.cost <= other.cost)
+        if not other.anchored:
+            return one.cost < other.cost
+        around = one.start <= other.start and other.stop <= one.stop
+        if one.anchored and around and one.cost < other.cost and one.kept >= MUCH * other.kept:
+            return True
+        nearer = (one.cost, -one.kept) < (other.cost, -other.kept)
+        return (
+            one.anchored
+            and nearer
+            and one.deleted <= other.deleted
+            and (not other.firm or (other.crosses and one.start == other.start))
+        )
+    if one.cost <= other.cost and one.kept >= 2 * other.kept:
+        return True
+    nearer = one.cost <= other.cost - 1 or (one.cost <= other.cost and one.kept >= other.kept + 1)
+    return one.anchored and not other.anchored and nearer
+
+
+# -- one reading -------------------------------------------------------------------------------
+
+
+def _reading(part: Chunk, file: File, pairs: list[tuple[int, int]]) -> Reading:
+    """The reading in which a chunk's lines are these of the file: (row, line), without blanks."""
+    (row, first), (last_row, last) = pairs[0], pairs[-1]
+    size = len(part.text)
+    cost: float = row + size - 1 - last_row
+    doubt, crosses, deleted = "", False, 0
+    ends = _set_apart(part, file, pairs)
+    for before, ((row1, at1), (row2, at2)) in enumerate(pairwise(pairs), 1):
+        old, new = file.text[at1 + 1 : at2], part.text[row1 + 1 : row2]
+        cost += len(new) + max(0, len(old) - len(new)) / FREE
+        if not old:
+            continue
+        deleted += len(old)
+        shown = [part.text[row1], *new, part.text[row2]]
+        crosses = crosses or min(map(_indent, old)) < min(map(_indent, shown))
+        if is_version_of(new, old):
+            continue
+        if part.text[row1] == START or part.text[row2] == END:
+            inner = part.text[row + 1 : last_row], file.text[first + 1 : last]
+            if is_version_of(*inner):
+                continue
+            doubt = f"{part.name} may replace lines at an end of the file, or add some"
+        elif _deleted(part, file, (row1, row2), (at1, at2)) > _may_go(
+            min(before + ends[0], len(pairs) - before + ends[1])
+        ):
+            doubt = doubt or f"{part.name} would delete {len(old)} lines that it does not show"
+    if crosses:
+        doubt = f"{part.name} would delete lines outside of its block"
+    kept = sum(1 / file.counts[part.text[row]] for row, _ in pairs)
+    start, stop = first, last + 1
+    if row:
+        start, why = _replaced_before(part, file, row, first)
+        doubt = doubt or why
+    if last_row < size - 1:
+        stop, why = _replaced_after(part, file, last_row, last)
+        doubt = doubt or why
+    firm = (ends[0] > 0 or pairs[:2] == [(0, first), (1, first + 1)]) and (
+        ends[1] > 0 or pairs[-2:] == [(size - 2, last - 1), (size - 1, last)]
+    )
+    ends_only = {part.text[one] for one, _ in pairs} <= {START, END}
+    if last_row < size - 1 and part.after >= APART and not ends_only:
+        doubt = doubt or f"{part.name} may replace lines after the blank ones"
+    if (
+        not firm
+        and not ends_only
+        and (
+            min(part.before, APART) > _blank_lines(file.full, start)
+            or min(part.after, APART) > _blank_lines(file.full, stop)
+        )
+    ):
+        doubt = doubt or f"{part.name} has blank lines beside it that the file has not"
+    return Reading(
+        file.full[start],
+        file.full[stop - 1] + 1,
+        (*[""] * (part.before * ends_only), *part.lines, *[""] * (part.after * ends_only)),
+        cost,
+        kept,
+        row == 0 and last_row == size - 1,
+        firm,
+        deleted + first - start + stop - last - 1,
+        crosses,
+        doubt,
+    )
+
+
+def _set_apart(part: Chunk, file: File, pairs: list[tuple[int, int]]) -> tuple[int, int]:
+    """The blank lines that the first and the last line of a chunk have around them in the chunk and
+    in the file, if they are two as between definitions."""
+    (row, first), (last_row, last) = pairs[0], pairs[-1]
+    full = [-1 - part.before, *part.full, len(part.lines) + part.after]
+    lines = [-1, *file.full, len(file.lines)]
+    found = []
+    for at, line, known in (
+        (row, first, row == 0),
+        (last_row, last, last_row == len(part.text) - 1),
+    ):
+        sides = (
+            min(full[at + side + 1] - full[at + side], lines[line + side + 1] - lines[line + side])
+            for side in (0, 1)
+        )
+        found.append(APART if known and max(sides) > APART else 0)
+    return found[0], found[1]
+
+
+def _deleted(part: Chunk, file: File, rows: tuple[int, int], lines: tuple[int, int]) -> int:
+    """The lines that go between two that stay, blank ones too, less those that come."""
+    old, new = (full[b] - full[a] for full, (a, b) in ((file.full, lines), (part.full, rows)))
+    return old - new
+
+
+def _may_go(shown: int) -> int:
+    """How many lines may go between so many that a chunk shows."""
+    return MAX_GONE[min(shown, len(MAX_GONE) - 1)]
+
+
+def _replaced_after(part: Chunk, file: File, row: int, at: int) -> tuple[int, str]:
+    """The line after those that a chunk replaces whose lines after `row`, which is line `at` of the
+    file, are new; or why that is not known."""
+    text, new = file.text, part.text[row + 1 :]
+    stop = at + 1
+    doubt = f"{part.name} ends with new lines, which may replace others"
+    if part.text[row] == START:
+        return stop, _added_at_end(part, file, text[stop])
+    for number, line in enumerate(new, row + 1):
+        rest = part.text[number:]
+        least = min(map(_indent, rest))
+        following = text[stop]
+        if following == END or _indent(following) < least:
+            return stop, ""
+        if _blank_lines(file.full, stop) and not _blank_lines(part.full, number):
+            near = text[stop : stop + FAR * len(rest)]
+            return stop, doubt if rest[-1] in near else ""
+        if _same_key(line, following) and _indent(text[stop + 1]) <= _indent(following):
+            stop += 1
+            continue
+        block = _block(text[stop : stop + len(rest) + 1], least)
+        if LEAVES.match(rest[-1].strip()) and 0 < len(block) <= len(rest):
+            return stop + len(block), ""
+        return stop, doubt
+    return stop, ""
+
+
+def _replaced_before(part: Chunk, file: File, row: int, at: int) -> tuple[int, str]:
+    """The first line that a chunk replaces whose lines before `row`, which is line `at` of the
+    file, are new; or why that is not known."""
+    text = file.text
+    doubt = f"{part.name} begins with new lines, which may replace others"
+    if part.text[row] == END:
+        return at, _added_at_end(part, file, text[at - 1])
+    if any(place < at for line in part.text[:row] for place in file.places.get(line, ())):
+        return at, doubt
+    for number in range(row - 1, -1, -1):
+        line, previous = part.text[number], text[at - 1]
+        if previous == START or _indent(previous) < min(map(_indent, part.text[: number + 1])):
+            return at, ""
+        if _same_key(line, previous) and _indent(text[at]) <= _indent(previous):
+            at -= 1
+            continue
+        if row == 1 and _indent(previous) == _indent(line) < _indent(text[at]):
+            return at - 1, ""
+        return at, doubt
+    return at, ""
+
+
+def _added_at_end(part: Chunk, file: File, beside: str) -> str:
+    """Why a chunk without lines of the file may not be added at an end of it, beside a line."""
+    known = Counter(map(str.strip, file.text))
+    words = [line.split(" ")[0] for line in part.inner]
+    if part.is_new(known) and beside.split(" ")[0] not in words:
+        return ""
+    return f"{part.name} may replace lines at an end of the file, or add some"
+
+
+def _block(lines: list[str], least: int) -> list[str]:
+    """The first lines, all at one indentation, that end before one with less than `least`; [] where
+    they are more, or not all plain statements."""
+    stop = next((n for n, line in enumerate(lines) if line == END or _indent(line) < least), None)
+    block = lines[:stop]
+    plain = all(_indent(line) == least and not LABEL.match(line.strip()) for line in block)
+    return block if stop is not None and plain else []
+
+
+def _same_key(line: str, other: str) -> bool:
+    """Whether two lines give the same name a value, and neither builds on the other's."""
+    one, two = KEY.match(line.strip()), KEY.match(other.strip())
+    if _indent(line) != _indent(other) or not one or not two or one[1] != two[1]:
+        return False
+    name = re.compile(rf"(?<![\w.]){re.escape(one[1].split()[-1])}(?!\w)")
+    return not any(name.search(found.string, found.end()) for found in (one, two))
+
+
+def _blank_lines(full: list[int], at: int) -> int:
+    """The blank lines before a line; many at an end."""
+    return full[at] - full[at - 1] - 1 if 0 < at < len(full) else APART
+
+
+def is_version_of(new: Sequence[str], old: Sequence[str]) -> bool:
+    """Whether lines are a new version of other ones: most of the outermost of those are among them,
+    or lines that begin alike."""
+    heads = set(map(head, new)) - {""}
+    least = min(map(_indent, old))
+    outer = [head(line) for line in old if _indent(line) == least]
+    return sum(one in heads for one in outer) >= VERSION_SHARE * len(outer)
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
