@@ -2,8 +2,8 @@
 
 A chunk is aligned with the file's lines, blank ones aside, so that few lines are inserted, deleted
 or replaced. A reading is sure only if no other one comes near it, and if what it deletes is stood
-in for or lies close between lines that the chunk shows. The limits were found on recorded edits with
-one, two and three lines around each change: none may be merged otherwise than it was.
+in for or lies close between lines that the chunk shows. The limits were found on recorded edits
+with one, two and three lines around each change.
 """
 
 from __future__ import annotations
