@@ -234,7 +234,8 @@ def _adds(parts: Sequence[Chunk], known: Counter[str]) -> bool:
 def _placed(file: File, parts: list[Chunk], known: Counter[str], above: int) -> Merge:
     """The file with every chunk in its place. `known`: its lines without blanks, counted. `above`:
     blank lines before those of `file`."""
-    if len(parts) * len(file.lines) > MAX_STEPS:
+    words = sum(1 + len(part.lines) // 64 for part in parts)  # of the bits of all chunks' lines
+    if words * len(file.lines) > MAX_STEPS:
         return Merge(None, "the file and the update are too long to be compared")
     every = [readings(part, file) for part in parts]
     for part, own in zip(parts, every, strict=True):

@@ -1,9 +1,9 @@
 """Where the chunks of an update may belong in a file, and which lines they replace there.
 
 A chunk is aligned with the file's lines, blank ones aside, so that few lines are inserted, deleted
-or replaced. A reading is sure only if no other one comes near it, and if what it deletes is stood in
-for or lies close between lines that the chunk shows. The limits were found on recorded edits, shown
-with one, two and three lines around each change: none may be merged otherwise than it was.
+or replaced. A reading is sure only if no other one comes near it, and if what it deletes is stood
+in for or lies close between lines that the chunk shows. The limits were found on recorded edits
+with one, two and three lines around each change.
 """
 
 from __future__ import annotations
@@ -291,6 +291,10 @@ def _reading(part: Chunk, file: File, pairs: list[tuple[int, int]]) -> Reading:
     ends = _set_apart(part, file, pairs)
     for before, ((row1, at1), (row2, at2)) in enumerate(pairwise(pairs), 1):
         old, new = file.text[at1 + 1 : at2], part.text[row1 + 1 : row2]
+        gone = _deleted(part, file, (row1, row2), (at1, at2))
+        context = min(before + ends[0], len(pairs) - before + ends[1])
+        if context == 1 and gone > max(0, len(old) - len(new)):
+            doubt = doubt or f"{part.name} lacks blank lines of the file"
         cost += len(new) + max(0, len(old) - len(new)) / FREE
         if not old:
             continue
@@ -304,9 +308,7 @@ def _reading(part: Chunk, file: File, pairs: list[tuple[int, int]]) -> Reading:
             if is_version_of(*inner):
                 continue
             doubt = f"{part.name} may replace lines at an end of the file, or add some"
-        elif _deleted(part, file, (row1, row2), (at1, at2)) > _may_go(
-            min(before + ends[0], len(pairs) - before + ends[1])
-        ):
+        elif gone > _may_go(context):
             doubt = doubt or f"{part.name} would delete {len(old)} lines that it does not show"
     if crosses:
         doubt = f"{part.name} would delete lines outside of its block"

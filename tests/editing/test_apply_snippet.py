@@ -416,8 +416,7 @@ def test_huge_updates_take_no_time() -> None:
     text = "\n".join(lines)
     update = "\n".join(f"{MARK}\n}}" for _ in lines)
     assert merge(text, update).text is None
-    with pytest.raises(EditRefused, match="several places"):
-        merge(text, f"{MARK}\n" + "\n".join(lines[1:]) + "\nx")
+    assert merge(text, f"{MARK}\n" + "\n".join(lines[1:]) + "\nx").text is None
     text = "\n".join(["a", *(f"line {n}" for n in range(100_000)), "b"])
     added = merge(text, f"{MARK}\nline 70\nnew\nline 71\n{MARK}").text
     assert added == text.replace("line 71\n", "new\nline 71\n", 1)
