@@ -21,7 +21,7 @@ from engine.editing.outcome import judge
 from engine.editing.text_file import FileError
 from engine.records import Done
 from tests.support.command import EDITED, EOS, FENCE, SOURCE, chain_model
-from tests.support.server import answers_pause, occupied
+from tests.support.server import answers_pause
 from ui.api.jobs import Jobs
 from ui.web import edit, edit_state
 from ui.web.diff import (
@@ -350,10 +350,8 @@ def test_a_full_queue_is_reported(engine: Engine) -> None:
     async def refused() -> tuple[EditState, str]:
         page = PageState(engine, Jobs(engine, 1))
         steps = edit.stream_edit(page, EditState(TEXT), "", "2", "do", False, "session")
-        with occupied(engine):
-            first = page.jobs.submit(lambda: Request("chat", messages=HELLO), "another")
-            updates = [step async for step in steps]
-        await first.result()
+        page.jobs.queue_size = 0
+        updates = [step async for step in steps]
         page.jobs.close()
         return updates[-1][1:]
 

@@ -29,6 +29,7 @@ from tests.support.page import (
 )
 from tests.support.sample_documents import pdf
 from tests.support.server import LocalServer
+from ui.api import failures as failed
 from ui.api.failures import Failures
 from ui.web import gradio_guard
 from ui.web import login as logins
@@ -183,12 +184,12 @@ def test_guesses_from_an_address_are_slowed_down() -> None:
     ):
         clock = Clock()
         is_valid = password_check([ANN, BEN], clock)
-        for number in range(logins.ADDRESS_BURST):
+        for number in range(failed.ADDRESS_BURST):
             address = addresses[number % len(addresses)]
             assert attempt(is_valid, f"user {number}", "guess", address) == 400
         assert attempt(is_valid, *ANN, addresses[-1]) == 429
         assert attempt(is_valid, *ANN, "10.0.0.2") == 200
-        clock.now += logins.ADDRESS_INTERVAL_S
+        clock.now += failed.ADDRESS_INTERVAL_S
         assert attempt(is_valid, *ANN, addresses[-1]) == 200
 
 
@@ -207,7 +208,7 @@ def test_failures_are_a_leaky_bucket(steps: list[tuple[str, int]]) -> None:
 
 def test_the_memory_for_guesses_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """No number of other keys makes it forget one."""
-    monkeypatch.setattr(logins, "SLOTS", 64)
+    monkeypatch.setattr(failed, "SLOTS", 64)
     failures = Failures(2, 10.0, Clock())
     for _ in range(2):
         failures.add("ann")
