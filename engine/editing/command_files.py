@@ -21,17 +21,49 @@ ELSEWHERE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR")  # variables that nam
 
 # fmt: off
 STARTUP_FOLDERS = frozenset({
-    ".hg", ".jj", ".husky", ".githooks",  # version control
-    ".vscode", ".idea", ".zed", ".fleet", ".devcontainer",  # editors
-    ".claude", ".codex", ".cursor", ".gemini",  # agents
+    # version control
+    ".githooks", ".hg", ".husky", ".jj",
+    # editors
+    ".devcontainer", ".emacs.d", ".fleet", ".helix", ".idea", ".nlsp-settings", ".run", ".theia",
+    ".vim", ".vs", ".vscode", ".zed",
+    # agents
+    ".amazonq", ".claude", ".cline", ".codex", ".continue", ".cursor", ".gemini", ".junie", ".kiro",
+    ".opencode", ".qwen", ".roo", ".trae", ".windsurf",
+    # shells
+    ".mise",
 })
 STARTUP_FILES = frozenset({
-    ".gitconfig", ".hgrc", ".pre-commit-config.yaml",
-    ".exrc", ".vimrc", ".gvimrc", ".nvimrc", ".nvim.lua", ".lvimrc", ".dir-locals.el", ".emacs",
-    ".mcp.json", ".devcontainer.json",
-    ".profile", ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases",
-    ".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".envrc",
-    ".gdbinit", ".lldbinit",
+    # version control
+    ".gitconfig", ".hgrc", ".overcommit.yml", ".pre-commit-config.yaml",
+    # editors
+    ".devcontainer.json", ".dir-locals-2.el", ".dir-locals.el", ".emacs", ".exrc", ".gvimrc",
+    ".lazy.lua", ".local.vimrc", ".lvimrc", ".neoconf.json", ".nvim.lua", ".nvimrc", ".vimrc",
+    ".vimrc.local",
+    # agents
+    ".aider.conf.yml", ".crush.json", ".mcp.json", "crush.json", "opencode.json", "opencode.jsonc",
+    # shells and terminals
+    ".autoenv.zsh", ".bash_aliases", ".bash_login", ".bash_logout", ".bash_profile", ".bashrc",
+    ".cshrc", ".direnvrc", ".envrc", ".inputrc", ".kshrc", ".login", ".logout", ".mkshrc",
+    ".profile", ".screenrc", ".tcshrc", ".tmux.conf", ".xinitrc", ".xprofile", ".xsession",
+    ".xsessionrc", ".zlogin", ".zlogout", ".zprofile", ".zshenv", ".zshrc",
+    # interpreters, debuggers and package managers
+    ".gdbinit", ".irbrc", ".lldbinit", ".npmrc", ".pdbrc", ".pryrc", ".rprofile", ".yarnrc",
+    ".yarnrc.yml",
+})
+STARTUP_PATHS = re.compile(  # names that vary, and files whose folder counts
+    r"(.*/)?("
+    r"[^/]+\.(code-workspace|sublime-project)"
+    r"|\.?lefthook(-local)?\.(json|toml|ya?ml)"
+    r"|\.?mise(\.[^/]+)?\.toml|mise/config(\.[^/]+)?\.toml|\.config/mise/.*"
+    r")", re.DOTALL
+)
+HOOKS = frozenset({  # githooks(5)
+    "applypatch-msg", "commit-msg", "fsmonitor-watchman", "p4-changelist", "p4-post-changelist",
+    "p4-pre-submit", "p4-prepare-changelist", "post-applypatch", "post-checkout", "post-commit",
+    "post-index-change", "post-merge", "post-receive", "post-rewrite", "post-update",
+    "pre-applypatch", "pre-auto-gc", "pre-commit", "pre-merge-commit", "pre-push", "pre-rebase",
+    "pre-receive", "prepare-commit-msg", "proc-receive", "push-to-checkout",
+    "reference-transaction", "sendemail-validate", "update",
 })
 # fmt: on
 
@@ -53,12 +85,18 @@ def why_not_git(path: Path) -> str:
 
 
 def why_not_startup(path: Path) -> str:
-    """Why an agent's tool must not write a file, as editors, shells or agents run commands from it;
-    "" if they do not. `path`: relative to the folder where the agent works, and without links, as
-    some agents keep whole projects in a folder such as `.claude`."""
+    """Why an agent's tool must not write a file, as editors, shells or agents run commands from it,
+    or git may by its name; "" if not. `path`: relative to the folder where the agent works, and
+    without links, as some agents keep whole projects in a folder such as `.claude`."""
     *folders, name = (part.lower() for part in path.parts)
-    if name in STARTUP_FILES or not STARTUP_FOLDERS.isdisjoint(folders):
+    if (
+        name in STARTUP_FILES
+        or not STARTUP_FOLDERS.isdisjoint(folders)
+        or STARTUP_PATHS.fullmatch("/".join([*folders, name]))
+    ):
         return "programs run commands from it: change it yourself"
+    if name.removesuffix(".exe") in HOOKS:  # a setting of any repository may name its folder
+        return "git may run it as a hook: change it yourself"
     return ""
 
 

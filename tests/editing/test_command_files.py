@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.editing.command_files import why_not_git, why_not_startup
+from engine.editing.command_files import HOOKS, why_not_git, why_not_startup
 from engine.editing.text_file import FileError, replace_text
 
 
@@ -223,7 +223,12 @@ def test_a_variable_that_names_another_repository_changes_nothing(
     [
         ".vscode/tasks.json", ".VSCode/settings.json", ".idea/workspace.xml", ".husky/pre-commit",
         ".devcontainer/devcontainer.json", ".claude/settings.json", ".envrc", "a/.bashrc",
-        ".mcp.json", ".pre-commit-config.yaml", ".hg/hgrc", ".nvim.lua",
+        ".mcp.json", ".pre-commit-config.yaml", ".hg/hgrc", ".nvim.lua", ".dir-locals-2.el",
+        "any name.code-workspace", ".helix/languages.toml", ".local.vimrc", ".lazy.lua",
+        ".vs/tasks.vs.json", ".run/a.run.xml", ".roo/mcp.json", ".kiro/hooks/a", "opencode.json",
+        ".aider.conf.yml", "mise.toml", ".mise.local.toml", ".config/mise/conf.d/a.toml",
+        "mise/config.toml", "lefthook.yml", ".lefthook-local.toml", ".Rprofile", ".irbrc",
+        ".tmux.conf", ".cshrc", ".login", ".inputrc", ".npmrc", ".yarnrc.yml", ".direnvrc",
     ],
 )  # fmt: skip
 def test_files_that_programs_run(name: str) -> None:
@@ -231,6 +236,26 @@ def test_files_that_programs_run(name: str) -> None:
         assert "programs run commands" in why_not_startup(path)
 
 
-@pytest.mark.parametrize("name", ["vscode/a.py", ".github/a.yml", "Makefile", "a.vscode", "envrc"])
+@given(FOLDERS, st.sampled_from([*HOOKS, "Pre-Commit", "update.exe"]))
+def test_names_of_hooks(folders: list[str], name: str) -> None:
+    assert "as a hook" in why_not_startup(Path(*folders, name))
+    assert why_not_startup(Path(*folders, f"{name}.py")) == ""
+    assert why_not_startup(Path(*folders, name, "code.py")) == ""
+
+
+def test_the_names_are_those_that_git_knows() -> None:
+    """As far as git brings samples of them."""
+    template = subprocess.run(["git", "--exec-path"], capture_output=True, text=True, check=True)
+    samples = Path(template.stdout.strip(), "../../share/git-core/templates/hooks").glob("*.sample")
+    assert {sample.name.removesuffix(".sample") for sample in samples} <= HOOKS
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "vscode/a.py", ".github/a.yml", "Makefile", "a.vscode", "envrc", "promise.toml",
+        "mise/a.py", ".tool-versions", "code-workspace", "lefthook.py",
+    ],
+)  # fmt: skip
 def test_files_of_the_project(name: str) -> None:
     assert why_not_startup(Path(name)) == ""
