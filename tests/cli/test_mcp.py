@@ -185,7 +185,9 @@ async def test_what_editors_and_shells_run_commands_from_is_not_written(
             for told in await refusals(client, path, reads=False):
                 assert path in told and "run commands" in told and "\n" not in told
             _, told = await call(client, "ask_documents", question="core?", paths=[path])
-            assert told.endswith("no model: fetch one")  # it may be read
+            # It may be read, unless it may hold secrets.
+            assert "may hold secrets" in told or path != ".envrc"
+            assert told.endswith("no model: fetch one") or path == ".envrc"
         assert file.read_text() == "core\n"
     file = make_file(tmp_path / ".vscode")
     async with connected(tools, [tmp_path / ".vscode"]) as client:  # a project in such a folder
@@ -254,6 +256,73 @@ async def test_a_client_without_such_roots(
         fine, told = await call(client, "apply_edit", path=str(file), update=UPDATE)
     assert fine == (roots is None), told
     assert (file.read_bytes() == MERGED) == fine
+
+
+@pytest.mark.parametrize(
+    ("uri", "mode"),
+    [
+        ("http://example.com/x", "legacy"),
+        ("file:///x%00", "legacy"),
+        ("file:///a%00b", "auto"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Pydantic serializer")
+@pytest.mark.asyncio
+async def test_a_root_that_is_no_folder_is_named(
+    tools: Tools, file: Path, uri: str, mode: str
+) -> None:
+    """With the protocol's versions up to 2025-11-25; in later ones its own package refuses what is
+    no `file:` URI."""
+
+    async def listed(context: object) -> ListRootsResult:
+        good = Root(uri=file.parent.as_uri())
+        bad = Root.model_construct(uri=uri)  # which a client of another library may send
+        return ListRootsResult.model_construct(roots=[good, bad])
+
+    calls: list[tuple[str, dict[str, object]]] = [
+        ("apply_edit", {"path": str(file), "update": UPDATE}),
+        ("find", {"text": "x"}),
+    ]
+    async with Client(make_server(tools, ()), list_roots_callback=listed, mode=mode) as client:
+        for tool, arguments in calls:
+            fine, told = await call(client, tool, **arguments)
+            assert not fine and uri in told and "of this machine" in told
+            assert "\n" not in told
+    tools.close()
+    assert untouched(file)
+
+
+# "Secret" by its name, by its text, and by its folder
+SECRET_FILES = {
+    ".env": "PASSWORD=hunter2\n",
+    "notes.md": "-----BEGIN RSA PRIVATE KEY-----\n" + "MIIEowIBAAKCAQEAx\n" * 9,
+    ".aws/a.txt": "core\n",
+}
+
+
+@pytest.mark.parametrize("name", SECRET_FILES)
+@pytest.mark.asyncio
+async def test_agents_are_not_shown_files_of_secrets(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "project"
+    file = folder / name
+    file.parent.mkdir(parents=True)
+    file.write_text(SECRET_FILES[name])
+    (folder / "link.md").symlink_to(file)
+    model = chain_model(tmp_path / "model", "core", FENCE)
+    with Engine(Config(model=str(model), threads=1, library=False)) as engine:
+        tools = Tools(lambda: engine, no_workspace, Documents(tmp_path / "documents.db"))
+        async with connected(tools, [folder]) as client:
+            for path in (name, "link.md"):
+                asked = {"question": "What is the password?", "paths": [path]}
+                fine, told = await call(client, "ask_documents", **asked)
+                assert not fine and name in told and "may hold secrets" in told, told
+                assert ".draftlineindex" in told and "\n" not in told
+                assert SECRET_FILES[name].strip() not in told
+            (folder / ".draftlineindex").write_text(f"{name}\n")  # the user allows it
+            fine, told = await call(client, "ask_documents", **asked)
+            assert "secrets" not in told
+            fine, told = await call(client, "apply_edit", path=".draftlineindex", update="a\n")
+            assert not fine and "change it yourself" in told
 
 
 @pytest.mark.asyncio

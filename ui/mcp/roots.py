@@ -76,10 +76,15 @@ def home_folder() -> Path | None:
 
 
 def folders_of(uris: Sequence[str]) -> list[Path]:
-    """The folders of `file:` URIs of this machine; others are left out."""
+    """The folders of `file:` URIs of this machine; others are left out. PathRefused if no folder
+    can have such a name."""
     found = []
     for uri in uris:
         parts = urlsplit(uri)
         if parts.scheme == "file" and parts.netloc in ("", "localhost"):
-            found.append(Path(url2pathname(parts.path)))
+            folder = url2pathname(parts.path)
+            if "\0" in folder:
+                why = "has a NUL: name a folder of this machine as a root"
+                raise PathRefused(f"the client's root {uri}: {why}")
+            found.append(Path(folder))
     return found

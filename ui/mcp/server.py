@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from mcp.server.mcpserver import Context, MCPServer
-from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
 from mcp.server.mcpserver.resolve import ListRoots, Resolve
-from mcp.types import ListRootsResult, ToolAnnotations
-from pydantic import Field
+from mcp.types import CallToolResult, InputRequiredResult, ListRootsResult, ToolAnnotations
+from pydantic import Field, ValidationError
 
 from index.version import own_version
-from ui.mcp.roots import Roots, folders_of, home_folder
+from ui.mcp.roots import PathRefused, Roots, folders_of, home_folder
 from ui.mcp.tools import ToolFailure, Tools
 
 INSTRUCTIONS = (
     "Edits files with a small model on this machine, fast and exactly. For a change that you can "
     "write yourself, apply_edit takes only the changed lines. edit does simple work by instruction."
 )
+
+USE_FILE_URIS = "name folders of this machine, as `file:///home/me/project`"
 
 
 def ask_roots(context: Context) -> ListRoots | None:
@@ -33,10 +35,27 @@ Force = Annotated[bool, Field(description="write what failed a check, once its d
 PathInRoots = Annotated[str, Field(description="absolute, or relative to the first root")]
 
 
+class _Server(MCPServer):
+    """A server that tells the client which of its roots cannot be used."""
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
+    ) -> CallToolResult | InputRequiredResult:
+        """The result of a tool. ToolError if it fails."""
+        try:
+            return await super().call_tool(name, arguments, context)
+        except UnexpectedToolError as error:
+            cause = error.__cause__
+            if isinstance(cause, ValidationError) and cause.title == ListRootsResult.__name__:
+                roots = ", ".join(repr(one["input"]) for one in cause.errors())
+                raise ToolError(f"the client's roots: {roots}: {USE_FILE_URIS}") from error
+            raise
+
+
 def make_server(tools: Tools, folders: Sequence[Path]) -> MCPServer:
     """A server of the tools. They work in the client's roots, as far as they are in `folders`; a
     client without roots works in `folders`, or in the current folder if there are none."""
-    server = MCPServer(
+    server = _Server(
         "draftline",
         instructions=INSTRUCTIONS,
         version=own_version(),
@@ -47,7 +66,10 @@ def make_server(tools: Tools, folders: Sequence[Path]) -> MCPServer:
     def roots_of(listed: ListRootsResult | None) -> Roots:
         if listed is None:
             return own if own.folders else _current_folder()
-        named = Roots.of(folders_of([str(one.uri) for one in listed.roots]))
+        try:
+            named = Roots.of(folders_of([str(one.uri) for one in listed.roots]))
+        except PathRefused as error:
+            raise ToolError(str(error)) from error
         return named.within(own) if own.folders else named
 
     @server.tool(annotations=ToolAnnotations(destructive_hint=True), structured_output=False)

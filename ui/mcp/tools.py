@@ -22,6 +22,7 @@ from engine.editing.edits import EditRefused, line_count, line_span, too_long
 from engine.editing.outcome import Outcome, better, judge, second_request, why_unchanged
 from engine.editing.text_file import FileChanged, FileError, read_text, replace_text
 from engine.records import Done, Request, RequestError
+from index.workspace.file_filter import EXEMPTIONS, Skipped, why_secret
 from ui.cli.answer_view import support
 from ui.errors import Failure
 from ui.mcp.roots import PathRefused, Roots
@@ -171,11 +172,19 @@ class Tools:
         from engine.rag.answer import cite_answer, prepare
         from index.documents.documents import DocumentError
 
-        files = await asyncio.to_thread(lambda: [_resolved(roots, path) for path in paths])
+        def files_of() -> list[Path]:
+            files = [_resolved(roots, path) for path in paths]
+            for file in files:
+                _refuse_secret(roots, file, "")
+            return files
+
+        files = await asyncio.to_thread(files_of)
         engine = await self._opened()
 
         def read() -> dict[str, str]:
             documents = [self._documents.add(file, file.name) for file in files]
+            for file, document in zip(files, documents, strict=True):
+                _refuse_secret(roots, file, document.text)
             return {document.id: document.text for document in documents}
 
         try:
@@ -236,10 +245,24 @@ def _read(roots: Roots, path: str) -> tuple[Path, str]:
     file = _resolved(roots, path)
     if why := why_not_startup(roots.relative(file)):
         raise ToolFailure(f"{path}: {why}")
+    if file.name.lower() == EXEMPTIONS:
+        raise ToolFailure(f"{path}: it names the secrets that are shown: change it yourself")
     try:
         return file, read_text(file)
     except FileError as error:
         raise ToolFailure(str(error)) from error
+
+
+def _refuse_secret(roots: Roots, file: Path, text: str) -> None:
+    """Raise ToolFailure if a file of this text, or name, may hold secrets, which an agent is not
+    shown."""
+    try:
+        why = why_secret(str(file), text, roots.folders)
+    except Skipped as skipped:  # the file of exemptions cannot be used
+        why = str(skipped)
+    if why:
+        remedy = f"answer without it, or let the user name it in {EXEMPTIONS} of the root"
+        raise ToolFailure(f"{roots.relative(file)}: {why}: {remedy}")
 
 
 def _refuse_failed(
