@@ -9,7 +9,11 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import subprocess
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 GIT_SECONDS = 10.0  # for an answer of git, which takes milliseconds
@@ -17,6 +21,7 @@ GIT_SECONDS = 10.0  # for an answer of git, which takes milliseconds
 # dots, blanks and stream at the end, and has a short name.
 SKIPPED_CHARACTERS = re.compile("[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]")
 GIT_NAME = re.compile(r"(\.git|git~1)[. ]*(:.*)?", re.IGNORECASE | re.DOTALL)
+INCLUDES = re.compile(r"include(if\..*)?\.path", re.DOTALL)  # settings that name a file
 ELSEWHERE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR")  # variables that name a repository
 
 # fmt: off
@@ -68,20 +73,71 @@ HOOKS = frozenset({  # githooks(5)
 # fmt: on
 
 
-def why_not_git(path: Path) -> str:
-    """Why a file must not be written, or be read by an agent, as git runs commands from it; "" if
-    git does not. Where git is not installed, only what is in its folders is known."""
-    target = Path(os.path.realpath(path))
-    if any(_is_git_name(part) for part in (*path.absolute().parts, *target.parts)):
-        return "in git's own folder: change it with git"
-    if _is_in_git_folder(target):
-        return "in a folder that git takes for a repository: change it with git"
-    for repository in _repositories(target):
-        if target in _configuration(repository):
+class GitFiles:
+    """What git runs commands from, as each repository names it when it is first looked at."""
+
+    def __init__(self, repositories: Iterable[Path] = ()) -> None:
+        """`repositories`: others than those around a file whose settings may name it."""
+        self._others = [*repositories]
+        self._known: dict[Path, _Commands] = {}
+
+    def why_not(self, path: Path) -> str:
+        """Why a file must not be written, or be read by an agent, as git runs commands from it; ""
+        if git does not. Where git is not installed, only what is in its folders is known."""
+        target = Path(os.path.realpath(path))
+        if any(_is_git_name(part) for part in (*path.absolute().parts, *target.parts)):
+            return "in git's own folder: change it with git"
+        if _is_in_git_folder(target):
+            return "in a folder that git takes for a repository: change it with git"
+        for repository in dict.fromkeys((*_repositories(target), *self._others)):
+            if repository not in self._known:
+                self._known[repository] = _Commands.of(repository)
+            if why := self._known[repository].why_not(target):
+                return why
+        return ""
+
+
+@dataclass(frozen=True)
+class _Commands:
+    """What git runs commands from in a repository, or outside of any."""
+
+    configuration: frozenset[Path]
+    hooks_folder: Path | None  # None if all below the one for hooks is no hook
+    hooks: frozenset[Path]
+    identities: frozenset[tuple[int, int]]  # of these files: device and inode
+
+    @classmethod
+    def of(cls, repository: Path) -> _Commands:
+        """What git says in a folder."""
+        configuration, (folder, hooks) = _configuration(repository), _hooks(repository)
+        identities = frozenset(_identities(configuration | hooks))
+        return cls(configuration, folder, hooks, identities)
+
+    def why_not(self, file: Path) -> str:
+        """Why a file without links must be left alone; "" if it need not be."""
+        if file in self.configuration:
             return "git reads its configuration from it: change it with git"
-        if _is_hook(target, repository):
+        folder = self.hooks_folder
+        if file in self.hooks or (folder is not None and file.is_relative_to(folder)):
             return "git runs it as a hook: change it yourself"
-    return ""
+        if not self.identities.isdisjoint(_identities([file])):
+            return "a hard link to a file of git's: change it with git"
+        return ""
+
+
+def why_not_git(path: Path) -> str:
+    """Why a file must not be written, as `GitFiles.why_not`."""
+    return GitFiles().why_not(path)
+
+
+def repositories_in(folder: Path) -> list[Path]:
+    """The folders directly in a folder that have a repository."""
+    try:
+        with os.scandir(folder) as entries:
+            found = sorted(one.path for one in entries if one.is_dir(follow_symlinks=False))
+    except OSError:
+        return []
+    return [Path(path) for path in found if os.path.lexists(f"{path}/.git")]
 
 
 def why_not_startup(path: Path) -> str:
@@ -130,27 +186,47 @@ def _repositories(file: Path) -> list[Path]:
     return found or [file.parent]
 
 
-def _configuration(repository: Path) -> set[Path]:
-    """The files of git's configuration there, those that others include as well."""
-    listed = _git(repository, "config", "--list", "--show-origin", "--name-only", "-z").split("\0")
-    files = [origin.removeprefix("file:") for origin in listed if origin.startswith("file:")]
-    return {Path(os.path.realpath(repository / file)) for file in files}
+def _configuration(repository: Path) -> frozenset[Path]:
+    """The files of git's configuration there, and those that they include: also those without a
+    setting, and those included in other folders only, but not what these include in turn."""
+    listed = _git(repository, "config", "--list", "--show-origin", "-z").split("\0")
+    files = []
+    for origin, setting in zip(listed[::2], listed[1::2], strict=False):
+        if origin.startswith("file:"):
+            file = repository / origin.removeprefix("file:")
+            files.append(file)
+            name, _, value = setting.partition("\n")
+            if INCLUDES.fullmatch(name) and value:
+                files.append(file.parent / os.path.expanduser(value))  # noqa: PTH111, of any user
+    return frozenset(Path(os.path.realpath(file)) for file in files)
 
 
-def _is_hook(file: Path, repository: Path) -> bool:
-    """Whether a file is in the folder of hooks, or one of them is a link to it."""
+def _hooks(repository: Path) -> tuple[Path | None, frozenset[Path]]:
+    """The folder of which all is hooks, or None, and the files that the entries of the folder for
+    hooks are or lead to."""
     named = _git(repository, "rev-parse", "--git-path", "hooks") or _git(
         repository, "config", "--type=path", "core.hooksPath"
     )
     if not named:
-        return False
+        return None, frozenset()
     folder = Path(os.path.realpath(repository / named.removesuffix("\n")))
-    if file.is_relative_to(folder) and not repository.is_relative_to(folder):
-        return True
-    try:  # if the repository is in that folder, only its own files are hooks
-        return any(Path(os.path.realpath(each)) == file for each in folder.iterdir())
+    try:
+        hooks = frozenset(Path(os.path.realpath(entry)) for entry in folder.iterdir())
     except OSError:  # there is no such folder
-        return False
+        hooks = frozenset()
+    # If the repository is in that folder, only the folder's own files are hooks.
+    return None if repository.is_relative_to(folder) else folder, hooks
+
+
+def _identities(files: Iterable[Path]) -> set[tuple[int, int]]:
+    """Those of these files that have several names: device and inode."""
+    found = set()
+    for file in files:
+        with suppress(OSError):  # it is gone
+            status = file.lstat()
+            if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
+                found.add((status.st_dev, status.st_ino))
+    return found
 
 
 def _git(folder: Path, *command: str) -> str:

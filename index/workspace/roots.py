@@ -162,8 +162,15 @@ class RootFiles:
         self.rejected.pop(path, None)
         return FileText(path, text, digest(text), stamp)
 
-    def find(self, text: str, documents: Iterable[IndexedDocument], limit: int) -> list[Span]:
-        """The occurrences of a text in files unchanged since they were indexed, newest first."""
+    def find(
+        self,
+        text: str,
+        documents: Iterable[IndexedDocument],
+        limit: int,
+        shown: Callable[[str], bool] = lambda path: True,
+    ) -> list[Span]:
+        """The occurrences of a text in files unchanged since they were indexed, newest first; only
+        in files that are `shown`, if they have the text."""
         spans: list[Span] = []
         for document in sorted(documents, key=lambda one: one.changed, reverse=True):
             try:
@@ -171,6 +178,8 @@ class RootFiles:
             except Skipped:  # deleted, or a buffer without a file
                 continue
             at = whole.find(text) if digest(whole) == document.digest else -1
+            if at >= 0 and not shown(document.path):
+                continue
             while at >= 0:
                 if len(spans) == limit:
                     return spans

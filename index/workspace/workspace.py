@@ -7,7 +7,7 @@ and saves them. Readers never wait: they query the segments as they are.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -105,9 +105,12 @@ class Workspace:
         ids = tail if isinstance(tail, list) else np.asarray(tail, np.int32)
         return self._segments.snapshot[1].tree(ids, nodes, width, **options)
 
-    def find(self, text: str, limit: int = 100) -> list[Span]:
-        """The occurrences of a text in files unchanged since they were indexed, newest first."""
-        return self._files.find(text, self.documents, limit)
+    def find(
+        self, text: str, limit: int = 100, shown: Callable[[str], bool] = lambda path: True
+    ) -> list[Span]:
+        """The occurrences of a text in files unchanged since they were indexed, newest first; only
+        in files that are `shown`."""
+        return self._files.find(text, self.documents, limit, shown)
 
     def key(self, path: Path | str) -> str:
         """The name of the document at a path: absolute, with links to folders resolved."""

@@ -354,6 +354,48 @@ async def test_the_model_edits_and_answers(tmp_path: Path, file: Path) -> None:
 
 
 @pytest.mark.asyncio
+async def test_what_git_runs_commands_from_is_not_found(tmp_path: Path) -> None:
+    """Neither what a repository in the root names, nor links to it."""
+    folder = tmp_path / "project"
+    nested, bare = folder / "nested", folder / "bare.git"
+    for repository in (folder, nested):
+        subprocess.run(["git", "init", "-q", str(repository)], check=True)
+    subprocess.run(["git", "init", "-q", "--bare", str(bare)], check=True)
+    subprocess.run(
+        ["git", "init", "-q", "--separate-git-dir", folder / "s", folder / "n"], check=True
+    )
+    for name, value in (("core.hooksPath", "../tools"), ("include.path", "../../shared.cfg")):
+        subprocess.run(["git", "-C", str(nested), "config", name, value], check=True)
+    (folder / "tools").mkdir()
+    files = ["bare.git/config", "s/config", "tools/check", "tools/pre-commit", "shared.cfg"]
+    for name in (*files, "fine.md", "nested/fine.md"):
+        with (folder / name).open("a") as file:
+            file.write("# found it\n")
+    os.link(folder / "tools" / "check", folder / "linked.sh")
+    (folder / "link.cfg").symlink_to("shared.cfg")
+    model = chain_model(tmp_path / "model", "core", FENCE)
+
+    def open_workspace(folders: Sequence[Path]) -> Workspace:
+        workspace = Workspace(list(folders), engine.parts.tokenizer, None)
+        workspace.build()
+        assert len(workspace.find("# found it")) > 2  # it is indexed
+        return workspace
+
+    with Engine(Config(model=str(model), threads=1, library=False)) as engine:
+        tools = Tools(lambda: engine, open_workspace, Documents(tmp_path / "documents.db"))
+        async with connected(tools, [folder]) as client:
+            fine, told = await call(client, "find", text="# found it")
+            assert fine and len(told.splitlines()) == 2
+            names = {line.split(":")[0] for line in told.splitlines()}
+            assert names == {str(folder / "fine.md"), str(nested / "fine.md")}
+            for name in (*files, "linked.sh", "link.cfg"):
+                before = (folder / name).read_bytes()
+                for refusal in await refusals(client, name, reads=True):
+                    assert "git" in refusal and "\n" not in refusal
+                assert (folder / name).read_bytes() == before
+
+
+@pytest.mark.asyncio
 async def test_what_fails_a_check_is_not_written_unless_it_is_forced(tmp_path: Path) -> None:
     """The model's answer drops the function; the update drops a comment."""
     model = chain_model(tmp_path / "model", "x=9", FENCE)

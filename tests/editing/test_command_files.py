@@ -190,6 +190,30 @@ def test_included_configuration(repository: Path) -> None:
     refused(repository / "shared.conf", "reads its configuration")
 
 
+@pytest.mark.parametrize("setting", ["include.path", "includeIf.gitdir:/elsewhere/.path"])
+@pytest.mark.parametrize("text", ["", "# nothing yet\n", "[core]\n\tbare = false\n"])
+def test_configuration_that_does_not_count_yet(
+    repository: Path, setting: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of another folder, or without a setting."""
+    git(repository, "config", setting, "../shared.conf")
+    (repository / "shared.conf").write_text(text)
+    refused(repository / "shared.conf", "reads its configuration")
+    git(repository, "config", setting, "~/shared.conf")
+    written(repository / "shared.conf")
+    monkeypatch.setenv("HOME", str(repository))
+    refused(repository / "shared.conf", "reads its configuration")
+
+
+def test_hard_links(repository: Path) -> None:
+    """Writing replaces one name only, but an agent would read the file."""
+    (repository / "copy").hardlink_to(repository / ".git" / "config")
+    refused(repository / "copy", "a hard link")
+    (repository / "one").write_text("a\n")
+    (repository / "two").hardlink_to(repository / "one")
+    written(repository / "two")
+
+
 def test_without_git_its_folders_are_known(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

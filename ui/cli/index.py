@@ -10,6 +10,7 @@ import argparse
 import os
 import sys
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -273,12 +274,17 @@ def _find(args: argparse.Namespace, workspace: Workspace) -> int:
     return OK if found else FAILED
 
 
-def matches(workspace: Workspace, wanted: str, most: int) -> tuple[list[tuple[Match, str]], bool]:
+def matches(
+    workspace: Workspace,
+    wanted: str,
+    most: int,
+    shown: Callable[[str], bool] = lambda path: True,
+) -> tuple[list[tuple[Match, str]], bool]:
     """At most that many places of a text, newest file first, each with its first line; and whether
-    there are more."""
+    there are more. Only in files that are `shown`."""
     found: list[tuple[Match, str]] = []
     texts: dict[str, str] = {}
-    for span in workspace.find(wanted, most + 1):
+    for span in workspace.find(wanted, most + 1, shown):
         text = texts.setdefault(span.path, "") or _read(span.path)
         texts[span.path] = text
         if text[span.start : span.stop] == wanted:  # else the file has changed since

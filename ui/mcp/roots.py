@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from engine.editing.command_files import why_not_git
+from engine.editing.command_files import GitFiles, repositories_in
 
 
 class PathRefused(ValueError):
@@ -36,10 +36,15 @@ class Roots:
         """Whether a path without links is in one of the folders."""
         return any(path.is_relative_to(folder) for folder in self.folders)
 
-    def resolve(self, path: str) -> Path:
+    def git_files(self) -> GitFiles:
+        """What git runs commands from around a file, and by repositories directly in the roots."""
+        return GitFiles(one for folder in self.folders for one in repositories_in(folder))
+
+    def resolve(self, path: str, git_files: GitFiles | None = None) -> Path:
         """The file that a client means: absolute, or relative to the first root. PathRefused if
         it is elsewhere, or is a link that leads elsewhere, if git runs commands from it, or if it
-        is hidden in the home folder, unless a root is that deep."""
+        is hidden in the home folder, unless a root is that deep. `git_files`: those of the roots,
+        if several files are resolved."""
         if not self.folders:
             raise PathRefused(f"{path}: the client named no folder of this machine to work in")
         named = self.folders[0] / path
@@ -47,7 +52,7 @@ class Roots:
         if not self.holds(target):
             where = ", ".join(map(str, self.folders))
             raise PathRefused(f"{path}: not in {where}: name a file in there")
-        if why := why_not_git(named):
+        if why := (git_files or self.git_files()).why_not(named):
             raise PathRefused(f"{path}: {why}")
         if self._is_hidden_at_home(target):
             raise PathRefused(f"{path}: hidden in the home folder: change it yourself")

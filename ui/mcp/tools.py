@@ -146,7 +146,8 @@ class Tools:
     # -- reading -------------------------------------------------------------------------------
 
     async def find(self, roots: Roots, text: str, most: int) -> str:
-        """The places of a text in the indexed files, newest file first."""
+        """The places of a text in the indexed files, newest file first; in none that `_resolved`
+        refuses."""
         from ui.cli.index import matches
 
         if not text:
@@ -159,7 +160,16 @@ class Tools:
             workspace = self._workspaces.get(roots.folders)
             if workspace is None:
                 workspace = self._workspaces[roots.folders] = self._open_workspace(roots.folders)
-            found, more = matches(workspace, text, most)
+            git_files = roots.git_files()
+
+            def shown(path: str) -> bool:
+                try:
+                    roots.resolve(path, git_files)
+                except PathRefused:
+                    return False
+                return True
+
+            found, more = matches(workspace, text, most, shown)
             lines = [f"{one.path}:{one.line}:{one.column}  {line}" for one, line in found]
             lines += [f"There are more than {most} places."] * more
             return "\n".join(lines) or "This text is in no indexed file."
