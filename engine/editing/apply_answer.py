@@ -11,6 +11,8 @@ from engine.editing.merged_text import Merged
 from engine.editing.outcome import Outcome
 from engine.records import Done, Request
 
+MAX_MERGES = 50  # of one update, into a file that others write at the same time
+
 
 def merged(text: str) -> Done:
     """A text that was merged without a model, as the answer to a request."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.editing import text_file
 from tests.support.command import (
     FENCE,
     SOURCE,
@@ -17,6 +18,7 @@ from tests.support.command import (
     one_line,
     untouched,
 )
+from ui.cli.main import main
 
 MARK = b"# ... existing code ...\n"
 UPDATE = MARK + b"x=1\ny=2\nb = 2\n" + MARK
@@ -41,6 +43,35 @@ def test_an_update_with_one_place_is_merged_without_a_model(file: Path) -> None:
     assert file.read_bytes() == MERGED
     assert b"merged without a model" in result.stderr
     assert result.stdout == b"my file.py: 1 line added, 0 removed\n"
+
+
+@pytest.mark.parametrize("times", [1, 99])
+def test_what_others_write_meanwhile_stays(
+    file: Path, times: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another writes between reading and writing, once or always."""
+    write, others = text_file.replace_text, [b"b = 2"]
+
+    def late(path: Path, new: str, was: str) -> None:
+        if len(others) <= times:
+            others.append(b"other = %d" % len(others))
+            data = file.read_bytes().replace(others[-2], others[-2] + b"\r\n" + others[-1])
+            file.write_bytes(data)
+        write(path, new, was)
+
+    monkeypatch.setattr(text_file, "replace_text", late)
+    update = file.parent / "snippet"
+    update.write_bytes(UPDATE)
+    code = main(["apply", str(file), "--update", str(update), "--apply"])
+    lines = file.read_bytes().splitlines()
+    errors = capsys.readouterr().err
+    assert errors.count("merged without a model") == 1
+    if times == 1:
+        assert code == 0, errors
+        assert b"y=2" in lines and b"other = 1" in lines
+    else:
+        assert code == 1 and "changed on disk" in errors
+        assert b"y=2" not in lines and set(others) <= set(lines)
 
 
 def test_an_update_from_a_file_as_a_diff_and_as_json(file: Path) -> None:

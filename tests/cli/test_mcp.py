@@ -3,6 +3,7 @@ roots is read or written."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -118,6 +119,25 @@ async def test_two_servers_that_edit_one_file_at_once(
         assert not fine and "changed on disk" in told and "\n" not in told
         assert "z=3" not in file.read_text()
         assert file.read_text().splitlines()[2:] == ["y=2", *lines, "end"]
+
+
+@pytest.mark.asyncio
+async def test_many_edits_of_one_file_at_once(tools: Tools, tmp_path: Path) -> None:
+    """None is refused: each has to merge again at most once for each of the others."""
+    file, count = tmp_path / "a.py", 20
+    lines = [f"line_{number} = {number}" for number in range(2 * count)]
+    file.write_text("\n".join([*lines, ""]))
+    updates = [
+        f"{MARK}{lines[at]}\nnew_{at} = 1\n{lines[at + 1]}\n{MARK}" for at in range(0, 2 * count, 2)
+    ]
+    async with connected(tools, [tmp_path]) as client:
+        told = await asyncio.gather(
+            *(call(client, "apply_edit", path="a.py", update=one) for one in updates)
+        )
+    assert all(fine for fine, _ in told), told
+    for at in range(0, 2 * count, 2):
+        lines[at] += f"\nnew_{at} = 1"
+    assert file.read_text() == "\n".join([*lines, ""])
 
 
 @pytest.mark.asyncio
@@ -421,7 +441,6 @@ async def test_what_fails_a_check_is_not_written_unless_it_is_forced(tmp_path: P
 
 def test_the_command_over_stdio(tmp_path: Path, file: Path) -> None:
     """As an agent starts it; bytes on stdout are the protocol's only, or the client would fail."""
-    import asyncio
 
     async def session() -> str:
         async def listed(context: object) -> ListRootsResult:

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import argparse
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ui.cli.consent import choose_model
-from ui.cli.edit import EXIT_CODES, add_output, finish, model
+from ui.cli.edit import EXIT_CODES, Changed, add_output, finish, model
 from ui.cli.options import (
     add_command,
     add_max_tokens,
@@ -18,11 +19,12 @@ from ui.cli.options import (
     check_workspace,
     text_argument,
 )
-from ui.errors import USAGE, Failure, say
+from ui.errors import FAILED, USAGE, Failure, say
 
 if TYPE_CHECKING:
     from engine.editing.apply_snippet import Merge
-    from engine.records import Request
+    from engine.records import Done, Request
+    from ui.cli.answer_view import Tally
 
 
 def add_parser(commands: Any) -> None:
@@ -55,25 +57,54 @@ def add_parser(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read both files, merge them or let the model do it, and show or write the result."""
+    """Read both files, merge them or let the model do it, and show or write the result. What others
+    write meanwhile stays: the update is merged into that, if it needs no model."""
+    from engine.editing.apply_answer import MAX_MERGES
+
     request, merge = _request(args)
-    from engine.editing.apply_answer import apply_outcome, merged
+    if merge.text is None:
+        return _by_model(args, request, merge)
+    say(f"{args.file}: merged without a model: there is one place for every change")
+    text, left = merge.text, MAX_MERGES
+    while True:
+        try:
+            return _without_model(args, request, text)
+        except Changed:
+            left -= 1
+            request, again = _again(args, request)
+            if not left or again.text is None:
+                raise
+            text = again.text
+
+
+def _without_model(args: argparse.Namespace, request: Request, text: str) -> int:
+    from engine.editing.apply_answer import merged
+    from ui.cli.answer_view import Tally
+
+    return _finish(args, request, merged(text), Tally(), {"method": "merge", "doubt": None})
+
+
+def _by_model(args: argparse.Namespace, request: Request, merge: Merge) -> int:
+    from ui.cli.answer_view import AnswerView, colour_of_source
+
+    say(f"{args.file}: the model merges: {merge.doubt}: check the changes")
+    choose_model(args)
+    with (
+        AnswerView(colour_of_source, silent=not args.verbose, on_stderr=True) as view,
+        model(args, view) as ask,
+    ):
+        done, tally = ask(request), view.tally
+    return _finish(args, request, done, tally, {"method": "model", "doubt": merge.doubt or None})
+
+
+def _finish(
+    args: argparse.Namespace, request: Request, done: Done, tally: Tally, method: dict[str, Any]
+) -> int:
+    """Check a merge, and show or write it. Changed if the file has another text by now."""
+    from engine.editing.apply_answer import apply_outcome
     from engine.editing.edits import EditRefused
     from engine.editing.outcome import Outcome
-    from ui.cli.answer_view import AnswerView, Tally, colour_of_source
 
-    if merge.text is not None:
-        say(f"{args.file}: merged without a model: there is one place for every change")
-        done, tally = merged(merge.text), Tally()
-    else:
-        say(f"{args.file}: the model merges: {merge.doubt}: check the changes")
-        choose_model(args)
-        with (
-            AnswerView(colour_of_source, silent=not args.verbose, on_stderr=True) as view,
-            model(args, view) as ask,
-        ):
-            done, tally = ask(request), view.tally
-    method = {"method": "model" if merge.text is None else "merge", "doubt": merge.doubt or None}
     outcome, refusal = Outcome(request.text), ""
     try:
         outcome = apply_outcome(request, done)
@@ -113,3 +144,19 @@ def _request(args: argparse.Namespace) -> tuple[Request, Merge]:
         raise Failure(USAGE, str(error)) from error
     except EditRefused as error:
         raise Failure(USAGE, f"{args.file}: {error}") from error
+
+
+def _again(args: argparse.Namespace, request: Request) -> tuple[Request, Merge]:
+    """The request and the merge for the file as it is by now. Raises Failure."""
+    from engine.editing.apply_snippet import merge
+    from engine.editing.edits import EditRefused
+    from engine.editing.text_file import FileError, read_text
+    from engine.records import RequestError
+
+    try:
+        request = replace(request, text=read_text(args.file))
+        return request, merge(request.text, request.update)
+    except (FileError, RequestError) as error:
+        raise Failure(FAILED, str(error)) from error
+    except EditRefused as error:
+        raise Failure(FAILED, f"{args.file}: {error}") from error

@@ -39,6 +39,10 @@ EXIT_CODES = """exit codes:
 """
 
 
+class Changed(Failure):
+    """The file is another than the one that was read, and was not written."""
+
+
 def add_parser(commands: Any) -> None:
     """Add the `edit` command."""
     from engine.editing.edits import WHOLE_FILE_LINES
@@ -105,10 +109,11 @@ def finish(
 ) -> int:
     """Show or write the file's new text, as the options say, or raise Failure with the refusal.
     What fails a check is not written without --force, and a merged update that does is no success.
+    Changed if the file is not what the request read.
     `more`: further fields of --json."""
     from engine.editing.diff import summary
     from engine.editing.outcome import why_unchanged
-    from engine.editing.text_file import FileError, replace_text
+    from engine.editing.text_file import FileChanged, FileError, replace_text
     from ui.cli import edit_view
     from ui.cli.answer_view import print_stats
 
@@ -139,6 +144,8 @@ def finish(
         args.interrupt.commit()
         try:
             replace_text(args.file, new, request.text)
+        except FileChanged as error:
+            raise Changed(FAILED, str(error)) from error
         except FileError as error:
             raise Failure(FAILED, str(error)) from error
         write(f"{args.file}: {summary(request.text, new)}\n")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from engine.aio import follow
-from engine.editing.apply_answer import apply_outcome, merged
+from engine.editing.apply_answer import MAX_MERGES, apply_outcome, merged
 from engine.editing.apply_snippet import merge
 from engine.editing.by_rule import by_rule
 from engine.editing.command_files import why_not_startup
@@ -28,12 +28,13 @@ from ui.errors import Failure
 from ui.mcp.roots import PathRefused, Roots
 
 if TYPE_CHECKING:
+    from engine.editing.apply_snippet import Merge
     from engine.remote.any_engine import AnyEngine
     from index.documents.documents import Documents
     from index.workspace.workspace import Workspace
 
 MAX_MATCHES = 100
-MAX_MERGES = 5  # of one update, into a file that others write at the same time
+MAX_ANSWERS = 5  # of a model that merges one update, into a file that others write meanwhile
 T = TypeVar("T")
 
 
@@ -78,18 +79,31 @@ class Tools:
         """Merge changed lines into a file, and write it. Returns how, and the diff. What fails a
         check is written only with `force`. What others write meanwhile stays: the lines are merged
         into that."""
-        for _ in range(MAX_MERGES - 1):
+        request, place = await self._placed(roots, path, update, instruction)
+        most = MAX_ANSWERS if place.text is None else MAX_MERGES
+        for _ in range(most - 1):
             with suppress(Changed):
-                return await self._apply_edit(roots, path, update, instruction, force)
-        return await self._apply_edit(roots, path, update, instruction, force)
+                return await self._merge(roots, path, request, place, force)
+            request, place = await self._placed(roots, path, update, instruction)
+        return await self._merge(roots, path, request, place, force)
 
-    async def _apply_edit(
-        self, roots: Roots, path: str, update: str, instruction: str, force: bool
-    ) -> str:
+    async def _placed(
+        self, roots: Roots, path: str, update: str, instruction: str
+    ) -> tuple[Request, Merge]:
+        """The request for an update, and the file as it is merged without a model."""
         file, text = await asyncio.to_thread(_read, roots, path)
         try:
             request = Request("edit", text, str(file), instruction=instruction, update=update)
-            place = await asyncio.to_thread(merge, text, update)
+            return request, await asyncio.to_thread(merge, text, update)
+        except (EditRefused, RequestError) as error:
+            raise ToolFailure(f"{path}: {error}") from error
+
+    async def _merge(
+        self, roots: Roots, path: str, request: Request, place: Merge, force: bool
+    ) -> str:
+        """Write the file with an update merged into it. Changed if it has another text by now."""
+        file, text = Path(request.path), request.text
+        try:
             if place.text is not None:
                 done, how = merged(place.text), "merged exactly"
             else:
