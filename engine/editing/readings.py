@@ -40,6 +40,17 @@ KEY = re.compile(  # of a line that gives a name a value
 LEAVES = re.compile(r"(?:return|raise|throw|break|continue)\b")
 LABEL = re.compile(r"(?:case|default|else|elif|except|finally|catch|end)\b|\W")
 
+SECTION = re.compile(r"\[[^\]=,:\"'(]+\]+$|#{1,6} ")  # a heading of TOML or Markdown
+CLOSER = re.compile(r"(?:end\b|[)}\]])")
+CONTINUED = ("(", "[", ",", "\\")
+COMMENT = re.compile(r"\s(?:#|//).*")
+BRANCH = re.compile(r"(?:el(?:se )?if|case|catch|except|when)\b")
+CONTROL = re.compile(r"(?:else|for|if|switch|try|while|with)\b")
+DEFINES = re.compile(
+    r"(?:\w+\s+)*(?:class|def|enum|fn|fun|func|function|impl|interface|struct|trait|type)\b"
+)
+NAMED = re.compile(r"[^\W_]")
+
 
 class Reading(NamedTuple):
     """Lines to write in place of lines of the file."""
@@ -301,6 +312,8 @@ def _reading(part: Chunk, file: File, pairs: list[tuple[int, int]]) -> Reading:
         deleted += len(old)
         shown = [part.text[row1], *new, part.text[row2]]
         crosses = crosses or min(map(_indent, old)) < min(map(_indent, shown))
+        if _may_be_added(part.text, file.text, (row1, row2), (at1, at2), last):
+            doubt = doubt or f"{part.name} may add a block before a similar one, or replace that"
         if is_version_of(new, old):
             continue
         if part.text[row1] == START or part.text[row2] == END:
@@ -347,6 +360,65 @@ def _reading(part: Chunk, file: File, pairs: list[tuple[int, int]]) -> Reading:
         crosses,
         doubt,
     )
+
+
+def _may_be_added(
+    new: list[str], old: list[str], rows: tuple[int, int], lines: tuple[int, int], last: int
+) -> bool:
+    """Whether the new lines between two rows of a chunk may be a block of their own, which only
+    ends as the one does whose lines would go. `last`: the last line of the file that is shown."""
+    (row1, row2), (at1, at2) = rows, lines
+    added = [row for row in range(row1 + 1, row2) if _begins_block(new, row)]
+    inside = [row for row in added if _is_inside(new[row], new[row2:])]
+    if not inside:
+        return False
+    ends = last + 1 == len(old) or row2 == len(new) - 1
+    for at in range(at1 + 1, at2):
+        first = old[at]
+        if not _begins_block(old, at) or any(_is_same_block(first, new[row]) for row in added):
+            continue
+        if ends or not _is_inside(first, [old[last + 1]]):
+            return True
+    return False
+
+
+def _begins_block(lines: list[str], at: int) -> bool:
+    """Whether a line begins a block: its next one is further in, and no part of the same statement;
+    or it is a heading."""
+    text = lines[at].strip()
+    if SECTION.match(text):
+        return True
+    if CLOSER.match(text) or (text.endswith(CONTINUED) and not DEFINES.match(text)):
+        return False
+    return at + 1 < len(lines) and _indent(lines[at]) < _indent(lines[at + 1])
+
+
+def _is_inside(first: str, rest: Sequence[str]) -> bool:
+    """Whether lines belong to the block that a line begins."""
+    if SECTION.match(first):
+        return not any(line in (START, END) or SECTION.match(line) for line in rest)
+    return not any(
+        line in (START, END)
+        or _indent(line) < _indent(first)
+        or (_indent(line) == _indent(first) and not CLOSER.match(line.strip()))
+        for line in rest
+    )
+
+
+def _is_same_block(line: str, other: str) -> bool:
+    """Whether two lines begin the same block, of which one is a new version."""
+    one, two = (COMMENT.sub("", text).strip() for text in (line, other))
+    if not NAMED.search(one) or one.startswith("[["):  # there may be many of them
+        return False
+    if one == two or BRANCH.match(one):
+        return one == two
+    if CONTROL.match(one):
+        ours, theirs = (set(re.findall(r"\w+", text)) for text in (one, two))
+        return len(ours & theirs) >= VERSION_SHARE * max(len(ours), len(theirs))
+    if DEFINES.match(one) or re.search(r"\w\(", one):
+        return head(one) == head(two)
+    keys = [KEY.match(text) for text in (one, two)]
+    return all(keys) and keys[0][1] == keys[1][1]  # type: ignore[index]
 
 
 def _set_apart(part: Chunk, file: File, pairs: list[tuple[int, int]]) -> tuple[int, int]:
@@ -423,7 +495,7 @@ def _replaced_before(part: Chunk, file: File, row: int, at: int) -> tuple[int, s
             at -= 1
             continue
         if row == 1 and _indent(previous) == _indent(line) < _indent(text[at]):
-            return at - 1, ""
+            return at - 1, "" if _is_same_block(previous, line) else doubt
         return at, doubt
     return at, ""
 

@@ -386,6 +386,46 @@ def test_a_line_that_is_left_out_is_all_that_goes(update: str) -> None:
     assert merge(CART, update).text in (new, None) if update[0] == " " else new
 
 
+BLOCKS = {  # a block's first line, by its name, and its inner lines, by a number
+    "py": ("    def {}(self, rows):", "        rows.add_{}()", ""),
+    "js": ("  {}(rows) {{", "    rows.add{}();", "  }"),
+    "css": (".{} {{", "  width: {}px;", "}"),
+    "make": ("{}:", "\t./run {}", ""),
+    "yaml": ("      - name: {}", "        run{}: yes", ""),
+    "elif": ('    elif "{}" in name:', "        shell = {}", ""),
+}
+
+
+@given(
+    st.sampled_from(sorted(BLOCKS)),
+    st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=4), min_size=3, max_size=6),
+    st.lists(st.integers(1, 9), min_size=1, max_size=4),
+    st.data(),
+)
+@MANY
+def test_a_new_block_that_ends_as_the_next_one_does_not_replace_it(
+    kind: str, bodies: list[list[int]], body: list[int], data: st.DataObject
+) -> None:
+    first, inner, last = BLOCKS[kind]
+
+    def block(name: str, numbers: list[int]) -> list[str]:
+        lines = [first.format(name), *map(inner.format, numbers), *([last] if last else [])]
+        return lines if kind == "elif" else [*lines, ""]
+
+    blocks = [block(f"old{n}", numbers) for n, numbers in enumerate(bodies)]
+    at = data.draw(st.integers(1, len(blocks) - 1))
+    same = data.draw(st.integers(1, len(bodies[at])))  # last lines that both have
+    added = block("fresh", [*body, *bodies[at][-same:]])
+    shown = data.draw(st.integers(0, len(blocks[at - 1])))  # lines of the block before
+    above = blocks[at - 1][len(blocks[at - 1]) - shown :]
+    update = "\n".join([MARK, *above, *added, MARK]) + "\n"
+    old = "\n".join(line for lines in blocks for line in lines) + "\n"
+    with contextlib.suppress(EditRefused):
+        if (text := merge(old, update).text) is not None:
+            kept = text.split("\n")
+            assert all(first.format(f"old{n}") in kept for n in range(len(blocks)))
+
+
 def test_an_update_in_spaces_is_written_in_tabs() -> None:
     text = "all: main.o\n\tgcc main.o\n\nclean:\n\trm -f main\n\ninstall: all\n\tcp main /usr\n"
     update = f"{MARK}\nclean:\n    rm -f main main.o\n\ninstall: all\n{MARK}\n"
