@@ -64,6 +64,7 @@ class Reading(NamedTuple):
     firm: bool = True  # with two at each end
     deleted: int = 0
     crosses: bool = False  # deletes lines of a block outside
+    close: bool = True  # no blank lines between its new lines at an end and the others
     doubt: str = ""  # why the lines that it replaces may be others
 
 
@@ -188,8 +189,7 @@ def _spans(pattern: list[str], text: list[str]) -> Iterator[tuple[int, int]]:
         free = pattern[0] != START
         every = [*distances(pattern, text if free else text[: 2 * size], free)]
         best = min(every)
-        limit = min(best + MARGIN, size - 1)
-        ends = [at for at, distance in enumerate(every) if distance <= limit][:MAX_ENDS]
+        ends = sorted(range(len(every)), key=every.__getitem__)[:MAX_ENDS]
     limit = min(best + MARGIN, size - 1)
     for stop in ends:
         window = text[max(0, stop - size - limit) : stop]
@@ -271,19 +271,28 @@ def _refutes(one: Reading, other: Reading) -> bool:
     """Whether a reading shows that another one cannot be meant."""
     if _overlap(one, other):
         if not other.anchored and one.anchored:
-            return one.firm or (not one.doubt and one.cost <= other.cost)
+            if one.firm:  # but the one new line may stand in for its neighbour
+                return other.cost >= 2 or one.cost <= other.cost or not other.close
+            return not one.doubt and one.cost <= other.cost
         if not other.anchored:
             return one.cost < other.cost
         around = one.start <= other.start and other.stop <= one.stop
         if one.anchored and around and one.cost < other.cost and one.kept >= MUCH * other.kept:
             return True
+        inside = other.start <= one.start and one.stop <= other.stop
         nearer = (one.cost, -one.kept) < (other.cost, -other.kept)
         return (
             one.anchored
             and nearer
             and one.deleted <= other.deleted
-            and (not other.firm or (other.crosses and one.start == other.start))
+            and (
+                not other.firm
+                or (other.crosses and one.start == other.start)
+                or (one.firm and not other.crosses and inside and one.kept >= other.kept)
+            )
         )
+    if one.cost == other.cost and not one.firm and one.anchored and not other.anchored:
+        return False  # a line is new in both: inside, or at an end
     if one.cost <= other.cost and one.kept >= 2 * other.kept:
         return True
     nearer = one.cost <= other.cost - 1 or (one.cost <= other.cost and one.kept >= other.kept + 1)
@@ -336,6 +345,9 @@ def _reading(part: Chunk, file: File, pairs: list[tuple[int, int]]) -> Reading:
     firm = (ends[0] > 0 or pairs[:2] == [(0, first), (1, first + 1)]) and (
         ends[1] > 0 or pairs[-2:] == [(size - 2, last - 1), (size - 1, last)]
     )
+    close = all(
+        part.full[at] == part.full[at - 1] + 1 for at in (row, last_row + 1) if 0 < at < size
+    )
     ends_only = {part.text[one] for one, _ in pairs} <= {START, END}
     if last_row < size - 1 and part.after >= APART and not ends_only:
         doubt = doubt or f"{part.name} may replace lines after the blank ones"
@@ -358,6 +370,7 @@ def _reading(part: Chunk, file: File, pairs: list[tuple[int, int]]) -> Reading:
         firm,
         deleted + first - start + stop - last - 1,
         crosses,
+        close,
         doubt,
     )
 
@@ -485,7 +498,7 @@ def _replaced_before(part: Chunk, file: File, row: int, at: int) -> tuple[int, s
     doubt = f"{part.name} begins with new lines, which may replace others"
     if part.text[row] == END:
         return at, _added_at_end(part, file, text[at - 1])
-    if any(place < at for line in part.text[:row] for place in file.places.get(line, ())):
+    if any(line in file.places for line in part.text[:row]):
         return at, doubt
     for number in range(row - 1, -1, -1):
         line, previous = part.text[number], text[at - 1]

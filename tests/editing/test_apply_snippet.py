@@ -495,3 +495,40 @@ def test_an_answer_with_lines_of_the_file_and_the_update_is_accepted() -> None:
 def test_an_answer_that_changes_something_else_is_refused(new: str, message: str) -> None:
     with pytest.raises(EditRefused, match=message):
         answered(new, UPDATE)
+
+
+def test_a_line_replaced_by_one_of_another_function_deletes_nothing_between() -> None:
+    """Both functions begin alike, so the update could also join them."""
+    one = "def load(\n    path,\n    mode,\n) -> str:\n    a()\n    return read(path)\n"
+    two = "def loads(\n    path,\n    mode,\n) -> bytes:\n    b()\n    return read(mode)\n"
+    text = f"x()\n\n\n{one}\n\n{two}"
+    renamed = two.replace("def loads", "def load")
+    assert merge(text, f"{MARK}\n{renamed}{MARK}").text is None
+
+
+def test_the_nearest_places_are_compared_also_behind_many_worse_ones() -> None:
+    """The body that is repeated stands once, behind 30 that begin alike."""
+    body = "    def same(self, other):\n        if not is_{}(other):\n            return False\n"
+    methods = [f"class C{n}:\n{body.format(n)}        return self.a{n}\n\n" for n in range(32)]
+    update = f"{MARK}\n{body.format(30)}        return self.a31\n{MARK}"
+    assert merge("".join(methods), update).text is None
+
+
+def test_lines_of_blanks_around_the_file_stay() -> None:
+    found = merge("  \na\nb\nc\n\t\n \n\n", f"{MARK}\nb\nnew\nc\n{MARK}").text
+    assert found == "  \na\nb\nnew\nc\n\t\n "
+
+
+def test_blank_lines_alone_do_not_show_that_nothing_is_deleted() -> None:
+    """A tool that shows two lines around each change shows two blank ones after a deletion."""
+    old = FILE.split("\n")
+    start = old.index("def save(path, text):")
+    new = [*old[:start], *old[start + 5 :]]
+    new.insert(start + 2, "    # twice")
+    new[0] = "import io"
+    update = update_of(old, new, 2)
+    assert merge(FILE, update).text in (None, "\n".join(new).strip("\n"))
+    chunk = f"{MARK}\n\n\ndef save(path, text):\n    with open(path, 'w') as file:\n"
+    text = FILE.replace('"w"', "'w'")
+    tail = f"        file.write(text + text)\n\n\n{MARK}\n"
+    assert merge(text, chunk + tail).text is None
