@@ -385,12 +385,14 @@ def _may_be_added(
     inside = [row for row in added if _is_inside(new[row], new[row2:])]
     if not inside:
         return False
-    ends = last + 1 == len(old) or row2 == len(new) - 1
+    single = row2 == len(new) - 1
     for at in range(at1 + 1, at2):
-        first = old[at]
-        if not _begins_block(old, at) or any(_is_same_block(first, new[row]) for row in added):
+        first, shown = old[at], old[at2 : last + 1]
+        if not _begins_block(old, at) or not _is_inside(first, [*old[at + 1 : at2], *shown]):
             continue
-        if ends or not _is_inside(first, [old[last + 1]]):
+        if any(_is_same_block(first, new[row]) for row in added):
+            continue
+        if single or not _is_inside(first, old[last + 1 : last + 2]):
             return True
     return False
 
@@ -477,7 +479,7 @@ def _replaced_after(part: Chunk, file: File, row: int, at: int) -> tuple[int, st
         least = min(map(_indent, rest))
         following = text[stop]
         if following == END or _indent(following) < least:
-            return stop, ""
+            return stop, "" if _indent(text[stop - 1]) >= least else doubt
         if _blank_lines(file.full, stop) and not _blank_lines(part.full, number):
             near = text[stop : stop + FAR * len(rest)]
             return stop, doubt if rest[-1] in near else ""
@@ -502,8 +504,9 @@ def _replaced_before(part: Chunk, file: File, row: int, at: int) -> tuple[int, s
         return at, doubt
     for number in range(row - 1, -1, -1):
         line, previous = part.text[number], text[at - 1]
-        if previous == START or _indent(previous) < min(map(_indent, part.text[: number + 1])):
-            return at, ""
+        least = min(map(_indent, part.text[: number + 1]))
+        if previous == START or _indent(previous) < least:
+            return at, "" if _indent(text[at]) >= least else doubt
         if _same_key(line, previous) and _indent(text[at]) <= _indent(previous):
             at -= 1
             continue
