@@ -39,8 +39,11 @@ def apply_outcome(request: Request, done: Done) -> Outcome:
     answer is unusable, or a model changed what the update does not ask for."""
     text = apply(request, done)
     merge = Merged(request, text)
-    if by_model(done):
+    lost = None
+    if not by_model(done):
+        lost = merge.without_successor()
+    else:
         kept = merge.checked()
         if kept != plain(text):
             text = apply(request, replace(done, text=kept))
-    return Outcome(text, tuple(failed_merge_checks(request, text, merge.unasked())))
+    return Outcome(text, tuple(failed_merge_checks(request, text, merge.unasked(), lost)))

@@ -57,7 +57,8 @@ FOREIGN = {  # what another format's lines begin with: its name
 
 
 class Merge(NamedTuple):
-    """The file's new text in its `plain` form, or why that takes a model."""
+    """The file's new text in its `plain` form without empty lines around it, or why that
+    takes a model."""
 
     text: str | None
     doubt: str = ""  # one line
@@ -133,6 +134,17 @@ def chunks(lines: Sequence[str]) -> list[Chunk]:
 def merge(text: str, update: str) -> Merge:
     """Merge an update into a file's text if there is exactly one way. EditRefused, and then a model
     would not know either, where it fits nowhere or in several places, or is no such update."""
+    found = _merge(text, update)
+    if found.text is None:
+        return found
+    body = plain(text)
+    first, last = strip_blank_lines(body, 0, len(body))
+    around = (body[:first], body[last:]) if body.strip() else ("", "")
+    return found._replace(text=found.text.join(around).strip("\n"))
+
+
+def _merge(text: str, update: str) -> Merge:
+    """That, without the blank lines around the text."""
     if len(text) + len(update) > MAX_CHARS:
         return Merge(None, "the file and the update are too long to be compared")
     body = plain(text)
@@ -177,7 +189,7 @@ def merge(text: str, update: str) -> Merge:
 def ways_of(text: str, update: str) -> MergeWays | None:
     """The ways in which an update can be placed in a file's text, if they are known."""
     try:
-        found = merge(text, update)
+        found = _merge(text, update)
     except EditRefused:
         return None
     return found.ways if found.text is None else only_way(found.text.split("\n"))
@@ -257,10 +269,29 @@ def _placed(file: File, parts: list[Chunk], known: Counter[str], above: int) -> 
     for _, own in zip(parts, fitting, strict=True):
         if own[0].doubt:
             return Merge(None, own[0].doubt, _ways(file, parts, fitting))
+    if hidden := _may_hide_deletion(file, parts, [own[0] for own in fitting]):
+        doubt = f"{hidden.name} has blank lines at an end: lines may be deleted there"
+        return Merge(None, doubt, _ways(file, parts, fitting))
     merged = _joined(file.lines, [own[0] for own in fitting])
     if merged == "\n".join(file.lines[1:-1]):
         return Merge(None, "the update shows no change: it may stand for a deletion")
     return Merge(merged)
+
+
+def _may_hide_deletion(file: File, parts: list[Chunk], chosen: list[Reading]) -> Chunk | None:
+    """A chunk that shows nothing but blank lines at an end, if that many lines are shown at every
+    other end of an update: then a tool has written it, and lines beside the blank ones are gone."""
+    ends: list[tuple[Chunk, int, int]] = []  # blank lines, and all that stay, up to a change
+    for part, one in zip(parts, chosen, strict=True):
+        old, new = [*file.lines[one.start : one.stop]], [*one.lines]
+        for blank, mark, lines in (
+            (part.before, part.lines[0] != START, (old, new)),
+            (part.after, part.lines[-1] != END, (old[::-1], new[::-1])),
+        ):
+            if mark:
+                ends.append((part, blank, blank + common(*lines)))
+    others = {shown for _, blank, shown in ends if not 0 < blank < shown}
+    return next((part for part, blank, shown in ends if {blank} == others and blank < shown), None)
 
 
 def _is_there(one: Reading, file: File) -> bool:

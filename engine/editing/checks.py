@@ -65,10 +65,12 @@ def failed_checks(request: Request, new: str) -> list[FailedCheck]:
     return broken + [one for check in checks for one in check(request.instruction, before, after)]
 
 
-def failed_merge_checks(request: Request, new: str, unasked: Sequence[str]) -> list[FailedCheck]:
+def failed_merge_checks(
+    request: Request, new: str, unasked: Sequence[str], lost: Sequence[str] | None = None
+) -> list[FailedCheck]:
     """The checks that `new`, the file with an update merged into it, fails: those of an edit that
     tell what is broken or lost. `unasked`: lines of the file that were deleted although the update
-    does not ask for it."""
+    does not ask for it; `lost`: only comments of these count, else those of all lines."""
     if new == request.text:
         return []
     before = Side(request.path, request.text, (0, len(request.text)))
@@ -78,9 +80,8 @@ def failed_merge_checks(request: Request, new: str, unasked: Sequence[str]) -> l
         *_syntax(before, after),
         *_vanished(request.instruction, before, after, unasked),
     ]
-    return found + [
-        one for check in MERGE_CHECKS for one in check(request.instruction, before, after)
-    ]
+    found += [one for check in MERGE_CHECKS for one in check(request.instruction, before, after)]
+    return [*found, *_comments(request.instruction, before, after, lost)]
 
 
 # -- form --------------------------------------------------------------------------------------
@@ -176,8 +177,10 @@ def _defined_names(side: Side) -> list[str]:
     return DEFINITION.findall(side.part)
 
 
-def _comments(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
-    """No comment is lost beside code that stays."""
+def _comments(
+    instruction: str, before: Side, after: Side, among: Sequence[str] | None = None
+) -> Iterator[FailedCheck]:
+    """No comment is lost beside code that stays, among these lines if they are given."""
     if speaks_of_comments(instruction):
         return
     old, new = _commented(before), _commented(after)
@@ -190,6 +193,7 @@ def _comments(instruction: str, before: Side, after: Side) -> Iterator[FailedChe
         and _bare(text) not in texts
         and row in code
         and not any(row == each for each, _ in new)
+        and (among is None or any(text.split("\n")[0] in line for line in among))
     ]
     if lost:
         yield FailedCheck(
@@ -401,7 +405,7 @@ CHECKS: tuple[Check, ...] = (
     _only_asked, _comments, _docstrings, _texts, _headings, _elsewhere, _undefined, _hidden,
     _unused_imports, _duplicates, _loose, _idle, undone.additions, undone.renamed,
 )  # fmt: skip
-MERGE_CHECKS: tuple[Check, ...] = (_deleted, _comments, _duplicates)
+MERGE_CHECKS: tuple[Check, ...] = (_deleted, _duplicates)
 FORM_INDEPENDENT = 5  # of CHECKS, the first ones: run even where the syntax is broken
 
 

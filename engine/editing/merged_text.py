@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import cached_property
 from itertools import islice, pairwise
 
 from engine.editing.apply_snippet import EXAMPLE, is_elision, is_mark, snippet, ways_of
 from engine.editing.checks import MARKDOWN
-from engine.editing.deletions import Ends, Line, equal_lines, lines_of, repeated, unasked
+from engine.editing.deletions import Ends, Line, equal_lines, hunks, lines_of, repeated, unasked
 from engine.editing.edits import EditRefused, align, plain, strip_blank_lines
 from engine.editing.placement import Chunk, Placement, Replaced, Search, TooManyPlacements
 from engine.records import Request
@@ -33,18 +35,33 @@ class Merged:
     def unasked(self) -> list[str]:
         """The lines of the file that were deleted without the update asking for it; all deleted
         ones if it is not known how the text came of the update."""
-        best: list[str] | None = None
-        try:
+        if self._placement is None:
+            runs = align(self._old_texts, self._new_texts)
+            return [line for same, i, j, _, _ in runs if not same for line in self._old_texts[i:j]]
+        return self._of_file(self._unasked(self._placement, by_model=False))
+
+    def without_successor(self) -> list[str]:
+        """Those, and the lines that were deleted with no new ones in their place."""
+        changes = [
+            hunk for group in self._placement or () for hunk in hunks(self._old, self._new, group)
+        ]
+        return self.unasked() + self._of_file(
+            [hunk.old for hunk in changes if hunk.new[0] == hunk.new[1]]
+        )
+
+    @cached_property
+    def _placement(self) -> Placement | None:
+        """That of the chunks by which the fewest lines were deleted without the update asking for
+        it; None if none is known."""
+        found: list[tuple[int, Placement]] = []
+        with suppress(TooManyPlacements):
             for placement in self._placements():
                 spans = self._unasked(placement, by_model=False)
-                lost = [line for span in spans for line in self._old_texts[slice(*span)]]
-                best = lost if best is None else min(best, lost, key=len)
-        except TooManyPlacements:
-            pass
-        if best is not None:
-            return best
-        runs = align(self._old_texts, self._new_texts)
-        return [line for same, i, j, _, _ in runs if not same for line in self._old_texts[i:j]]
+                found.append((sum(stop - start for start, stop in spans), placement))
+        return min(found, key=lambda one: one[0])[1] if found else None
+
+    def _of_file(self, spans: Iterable[tuple[int, int]]) -> list[str]:
+        return [line for span in spans for line in self._old_texts[slice(*span)]]
 
     def checked(self) -> str:
         """The text, with the lines that stayed as the file has them. EditRefused where it has lines

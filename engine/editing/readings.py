@@ -40,6 +40,17 @@ KEY = re.compile(  # of a line that gives a name a value
 LEAVES = re.compile(r"(?:return|raise|throw|break|continue)\b")
 LABEL = re.compile(r"(?:case|default|else|elif|except|finally|catch|end)\b|\W")
 
+SECTION = re.compile(r"\[[^\]=,:\"'(]+\]+$|#{1,6} ")  # a heading of TOML or Markdown
+CLOSER = re.compile(r"(?:end\b|[)}\]])")
+CONTINUED = ("(", "[", ",", "\\")
+COMMENT = re.compile(r"\s(?:#|//).*")
+BRANCH = re.compile(r"(?:el(?:se )?if|case|catch|except|when)\b")
+CONTROL = re.compile(r"(?:else|for|if|switch|try|while|with)\b")
+DEFINES = re.compile(
+    r"(?:\w+\s+)*(?:class|def|enum|fn|fun|func|function|impl|interface|struct|trait|type)\b"
+)
+NAMED = re.compile(r"[^\W_]")
+
 
 class Reading(NamedTuple):
     """Lines to write in place of lines of the file."""
@@ -53,6 +64,7 @@ class Reading(NamedTuple):
     firm: bool = True  # with two at each end
     deleted: int = 0
     crosses: bool = False  # deletes lines of a block outside
+    close: bool = True  # no blank lines between its new lines at an end and the others
     doubt: str = ""  # why the lines that it replaces may be others
 
 
@@ -177,8 +189,7 @@ def _spans(pattern: list[str], text: list[str]) -> Iterator[tuple[int, int]]:
         free = pattern[0] != START
         every = [*distances(pattern, text if free else text[: 2 * size], free)]
         best = min(every)
-        limit = min(best + MARGIN, size - 1)
-        ends = [at for at, distance in enumerate(every) if distance <= limit][:MAX_ENDS]
+        ends = sorted(range(len(every)), key=every.__getitem__)[:MAX_ENDS]
     limit = min(best + MARGIN, size - 1)
     for stop in ends:
         window = text[max(0, stop - size - limit) : stop]
@@ -260,19 +271,28 @@ def _refutes(one: Reading, other: Reading) -> bool:
     """Whether a reading shows that another one cannot be meant."""
     if _overlap(one, other):
         if not other.anchored and one.anchored:
-            return one.firm or (not one.doubt and one.cost <= other.cost)
+            if one.firm:  # but the one new line may stand in for its neighbour
+                return other.cost >= 2 or one.cost <= other.cost or not other.close
+            return not one.doubt and one.cost <= other.cost
         if not other.anchored:
             return one.cost < other.cost
         around = one.start <= other.start and other.stop <= one.stop
         if one.anchored and around and one.cost < other.cost and one.kept >= MUCH * other.kept:
             return True
+        inside = other.start <= one.start and one.stop <= other.stop
         nearer = (one.cost, -one.kept) < (other.cost, -other.kept)
         return (
             one.anchored
             and nearer
             and one.deleted <= other.deleted
-            and (not other.firm or (other.crosses and one.start == other.start))
+            and (
+                not other.firm
+                or (other.crosses and one.start == other.start)
+                or (one.firm and not other.crosses and inside and one.kept >= other.kept)
+            )
         )
+    if one.cost == other.cost and not one.firm and one.anchored and not other.anchored:
+        return False  # a line is new in both: inside, or at an end
     if one.cost <= other.cost and one.kept >= 2 * other.kept:
         return True
     nearer = one.cost <= other.cost - 1 or (one.cost <= other.cost and one.kept >= other.kept + 1)
@@ -301,6 +321,8 @@ def _reading(part: Chunk, file: File, pairs: list[tuple[int, int]]) -> Reading:
         deleted += len(old)
         shown = [part.text[row1], *new, part.text[row2]]
         crosses = crosses or min(map(_indent, old)) < min(map(_indent, shown))
+        if _may_be_added(part.text, file.text, (row1, row2), (at1, at2), last):
+            doubt = doubt or f"{part.name} may add a block before a similar one, or replace that"
         if is_version_of(new, old):
             continue
         if part.text[row1] == START or part.text[row2] == END:
@@ -322,6 +344,9 @@ def _reading(part: Chunk, file: File, pairs: list[tuple[int, int]]) -> Reading:
         doubt = doubt or why
     firm = (ends[0] > 0 or pairs[:2] == [(0, first), (1, first + 1)]) and (
         ends[1] > 0 or pairs[-2:] == [(size - 2, last - 1), (size - 1, last)]
+    )
+    close = all(
+        part.full[at] == part.full[at - 1] + 1 for at in (row, last_row + 1) if 0 < at < size
     )
     ends_only = {part.text[one] for one, _ in pairs} <= {START, END}
     if last_row < size - 1 and part.after >= APART and not ends_only:
@@ -345,8 +370,70 @@ def _reading(part: Chunk, file: File, pairs: list[tuple[int, int]]) -> Reading:
         firm,
         deleted + first - start + stop - last - 1,
         crosses,
+        close,
         doubt,
     )
+
+
+def _may_be_added(
+    new: list[str], old: list[str], rows: tuple[int, int], lines: tuple[int, int], last: int
+) -> bool:
+    """Whether the new lines between two rows of a chunk may be a block of their own, which only
+    ends as the one does whose lines would go. `last`: the last line of the file that is shown."""
+    (row1, row2), (at1, at2) = rows, lines
+    added = [row for row in range(row1 + 1, row2) if _begins_block(new, row)]
+    inside = [row for row in added if _is_inside(new[row], new[row2:])]
+    if not inside:
+        return False
+    single = row2 == len(new) - 1
+    for at in range(at1 + 1, at2):
+        first, shown = old[at], old[at2 : last + 1]
+        if not _begins_block(old, at) or not _is_inside(first, [*old[at + 1 : at2], *shown]):
+            continue
+        if any(_is_same_block(first, new[row]) for row in added):
+            continue
+        if single or not _is_inside(first, old[last + 1 : last + 2]):
+            return True
+    return False
+
+
+def _begins_block(lines: list[str], at: int) -> bool:
+    """Whether a line begins a block: its next one is further in, and no part of the same statement;
+    or it is a heading."""
+    text = lines[at].strip()
+    if SECTION.match(text):
+        return True
+    if CLOSER.match(text) or (text.endswith(CONTINUED) and not DEFINES.match(text)):
+        return False
+    return at + 1 < len(lines) and _indent(lines[at]) < _indent(lines[at + 1])
+
+
+def _is_inside(first: str, rest: Sequence[str]) -> bool:
+    """Whether lines belong to the block that a line begins."""
+    if SECTION.match(first):
+        return not any(line in (START, END) or SECTION.match(line) for line in rest)
+    return not any(
+        line in (START, END)
+        or _indent(line) < _indent(first)
+        or (_indent(line) == _indent(first) and not CLOSER.match(line.strip()))
+        for line in rest
+    )
+
+
+def _is_same_block(line: str, other: str) -> bool:
+    """Whether two lines begin the same block, of which one is a new version."""
+    one, two = (COMMENT.sub("", text).strip() for text in (line, other))
+    if not NAMED.search(one) or one.startswith("[["):  # there may be many of them
+        return False
+    if one == two or BRANCH.match(one):
+        return one == two
+    if CONTROL.match(one):
+        ours, theirs = (set(re.findall(r"\w+", text)) for text in (one, two))
+        return len(ours & theirs) >= VERSION_SHARE * max(len(ours), len(theirs))
+    if DEFINES.match(one) or re.search(r"\w\(", one):
+        return head(one) == head(two)
+    keys = [KEY.match(text) for text in (one, two)]
+    return all(keys) and keys[0][1] == keys[1][1]  # type: ignore[index]
 
 
 def _set_apart(part: Chunk, file: File, pairs: list[tuple[int, int]]) -> tuple[int, int]:
@@ -392,7 +479,7 @@ def _replaced_after(part: Chunk, file: File, row: int, at: int) -> tuple[int, st
         least = min(map(_indent, rest))
         following = text[stop]
         if following == END or _indent(following) < least:
-            return stop, ""
+            return stop, "" if _indent(text[stop - 1]) >= least else doubt
         if _blank_lines(file.full, stop) and not _blank_lines(part.full, number):
             near = text[stop : stop + FAR * len(rest)]
             return stop, doubt if rest[-1] in near else ""
@@ -413,17 +500,18 @@ def _replaced_before(part: Chunk, file: File, row: int, at: int) -> tuple[int, s
     doubt = f"{part.name} begins with new lines, which may replace others"
     if part.text[row] == END:
         return at, _added_at_end(part, file, text[at - 1])
-    if any(place < at for line in part.text[:row] for place in file.places.get(line, ())):
+    if any(line in file.places for line in part.text[:row]):
         return at, doubt
     for number in range(row - 1, -1, -1):
         line, previous = part.text[number], text[at - 1]
-        if previous == START or _indent(previous) < min(map(_indent, part.text[: number + 1])):
-            return at, ""
+        least = min(map(_indent, part.text[: number + 1]))
+        if previous == START or _indent(previous) < least:
+            return at, "" if _indent(text[at]) >= least else doubt
         if _same_key(line, previous) and _indent(text[at]) <= _indent(previous):
             at -= 1
             continue
         if row == 1 and _indent(previous) == _indent(line) < _indent(text[at]):
-            return at - 1, ""
+            return at - 1, "" if _is_same_block(previous, line) else doubt
         return at, doubt
     return at, ""
 

@@ -188,7 +188,7 @@ def test_the_origin_must_be_the_host(host: str, other: str) -> None:
 
 
 def test_a_key_is_required(locked: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Failures, "wait_s", lambda self, key: 0.0)  # of so many wrong ones
+    monkeypatch.setattr(Failures, "add", lambda self, key: None)  # so many wrong ones are slowed
     with locked.http() as http:
         assert http.get("/health").status_code == 200
         for method, path in ROUTES[1:-1]:

@@ -134,7 +134,8 @@ def test_an_answer_without_the_update_is_refused(file: Path, tmp_path: Path) -> 
 
 SHOP = """class Cart:
     def add(self, item):
-        self.items.append(item)  # the last one
+        # the last one
+        self.items.append(item)
 
     def clear(self):
         self.items.clear()
@@ -150,7 +151,8 @@ REFUSED = {
         "the comment “# the last one” would be lost",
     ),
     "syntax": (
-        "class Cart:\n    def add(self, item:\n        self.items.append(item)  # the last one\n"
+        "class Cart:\n    def add(self, item:\n        # the last one\n"
+        "        self.items.append(item)\n"
         "# ... existing code ...\n",
         "a syntax error that was not there before",
     ),

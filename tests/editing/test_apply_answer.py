@@ -181,11 +181,23 @@ def test_a_definition_that_vanishes_is_missed_unless_the_update_asks_for_it() ->
 
 def test_a_comment_and_the_syntax_are_missed() -> None:
     line = "        self.items.remove(item)"
-    for end, kind in (("", "comments"), ("  # one of them)\n        (", "syntax")):
-        update = f"{PY}    def remove(self, item):\n{line}{end}\n        self.save()\n{PY}"
-        new = SHOP.replace(f"{line}  # one of them", line + end)
-        assert kinds(update, new) == [kind]
-    assert kinds(update, SHOP) == []
+    shown = f"{PY}    def remove(self, item):\n{line}{{}}\n        self.save()\n{PY}"
+    comment = "  # one of them"
+    assert kinds(shown.format(""), SHOP.replace(comment, "")) == []  # its line was written anew
+    end = f"{comment})\n        ("
+    assert kinds(shown.format(end), SHOP.replace(comment, end)) == ["syntax"]
+    assert kinds(shown.format(end), SHOP) == []
+    elsewhere = f"{PY}class Wishlist:\n    def clear(self):\n{PY}"
+    assert kinds(elsewhere, SHOP.replace(comment, "")) == ["comments"]
+
+
+def test_a_comment_goes_with_new_lines_in_its_place_only() -> None:
+    old = SHOP.replace("        self.items.clear()", "        # all\n        self.items.clear()")
+    for new, kind in (("", ["comments"]), ("        log()\n", [])):
+        update = f"{PY}    def clear(self):\n{new}        self.items.clear()\n{PY}"
+        request = Request("edit", old, "shop.py", update=update)
+        found = apply_outcome(request, merged(old.replace("        # all\n", new)))
+        assert [check.kind for check in found.failed] == kind
 
 
 def test_long_texts_take_no_time() -> None:

@@ -386,6 +386,46 @@ def test_a_line_that_is_left_out_is_all_that_goes(update: str) -> None:
     assert merge(CART, update).text in (new, None) if update[0] == " " else new
 
 
+BLOCKS = {  # a block's first line, by its name, and its inner lines, by a number
+    "py": ("    def {}(self, rows):", "        rows.add_{}()", ""),
+    "js": ("  {}(rows) {{", "    rows.add{}();", "  }"),
+    "css": (".{} {{", "  width: {}px;", "}"),
+    "make": ("{}:", "\t./run {}", ""),
+    "yaml": ("      - name: {}", "        run{}: yes", ""),
+    "elif": ('    elif "{}" in name:', "        shell = {}", ""),
+}
+
+
+@given(
+    st.sampled_from(sorted(BLOCKS)),
+    st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=4), min_size=3, max_size=6),
+    st.lists(st.integers(1, 9), min_size=1, max_size=4),
+    st.data(),
+)
+@MANY
+def test_a_new_block_that_ends_as_the_next_one_does_not_replace_it(
+    kind: str, bodies: list[list[int]], body: list[int], data: st.DataObject
+) -> None:
+    first, inner, last = BLOCKS[kind]
+
+    def block(name: str, numbers: list[int]) -> list[str]:
+        lines = [first.format(name), *map(inner.format, numbers), *([last] if last else [])]
+        return lines if kind == "elif" else [*lines, ""]
+
+    blocks = [block(f"old{n}", numbers) for n, numbers in enumerate(bodies)]
+    at = data.draw(st.integers(1, len(blocks) - 1))
+    same = data.draw(st.integers(1, len(bodies[at])))  # last lines that both have
+    added = block("fresh", [*body, *bodies[at][-same:]])
+    shown = data.draw(st.integers(0, len(blocks[at - 1])))  # lines of the block before
+    above = blocks[at - 1][len(blocks[at - 1]) - shown :]
+    update = "\n".join([MARK, *above, *added, MARK]) + "\n"
+    old = "\n".join(line for lines in blocks for line in lines) + "\n"
+    with contextlib.suppress(EditRefused):
+        if (text := merge(old, update).text) is not None:
+            kept = text.split("\n")
+            assert all(first.format(f"old{n}") in kept for n in range(len(blocks)))
+
+
 def test_an_update_in_spaces_is_written_in_tabs() -> None:
     text = "all: main.o\n\tgcc main.o\n\nclean:\n\trm -f main\n\ninstall: all\n\tcp main /usr\n"
     update = f"{MARK}\nclean:\n    rm -f main main.o\n\ninstall: all\n{MARK}\n"
@@ -455,3 +495,40 @@ def test_an_answer_with_lines_of_the_file_and_the_update_is_accepted() -> None:
 def test_an_answer_that_changes_something_else_is_refused(new: str, message: str) -> None:
     with pytest.raises(EditRefused, match=message):
         answered(new, UPDATE)
+
+
+def test_a_line_replaced_by_one_of_another_function_deletes_nothing_between() -> None:
+    """Both functions begin alike, so the update could also join them."""
+    one = "def load(\n    path,\n    mode,\n) -> str:\n    a()\n    return read(path)\n"
+    two = "def loads(\n    path,\n    mode,\n) -> bytes:\n    b()\n    return read(mode)\n"
+    text = f"x()\n\n\n{one}\n\n{two}"
+    renamed = two.replace("def loads", "def load")
+    assert merge(text, f"{MARK}\n{renamed}{MARK}").text is None
+
+
+def test_the_nearest_places_are_compared_also_behind_many_worse_ones() -> None:
+    """The body that is repeated stands once, behind 30 that begin alike."""
+    body = "    def same(self, other):\n        if not is_{}(other):\n            return False\n"
+    methods = [f"class C{n}:\n{body.format(n)}        return self.a{n}\n\n" for n in range(32)]
+    update = f"{MARK}\n{body.format(30)}        return self.a31\n{MARK}"
+    assert merge("".join(methods), update).text is None
+
+
+def test_lines_of_blanks_around_the_file_stay() -> None:
+    found = merge("  \na\nb\nc\n\t\n \n\n", f"{MARK}\nb\nnew\nc\n{MARK}").text
+    assert found == "  \na\nb\nnew\nc\n\t\n "
+
+
+def test_blank_lines_alone_do_not_show_that_nothing_is_deleted() -> None:
+    """A tool that shows two lines around each change shows two blank ones after a deletion."""
+    old = FILE.split("\n")
+    start = old.index("def save(path, text):")
+    new = [*old[:start], *old[start + 5 :]]
+    new.insert(start + 2, "    # twice")
+    new[0] = "import io"
+    update = update_of(old, new, 2)
+    assert merge(FILE, update).text in (None, "\n".join(new).strip("\n"))
+    chunk = f"{MARK}\n\n\ndef save(path, text):\n    with open(path, 'w') as file:\n"
+    text = FILE.replace('"w"', "'w'")
+    tail = f"        file.write(text + text)\n\n\n{MARK}\n"
+    assert merge(text, chunk + tail).text is None
