@@ -419,7 +419,7 @@ async def test_what_git_runs_commands_from_is_not_found(tmp_path: Path) -> None:
 async def test_what_fails_a_check_is_not_written_unless_it_is_forced(tmp_path: Path) -> None:
     """The model's answer drops the function; the update drops a comment."""
     model = chain_model(tmp_path / "model", "x=9", FENCE)
-    file, text = tmp_path / "a.py", "def a():\n    pass\n\n\nx = 1  # one\ny = 2\n"
+    file, text = tmp_path / "a.py", "def a():\n    pass\n\n\nx = 1\n# one\ny = 2\n"
     file.write_text(text)
     with Engine(Config(model=str(model), threads=1, library=False)) as engine:
         tools = Tools(lambda: engine, no_workspace, Documents(tmp_path / "documents.db"))
