@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from engine.records import Draft, Request, RequestError
+from engine.sampling.grammar_depth import TOO_DEEP, check_schema
 from engine.sampling.schema_references import refers_to_itself
 from engine.sampling.verify import Array, accept, choose, values_of
 
@@ -42,9 +43,13 @@ def json_grammar(schema: dict[str, Any]) -> str:
     enforced."""
     from llguidance import LLMatcher
 
-    text = json.dumps(_with_few_blanks(schema))
+    try:
+        text = json.dumps(_with_few_blanks(schema))
+    except RecursionError:
+        raise RequestError(f"the schema cannot be enforced: {TOO_DEEP}") from None
     if len(text) > MAX_SCHEMA_CHARS:
         raise RequestError(f"the schema has {len(text):,} characters, over {MAX_SCHEMA_CHARS:,}")
+    check_schema(schema)
     if problem := _problem(schema):
         part = shortened(".".join(_faulty_part(schema, problem)))
         where = f"the schema's {part}" if part else "the schema"
