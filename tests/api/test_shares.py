@@ -299,7 +299,6 @@ def json_schema(schema: Any) -> dict[str, Any]:
         (CHAT, json_schema({"properties": {"a": {"$ref": "#/properties/a"}}})),
         (CHAT, json_schema({"anyOf": [{"$ref": "#"}, {"$ref": "#"}]})),
         (CHAT, json_schema({"type": "string", "pattern": REGEX})),
-        (CHAT, json_schema({"type": "string", "pattern": REGEX}) | {"stream": True}),
         (CHAT, json_schema(CHAIN)),
         ("/v1/responses", {"input": "x", "text": {"format": FORMAT | {"schema": CHAIN}}}),
         ("/v1/messages", {"messages": HELLO, "max_tokens": 1, **CHAIN_TOOL}),
