@@ -17,7 +17,7 @@ from engine.records import MAX_STOP_CHARS
 from index.documents.embeddings import MAX_TEXT_CHARS
 
 MAX_STOP_STRINGS = 4
-MAX_MESSAGES = 1 << 15  # of a chat, and parts of a message
+MAX_MESSAGES = 1 << 13  # of a chat, and parts of a message
 MAX_TOOLS = 1024
 MAX_EMBEDDED_TEXTS = 2048  # of a request, as at OpenAI
 TOO_MANY = "context_length_exceeded"  # the error of more messages, and its code
