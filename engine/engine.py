@@ -32,6 +32,7 @@ from engine.prompts.tokenizer import Tokenizer
 from engine.prompts.tool_grammar import grammar_of_calls
 from engine.records import Done, Event, Info, Message, Request, Step
 from engine.sampling.grammar import Grammars, GrammarState
+from engine.sampling.grammar_depth import check_rules
 from engine.weights import Progress, home, locate
 from engine.worker import Job, Turns, Worker, ended_job
 from index.workspace.workspace import Workspace
@@ -213,7 +214,9 @@ class Engine:
         """The grammar of an answer before its first token. RequestError if it cannot be used."""
         tokenizer = self.parts.tokenizer
         grammar, trigger = request.grammar or prompt.grammar, None
-        if request.tools and not grammar:
+        if request.grammar:
+            check_rules(request.grammar)
+        elif request.tools and not grammar:
             grammar, trigger = grammar_of_calls(request, tokenizer)
         if not grammar:
             return None

@@ -47,6 +47,7 @@ WALLS = {
     "filelock": ["engine/weights/", "index/workspace/"],
     "gguf": ["engine/weights/"],
     "gradio": ["ui/web/"],
+    "h11": ["ui/cli/"],
     "httpx": ["engine/remote/"],
     "huggingface_hub": ["engine/weights/"],
     "jinja2": ["engine/prompts/"],

@@ -26,6 +26,7 @@ from engine.records import (
     Request,
     RequestError,
 )
+from engine.sampling.grammar_depth import MAX_DEPTH
 from index.records import Span
 
 COMPLETE_TOKENS = 256  # of a completion, unless the request names a limit
@@ -228,7 +229,10 @@ def apply_prompt(request: Request, encoder: PromptEncoder, model: str = "") -> P
     grammar = ""
     if end.startswith("\n") and tokenizer.reasoning is None:
         line = end[1:]
-        grammar = ways_grammar(ways, line) if ways else line_grammar(code, update, line)
+        if ways and len(ways.nodes) <= MAX_DEPTH:
+            grammar = ways_grammar(ways, line)
+        else:
+            grammar = line_grammar(code, update, line)
     return Prompt(
         [one for _, part in turns for one in part],
         [expected, changed],

@@ -36,7 +36,10 @@ MAX_NAMES_CHARS = 16 << 20  # of all names of an index
 MAX_INDEX_CHARS = 256 << 20  # of its texts
 MAX_COPIED_CHARS = 4 << 20  # of an index, of texts that it has under another name too
 MAX_DEAD_CHARS = 64 << 20  # of an index, of deleted texts that are in memory
-MAX_CHARS = 1 << 30  # of all indexes
+ENTRY_CHARS = (
+    200  # that a file's entry counts for besides its name and text: so many bytes it takes
+)
+MAX_CHARS = 1 << 30  # of all indexes, entries and names included
 MAX_MISSING = 10_000  # digests named in one answer
 NAME_CHARS = 64
 
@@ -54,7 +57,7 @@ class _Index:
         self.revision = ""  # of `wanted`; no other index has ever had it
         self.wanted: dict[str, bytes] = {}  # digests of the client's files by name
         self.chars: dict[str, int] = {}  # of the texts that are here, by name
-        self.size = 0  # the sum of `chars`, or what it is about to become
+        self.size = 0  # `_size_of` what it has, or is about to have
         self.seen = now  # when a client used it last
         self.deleted: float | None = None  # when the oldest text was deleted that is in memory
         self.dead = 0  # characters of deleted texts that are in memory
@@ -109,7 +112,7 @@ class ReceivedIndexes:
             else:
                 deleted = [*index.wanted.keys() - files.keys()]
             change = _change(index, files, deleted, texts)
-            self._reserve(owner, index, sum(change.chars.values()))
+            self._reserve(owner, index, _size_of(change))
             if files or deleted or not index.revision:
                 index.revision = uuid4().hex
             self._make(index, change)
@@ -140,7 +143,7 @@ class ReceivedIndexes:
         )
 
     def _reserve(self, owner: str, index: _Index, size: int) -> None:
-        """Count the texts that an index will have. Where all indexes have too many, keys with more
+        """Count what an index will have. Where all indexes have too many, keys with more
         than this one make room. IndexesFull."""
         full = IndexesFull(f"the server keeps {MAX_CHARS >> 20} MiB of text already: try later")
         dropped = []
@@ -267,6 +270,13 @@ def _change(
         raise IndexesFull(f"over {MAX_INDEX_CHARS >> 20} MiB of text: open a smaller folder")
     lost = [path for path, one in held.items() if wanted.get(path) != one.digest]
     return _Change(wanted, lost, copied, added, chars)
+
+
+def _size_of(change: _Change) -> int:
+    """What an index counts for: its texts, and for all files, also those without a text yet, a name
+    and an entry."""
+    names = sum(map(len, change.wanted)) + ENTRY_CHARS * len(change.wanted)
+    return names + sum(change.chars.values())
 
 
 def _missing(index: _Index) -> list[str]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from engine.records import Draft, Request, RequestError
+from engine.sampling.grammar_depth import TOO_DEEP, check_schema
 from engine.sampling.schema_references import refers_to_itself
 from engine.sampling.verify import Array, accept, choose, values_of
 
@@ -31,6 +32,8 @@ BLANK = r"[ \n]"  # at most one between two parts of JSON: of many, a model may 
 OTHER_BLANKS = frozenset({"whitespace_pattern", "item_separator", "key_separator"})  # expressions
 NEVER = {"const": "\x00"}  # in place of one of several schemas: `{}` would stand for all of them
 MAX_ERROR_CHARS = 120  # of a schema that an error quotes
+MAX_LEXER_STATES = 50_000  # of a grammar, about 2 kB each
+TOO_COMPLEX = "the grammar is too complex: "
 MAX_TRIALS = 200  # compilations to find the part of a schema that cannot be enforced
 
 Phase = Literal["text", "reasoning", "grammar"]
@@ -42,9 +45,13 @@ def json_grammar(schema: dict[str, Any]) -> str:
     enforced."""
     from llguidance import LLMatcher
 
-    text = json.dumps(_with_few_blanks(schema))
+    try:
+        text = json.dumps(_with_few_blanks(schema))
+    except RecursionError:
+        raise RequestError(f"the schema cannot be enforced: {TOO_DEEP}") from None
     if len(text) > MAX_SCHEMA_CHARS:
         raise RequestError(f"the schema has {len(text):,} characters, over {MAX_SCHEMA_CHARS:,}")
+    check_schema(schema)
     if problem := _problem(schema):
         part = shortened(".".join(_faulty_part(schema, problem)))
         where = f"the schema's {part}" if part else "the schema"
@@ -181,16 +188,35 @@ class Grammars:
         """The state before the first token of an answer that `ends` end. With a `trigger` the
         grammar, whose first token that is, holds from there on. RequestError for a grammar that
         cannot be used."""
-        from llguidance import LLMatcher
+        from llguidance import LLMatcher, LLParserLimits
 
-        matcher = LLMatcher(self._tokens, grammar, log_level=0)
+        limits = LLParserLimits(max_lexer_states=MAX_LEXER_STATES, verbose_errors=False)
+        matcher = LLMatcher(self._tokens, grammar, log_level=0, limits=limits)
         if matcher.is_error():
             raise RequestError(f"the grammar cannot be used: {shortened(matcher.get_error())}")
         if trigger is None:
-            matcher.compute_bitmask()  # which finds one that nothing can begin
-            if matcher.is_error():
-                raise RequestError("the grammar cannot be used: no text can begin it")
+            _try_beginning(matcher)
         return GrammarState(matcher, self._tokens.vocab_size, ends, trigger)
+
+
+def _reason(problem: str) -> str:
+    """Why a grammar failed, without llguidance's state."""
+    return shortened(problem.partition("<")[0])
+
+
+def _try_beginning(matcher: LLMatcher) -> None:
+    """RequestError for a grammar that nothing can begin, or that is too complex at the beginning or
+    where an answer first has a choice."""
+    matcher = matcher.deep_copy()
+    matcher.compute_bitmask()
+    if not matcher.is_error():
+        matcher.consume_tokens(matcher.compute_ff_tokens())
+        if not matcher.is_stopped():
+            matcher.compute_bitmask()
+    if problem := matcher.get_error() if matcher.is_error() else "":
+        if "too many" in problem or "max is" in problem or "limit" in problem:
+            raise RequestError(TOO_COMPLEX + _reason(problem))
+        raise RequestError("the grammar cannot be used: no text can begin it")
 
 
 class _Vocabulary:
@@ -241,7 +267,7 @@ class GrammarState:
         """Whether each id may come next in the grammar: bool [size]."""
         bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
         if self._matcher.is_error():  # it is too complex
-            raise RequestError(f"the grammar: {shortened(self._matcher.get_error())}")
+            raise RequestError(TOO_COMPLEX + _reason(self._matcher.get_error()))
         allowed = np.zeros(size, bool)
         known = np.unpackbits(bits, count=min(size, 8 * len(bits)), bitorder="little")
         allowed[: len(known)] = known

@@ -24,7 +24,7 @@ def refers_to_itself(schema: dict[str, Any]) -> bool:
 def _same_values(part: dict[str, Any], schema: dict[str, Any]) -> Iterator[Any]:
     """The parts that every value of a part fits too."""
     if isinstance(reference := part.get("$ref"), str):
-        target = _target(schema, reference)
+        target = target_of(schema, reference)
         if isinstance(target, dict):
             yield target
     for keyword in ("allOf", "anyOf", "oneOf"):
@@ -33,7 +33,7 @@ def _same_values(part: dict[str, Any], schema: dict[str, Any]) -> Iterator[Any]:
             yield from (one for one in inner if isinstance(one, dict))
 
 
-def _target(schema: dict[str, Any], reference: str) -> Any:
+def target_of(schema: dict[str, Any], reference: str) -> Any:
     """What a JSON pointer in the schema leads to; None for nothing, and for other documents."""
     if not reference.startswith("#"):
         return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
 from importlib.util import find_spec
@@ -29,7 +29,9 @@ Ranked = tuple[int, float]  # row of a chunk, score
 
 # The vectors of a chunk's pieces, one after the other.
 SCHEMA = "CREATE TABLE vectors (row INTEGER PRIMARY KEY, vectors BLOB NOT NULL);"
-EMBED_BATCH = 64  # chunks embedded at once
+EMBED_BATCH = 64  # texts embedded at once, at most
+MAX_TEXT_CHARS = 16_384  # of a text; a model's memory is about 10 kB a character
+MAX_BATCH_CHARS = 16_384  # of texts embedded at once, all as long as the longest
 PIECE_CHARS = 300
 DEFAULT_NAME = "universal-sentence-encoder"
 PROBE = "Which text is this about?"  # its vector, stored in row 0, identifies the embedding model
@@ -171,7 +173,9 @@ class VectorIndex:
 
     def _unit_vectors(self, texts: list[str]) -> Vectors:
         """[texts, dimensions], each row of length 1."""
-        vectors = np.asarray(self._embed(texts), np.float32)
+        texts = [text[:MAX_TEXT_CHARS] for text in texts]
+        some = [np.asarray(self._embed(batch), np.float32) for batch in batches(texts)]
+        vectors = np.concatenate(some) if some else np.empty(0, np.float32)
         if vectors.ndim != 2 or len(vectors) != len(texts):
             raise ValueError(
                 f"embed: {len(texts)} texts gave an array of shape {vectors.shape}; "
@@ -181,6 +185,21 @@ class VectorIndex:
         length[length == 0] = 1
         scaled: Vectors = vectors / length
         return scaled
+
+
+def batches(texts: list[str]) -> Iterator[list[str]]:
+    """The texts, in order, as many at once as a model has memory for, which pads them to the length
+    of the longest."""
+    batch: list[str] = []
+    longest = 0
+    for text in texts:
+        longest = max(longest, len(text))
+        if batch and (len(batch) == EMBED_BATCH or (len(batch) + 1) * longest > MAX_BATCH_CHARS):
+            yield batch
+            batch, longest = [], len(text)
+        batch.append(text)
+    if batch:
+        yield batch
 
 
 def _pieces(heading: str, text: str) -> list[str]:

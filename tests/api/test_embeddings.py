@@ -10,9 +10,17 @@ import numpy as np
 import openai
 import pytest
 
-from index.documents.embeddings import Vectors
+from index.documents.embeddings import (
+    EMBED_BATCH,
+    MAX_BATCH_CHARS,
+    MAX_TEXT_CHARS,
+    Vectors,
+    batches,
+)
 from tests.support.server import LocalServer, reciter, serve_engine, serve_model
-from ui.api.embeddings import EmbeddingModel
+from ui.api.embeddings import EmbeddingModel, answer
+from ui.api.errors import ApiError
+from ui.api.schemas import EmbeddingsRequest
 
 PATH = "/v1/embeddings"
 
@@ -78,3 +86,32 @@ def test_without_such_a_model_it_is_not_found(server: LocalServer) -> None:
     with serve_engine(server.engine) as other, other.http() as http:
         answer = http.post(PATH, json={"input": "a"})
         assert answer.status_code == 404 and "--embed" in answer.json()["error"]["message"]
+
+
+def test_a_text_that_is_too_long_is_refused(server: LocalServer) -> None:
+    for texts in ("a" * (MAX_TEXT_CHARS + 1), ["b", "a" * (MAX_TEXT_CHARS + 1)]):
+        with pytest.raises(openai.BadRequestError, match=f"over {MAX_TEXT_CHARS} characters"):
+            server.client().embeddings.create(model="letters", input=texts)
+
+
+def test_batches_are_as_large_as_their_padded_texts() -> None:
+    texts = ["a" * 9_000, *["b"] * 10, "c" * 2_000, *["d" * 300] * 200, "e" * 20_000, "f"]
+    found = [*batches(texts)]
+    assert [text for batch in found for text in batch] == texts
+    for batch in found:
+        size = len(batch) * max(map(len, batch))
+        assert len(batch) == 1 or (size <= MAX_BATCH_CHARS and len(batch) <= EMBED_BATCH)
+
+
+def test_no_batch_is_embedded_after_the_client_left() -> None:
+    asked: list[int] = []
+
+    def embed(texts: list[str]) -> Vectors:
+        asked.append(len(texts))
+        return counts(texts)
+
+    body = EmbeddingsRequest(input=["a" * MAX_BATCH_CHARS] * 9)
+    model = EmbeddingModel("letters", embed)
+    with pytest.raises(ApiError, match="cancelled"):
+        answer(body, model, len, lambda: len(asked) == 2)
+    assert asked == [1, 1]

@@ -270,6 +270,17 @@ def test_large_bodies_of_a_key_are_parsed_one_at_a_time_and_beside_the_loop(
 # -- what cannot be used -----------------------------------------------------------------------
 
 LONE = "\ud800"
+REGEX = "^(([a-z]{1,500}){1,500}){1,500}$"
+LINKS = {
+    f"d{n}": {"properties": {"a": {"$ref": f"#/$defs/d{n + 1}"}}, "required": ["a"]}
+    for n in range(1_000)
+}
+CHAIN = {"type": "object", "$ref": "#/$defs/d0", "$defs": {**LINKS, "d1000": {}}}
+CHAIN_TOOL = {
+    "tools": [{"name": "f", "input_schema": CHAIN}],
+    "tool_choice": {"type": "any"},
+}
+FORMAT = {"type": "json_schema", "name": "n"}
 FUNCTION = {"name": "f", "parameters": {"type": "object", "description": LONE}}
 TOOL = {"name": "f", "input_schema": {"type": "object", LONE: {}}}
 ITEM = {"type": "function_call", "call_id": "1", "name": "f", "arguments": LONE}
@@ -287,6 +298,10 @@ def json_schema(schema: Any) -> dict[str, Any]:
         (CHAT, json_schema({"$ref": "#"}) | {"stream": True}),
         (CHAT, json_schema({"properties": {"a": {"$ref": "#/properties/a"}}})),
         (CHAT, json_schema({"anyOf": [{"$ref": "#"}, {"$ref": "#"}]})),
+        (CHAT, json_schema({"type": "string", "pattern": REGEX})),
+        (CHAT, json_schema(CHAIN)),
+        ("/v1/responses", {"input": "x", "text": {"format": FORMAT | {"schema": CHAIN}}}),
+        ("/v1/messages", {"messages": HELLO, "max_tokens": 1, **CHAIN_TOOL}),
         (CHAT, json_schema({"enum": [LONE]})),
         (CHAT, json_schema({"properties": {LONE: {}}})),
         (CHAT, {"messages": HELLO, "tools": [{"type": "function", "function": FUNCTION}]}),

@@ -252,3 +252,41 @@ def test_the_key_of_a_half_sent_request_is_checked_first(
     """Without the key no body is read: the answer comes before it."""
     with clients(served, 1, HALVES["a body without a key"]) as [client]:
         assert client.recv(65536).startswith(b"HTTP/1.1 401 ")
+
+
+def chunks(path: str, headers: str, count: int, size: int = 1) -> bytes:
+    """A request whose body comes in chunks of `size` bytes."""
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n{headers}\r\n"
+    return head.encode() + (b"%x\r\n%s\r\n" % (size, b" " * size)) * count
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/draftline/submit", "/v1/embeddings", "/none"])
+@pytest.mark.parametrize("headers", [f"Authorization: Bearer {KEY}\r\n", ""])
+def test_a_body_in_tiny_chunks_is_refused_early(
+    served: LocalServer, connections: list[Connection], path: str, headers: str
+) -> None:
+    """So that a few megabytes do not take the server seconds: what is parsed is counted."""
+    count = 100 * connection.MAX_PIECES
+    with clients(served, 1, b"") as [client]:
+        with contextlib.suppress(ConnectionError):  # it may be closed before all is sent
+            client.sendall(chunks(path, headers, count))
+        [ours] = of(connections, [client])
+        wait_until(lambda: ours not in ours.connections)
+        assert isinstance(ours.conn, connection.CountedPieces)
+        assert ours.conn.pieces == connection.MAX_PIECES + 1
+    assert_answers(served)
+
+
+def test_who_sends_tiny_chunks_is_told(served: LocalServer) -> None:
+    request = chunks(CHAT, f"Authorization: Bearer {KEY}\r\n", connection.MAX_PIECES + 1)
+    with clients(served, 1, request) as [client]:
+        assert client.recv(65536).startswith(b"HTTP/1.1 400 ")
+        wait_until(lambda: not client.recv(65536))
+
+
+def test_a_body_in_many_larger_chunks_is_read(served: LocalServer) -> None:
+    headers = f"Authorization: Bearer {KEY}\r\nContent-Type: application/json\r\n"
+    body = json.dumps({"messages": HELLO, "max_tokens": 5}).encode()
+    request = chunks(CHAT, headers, 2 * connection.MAX_PIECES, 2 * connection.MIN_PIECE_BYTES)
+    with clients(served, 1, request + b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)) as [client]:
+        assert client.recv(65536).startswith(b"HTTP/1.1 200 ")

@@ -59,7 +59,7 @@ def lines(size: int) -> str:
 REFUSED: dict[str, tuple[str, Callable[[], Body]]] = {
     "one long message": (CHAT, lambda: message(lines(7_750_000))),
     "one long word": (CHAT, lambda: message("x" * 7_750_000)),
-    "30,000 messages": (CHAT, lambda: {"messages": HELLO * 30_000}),
+    "8,000 messages": (CHAT, lambda: {"messages": HELLO * 8_000}),
     "messages that fit alone": (
         CHAT,
         lambda: {"messages": message(lines(8_000))["messages"] * 900},
@@ -71,20 +71,20 @@ REFUSED: dict[str, tuple[str, Callable[[], Body]]] = {
     "a long suffix": (TEXT, lambda: {"prompt": "x", "suffix": lines(7 * MB)}),
     "a long system text": (MESSAGES, lambda: {"system": lines(7 * MB), "messages": HELLO}),
     "a long text to count": (COUNT, lambda: message("x" * 7_750_000)),
-    "30,000 results in messages": (
+    "8,000 results in messages": (
         MESSAGES,
-        lambda: message([{"type": "tool_result", "tool_use_id": "a"}] * 30_000),
+        lambda: message([{"type": "tool_result", "tool_use_id": "a"}] * 8_000),
     ),
-    "messages of 50,000 results to count": (
+    "messages of 48,000 results to count": (
         COUNT,
         lambda: {
-            "messages": message([{"type": "tool_result", "tool_use_id": "a"}] * 25_000)["messages"]
-            * 2
+            "messages": message([{"type": "tool_result", "tool_use_id": "a"}] * 8_000)["messages"]
+            * 6
         },
     ),
     "a long item": (RESPONSES, lambda: {"input": lines(7 * MB)}),
     "long instructions": (RESPONSES, lambda: {"input": "x", "instructions": lines(7 * MB)}),
-    "30,000 items as messages": (RESPONSES, lambda: {"input": HELLO * 30_000}),
+    "8,000 items as messages": (RESPONSES, lambda: {"input": HELLO * 8_000}),
     "a long prompt to continue": (PREDICT, lambda: {"prompt": lines(7 * MB)}),
 }
 INVALID: dict[str, tuple[str, Body]] = {

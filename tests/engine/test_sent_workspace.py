@@ -24,6 +24,7 @@ from engine.remote.link import LinkError
 from engine.remote.messages import BadMessage
 from engine.remote.received_indexes import (
     DELETE_WITHIN_S,
+    ENTRY_CHARS,
     EXPUNGE_AFTER_S,
     FORGET_AFTER_S,
     IndexesFull,
@@ -384,7 +385,7 @@ def test_what_is_too_much_is_one_line(
         fill(kept, {"a": "x" * (1 << 20), "b": "y"})
     monkeypatch.setattr(received_indexes, "MAX_CHARS", 1 << 20)
     monkeypatch.setattr(received_indexes, "MAX_INDEX_CHARS", 2 << 20)
-    fill(kept, {"a": "x" * (1 << 20)})
+    fill(kept, {"a": "x" * ((1 << 20) - ENTRY_CHARS - 1)})
     with pytest.raises(IndexesFull, match="1 MiB of text"):
         fill(kept, {"b": "y"}, name="v")
     monkeypatch.setattr(received_indexes, "MAX_INDEXES", 2)
@@ -413,10 +414,23 @@ def test_a_key_that_has_less_gets_a_workspace(
         fill(kept, {"file": "more"}, "other", "u")
 
 
+def test_names_without_texts_count_with_what_their_entries_take(
+    kept: ReceivedIndexes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(received_indexes, "MAX_CHARS", 10 * (ENTRY_CHARS + 1))
+    for name, count in (("a", 6), ("b", 4)):
+        files = {str(number): "0" * 32 for number in range(count)}
+        kept.sync("key", name, {"whole": True, "files": files})
+    with pytest.raises(IndexesFull, match="of text"):
+        kept.sync("key", "c", {"whole": True, "files": {"x": "0" * 32}})
+    kept.sync("key", "b", {"whole": True, "files": {}})
+    kept.sync("key", "c", {"whole": True, "files": {"x": "0" * 32}})
+
+
 def test_a_key_that_has_less_gets_room_for_its_texts(
     kept: ReceivedIndexes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(received_indexes, "MAX_CHARS", 1000)
+    monkeypatch.setattr(received_indexes, "MAX_CHARS", 1000 + 2 * (ENTRY_CHARS + 4))
     fill(kept, {"file": "x" * 600}, "greedy", "a")
     fill(kept, {"file": "y" * 400}, "greedy", "b")
     fill(kept, {"file": "z" * 300}, "other", "w")

@@ -275,6 +275,13 @@ def test_schemas_that_cannot_be_enforced(tokenizer: Tokenizer) -> None:
         Grammars(tokenizer).start("no grammar", ENDS)
 
 
+def test_what_is_too_complex_is_refused_before_an_answer(tokenizer: Tokenizer) -> None:
+    grammar = json_grammar({"type": "string", "pattern": "(a?)" * 9_000})
+    with pytest.raises(RequestError, match=r"^the grammar is too complex: lexer error") as caught:
+        Grammars(tokenizer).start(grammar, ENDS)
+    assert "<" not in str(caught.value)
+
+
 @pytest.mark.parametrize("number", [-(10**19), 2**64, 10**30, 10**400, math.inf, math.nan])
 def test_numbers_of_any_size_are_taken_or_refused(number: float) -> None:
     json_grammar({"const": 2**53})

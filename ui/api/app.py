@@ -118,8 +118,11 @@ class ApiState:
         """Vectors of texts, as JSON. It takes a slot of the queue meanwhile. Raises ApiError."""
         model = self.embedding_model(body.model)
 
-        def work(_: ThreadStream[Any], __: str) -> Iterator[bytes]:
-            yield embeddings.answer(body, model, lambda text: len(self.engine.encode(text)))
+        def work(stream: ThreadStream[Any], _: str) -> Iterator[bytes]:
+            def count(text: str) -> int:
+                return len(self.engine.encode(text))
+
+            yield embeddings.answer(body, model, count, lambda: stream.cancelled)
 
         with self.queue_errors():
             stream = self.jobs.submit_batch(work, client_of(http, body.user), owner_of(http))

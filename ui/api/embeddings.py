@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 import math
 import sys
+import threading
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from index.documents.embeddings import EMBED_BATCH
+from index.documents.embeddings import batches
 from ui.api import schemas as types
 from ui.api.errors import ApiError
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 NONE = "this server has no embedding model: install draftline[embed], or start it with --embed DIR"
 
 
+_embedding = threading.Lock()
+
+
 @dataclass(frozen=True)
 class EmbeddingModel:
     """A function from texts to vectors, and its name in requests."""
@@ -27,12 +31,15 @@ class EmbeddingModel:
     name: str
     embed: Embed
 
-    def vectors(self, texts: list[str]) -> Iterator[list[float]]:
-        """A vector for each text, of length 1, as OpenAI's are."""
-        for start in range(0, len(texts), EMBED_BATCH):
-            yield from (
-                unit(one.tolist()) for one in self.embed(texts[start : start + EMBED_BATCH])
-            )
+    def vectors(self, texts: list[str], stopped: Callable[[], bool]) -> Iterator[list[float]]:
+        """A vector for each text, of length 1, as OpenAI's are, until `stopped`. One batch of all
+        requests is embedded at a time."""
+        for batch in batches(texts):
+            if stopped():
+                return
+            with _embedding:
+                found = self.embed(batch)
+            yield from (unit(one.tolist()) for one in found)
 
 
 def unit(vector: list[float]) -> list[float]:
@@ -42,21 +49,27 @@ def unit(vector: list[float]) -> list[float]:
 
 
 def answer(
-    body: types.EmbeddingsRequest, model: EmbeddingModel, count: Callable[[str], int]
+    body: types.EmbeddingsRequest,
+    model: EmbeddingModel,
+    count: Callable[[str], int],
+    stopped: Callable[[], bool] = lambda: False,
 ) -> bytes:
     """The JSON that answers a request, an `EmbeddingsAnswer`. `count` tells how many tokens a text
-    has. Raises ApiError.
+    has, `stopped` whether the client has left. Raises ApiError.
 
     Numbers become JSON vector by vector: a million at once would hold up all other threads."""
     texts = [body.input] if isinstance(body.input, str) else body.input
     parts: list[bytes] = []
-    for index, vector in enumerate(model.vectors(texts)):
+    tokens = 0
+    for index, vector in enumerate(model.vectors(texts, stopped)):
         if body.dimensions not in (None, len(vector)):
             message = f"dimensions: this model's vectors have {len(vector)}: leave it out"
             raise ApiError(400, message, "dimensions")
         one = types.Embedding(index=index, embedding=encoded(vector, body.encoding_format))
         parts.append(one.model_dump_json().encode())
-    tokens = sum(map(count, texts))
+        tokens += count(texts[index])
+    if len(parts) < len(texts):
+        raise ApiError(503, "the answer was cancelled: the client disconnected")
     usage = types.EmbeddingsUsage(prompt_tokens=tokens, total_tokens=tokens)
     frame = types.EmbeddingsAnswer(data=[], model=model.name, usage=usage).model_dump_json()
     start, end = frame.encode().split(b"[]", 1)

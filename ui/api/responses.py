@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from engine.editing.edits import EditRefused
 from engine.records import Done, Event, Step, Usage
+from engine.sampling.grammar import TOO_COMPLEX
 from ui.api import schemas as types
 from ui.api.errors import ApiError, refused
 from ui.api.jobs import JobStream
@@ -193,6 +194,10 @@ async def until_refused(stream: JobStream) -> AsyncIterator[Event | ApiError]:
 def finish_reason(done: Done) -> Any:
     """OpenAI's finish reason. Raises ApiError if the answer is incomplete."""
     if done.reason == "failed":
+        if (done.error or "").startswith(
+            TOO_COMPLEX
+        ):  # which may turn out in the middle of an answer
+            raise ApiError(400, str(done.error))
         raise ApiError(500, f"the model failed: {done.error}")
     if done.reason == "cancelled":
         raise ApiError(503, "the answer was cancelled: the server ends, or the client disconnected")

@@ -14,9 +14,10 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import PydanticCustomError
 
 from engine.records import MAX_STOP_CHARS
+from index.documents.embeddings import MAX_TEXT_CHARS
 
 MAX_STOP_STRINGS = 4
-MAX_MESSAGES = 1 << 15  # of a chat, and parts of a message
+MAX_MESSAGES = 1 << 13  # of a chat, and parts of a message
 MAX_TOOLS = 1024
 MAX_EMBEDDED_TEXTS = 2048  # of a request, as at OpenAI
 TOO_MANY = "context_length_exceeded"  # the error of more messages, and its code
@@ -99,7 +100,8 @@ REMEDIES = {
     "best_of": "only 1 is supported: leave it out",
     "stop": f"must be a string, or a list of up to {MAX_STOP_STRINGS}, of up to {MAX_STOP_CHARS} "
     "characters each",
-    "input": f"must be a text, or a list of 1 to {MAX_EMBEDDED_TEXTS}, none of them empty",
+    "input": f"must be a text, or a list of 1 to {MAX_EMBEDDED_TEXTS}, none of them empty or over "
+    f"{MAX_TEXT_CHARS} characters",
     "prompt": "must be one string: lists and token ids are not supported",
     "content": f"must be a string, or a list of up to {MAX_MESSAGES} parts of type text",
     "messages": f"must be a list of 1 to {MAX_MESSAGES} messages",
@@ -345,13 +347,16 @@ class PredictRequest(RequestModel):
     timeout: Annotated[float, Field(ge=1, le=3600)] = 60.0  # seconds
 
 
+EmbeddedText = Annotated[NonEmptyText, Field(max_length=MAX_TEXT_CHARS)]
+
+
 class EmbeddingsRequest(RequestModel):
     """The body of /v1/embeddings."""
 
     input: (
-        NonEmptyText
+        EmbeddedText
         | Annotated[
-            list[NonEmptyText],
+            list[EmbeddedText],
             Field(min_length=1, max_length=MAX_EMBEDDED_TEXTS, fail_fast=True),
             NotTooMany,
         ]

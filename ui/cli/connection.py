@@ -10,6 +10,7 @@ import asyncio
 from operator import itemgetter
 from typing import Any, Literal
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEADER_TIMEOUT_S = 20.0  # from the connection, or a request's first byte, to the end of its headers
@@ -17,6 +18,9 @@ BODY_TIMEOUT_S = 30.0  # in which at least MIN_BODY_BYTES of a body must arrive
 MIN_BODY_BYTES = 4096
 REST_TIMEOUT_S = 30.0  # for the rest of a body that was answered before its end
 WRITE_TIMEOUT_S = 60.0  # in which a client must read some of what is being sent
+MAX_PIECES = 2048  # of a body, unless they have MIN_PIECE_BYTES on average
+MIN_PIECE_BYTES = 64
+TOO_SMALL_PIECES = "the body comes in too small pieces: send larger chunks"
 MAX_CONNECTIONS = 768  # of the 1024 files that a process may usually open
 
 # What a connection waits for, and how expendable that makes it: the lowest is closed first.
@@ -24,11 +28,32 @@ Waiting = Literal["headers", "rest", "reader", "body"]
 EXPENDABLE: tuple[Waiting, ...] = ("headers", "rest", "reader", "body")
 
 
+class CountedPieces(h11.Connection):
+    """Parses requests. A body in tiny chunks, each of which costs as much as a large one, is no
+    valid one."""
+
+    pieces = size = 0  # of the body that is being received; bytes
+    too_small = False
+
+    def next_event(self) -> Any:
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self.pieces = self.size = 0
+        elif isinstance(event, h11.Data):
+            self.pieces += 1
+            self.size += len(event.data)
+            if self.pieces > MAX_PIECES and self.size < self.pieces * MIN_PIECE_BYTES:
+                self.too_small = True
+                raise h11.RemoteProtocolError(TOO_SMALL_PIECES)
+        return event
+
+
 class Connection(H11Protocol):
     """One client's connection."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
+        self.conn = self._parser = CountedPieces(h11.SERVER)
         self.access_log = False  # requests are private, whoever listens to uvicorn's logger
         self._received = 0  # bytes
         self._request: tuple[Waiting, object] | None = (
@@ -48,6 +73,16 @@ class Connection(H11Protocol):
         self._received += len(data)
         super().data_received(data)
         self._watch_request()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer an invalid request, unless its response has begun, and close the connection."""
+        if self.cycle is not None and self.conn.our_state is not h11.IDLE:
+            self.cycle.disconnected = True  # what its handler sends now would come after this
+            self.cycle.message_event.set()
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(TOO_SMALL_PIECES if self._parser.too_small else msg)
+        else:
+            self.transport.close()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
