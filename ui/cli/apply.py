@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     request, merge = _request(args)
     if merge.text is None:
         return _by_model(args, request, merge)
-    say(f"{args.file}: merged without a model: there is one place for every change")
+    say(f"{args.file}: merged without a model: check the changes")
     text, left = merge.text, MAX_MERGES
     while True:
         try:

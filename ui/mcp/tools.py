@@ -105,7 +105,7 @@ class Tools:
         file, text = Path(request.path), request.text
         try:
             if place.text is not None:
-                done, how = merged(place.text), "merged exactly"
+                done, how = merged(place.text), "merged without a model"
             else:
                 done, how = await self._ask(request), f"merged by the model: {place.doubt}"
             outcome = await asyncio.to_thread(apply_outcome, request, done)
