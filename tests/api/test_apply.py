@@ -87,7 +87,7 @@ def test_what_cannot_be_merged_is_refused(
 
 
 def test_what_fails_a_check_is_refused_unless_the_instruction_names_it(server: LocalServer) -> None:
-    body = {"code": "def f():\n    return 1  # one\n\n\nx = f()\n", "path": "a.py"}
+    body = {"code": "def f():\n    # one\n    return 1\n\n\nx = f()\n", "path": "a.py"}
     body |= {"update": f"def f():\n    return 1\n\n\nx = f()\n{MARK}\n"}
     response = apply(server, **body)
     error = response.json()["error"]
