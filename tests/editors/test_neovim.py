@@ -153,8 +153,8 @@ def test_inline_completion_by_a_raw_request(opened: Neovim) -> None:
 
 def test_code_action_is_resolved_and_applied(opened: Neovim) -> None:
     kind = "refactor.rewrite.draftline.docstring"
-    opened.keys("4G")
-    start = {"line": 3, "character": 0}
+    opened.keys("8G")
+    start = {"line": 7, "character": 0}
     listed = opened.request(
         "textDocument/codeAction",
         {
