@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from engine.editing.blocks import head_of
 from engine.editing.edits import EditRefused, plain, strip_blank_lines
 from engine.editing.merge_ways import (
     END,
@@ -27,7 +28,7 @@ from engine.editing.merge_ways import (
     merge_ways,
     only_way,
 )
-from engine.editing.readings import Chunk, File, Reading, common, head, readings
+from engine.editing.readings import Chunk, File, Reading, common, readings
 
 MAX_MARK_CHARS = 200  # of a line that is a mark
 MAX_CHARS = 2_000_000  # of a file and an update that are merged without a model
@@ -235,8 +236,8 @@ def _resembles(new: Sequence[str], old: Sequence[str], known: Counter[str]) -> b
     """Whether a line of the update is in the file, or begins like one: `def load(path, mode):`."""
     if any(known[line.strip()] for line in new if line.strip()):
         return True
-    heads = set(map(head, old)) - {""}
-    return any(head(line) in heads for line in new if not is_mark(line))
+    heads = set(map(head_of, old)) - {""}
+    return any(head_of(line) in heads for line in new if not is_mark(line))
 
 
 def _adds(parts: Sequence[Chunk], known: Counter[str]) -> bool:

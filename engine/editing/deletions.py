@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from engine.editing.blocks import LEAVES, SECTION, head_of
 from engine.editing.edits import align
 from engine.editing.placement import Replaced
 
@@ -25,9 +26,6 @@ MAX_BESIDE_LINES = 50  # in either direction, that a new line may be a version o
 TAB_CHARS = 8
 HEADED = -10  # indentation of what a heading begins, in characters
 
-HEAD = re.compile(r"[^(=:{]*\w")  # of a line: `def load`, `LIMIT`; what a change of it leaves
-SECTION = re.compile(r"\[[^\]=,:\"'(]+\]+$|#{1,6}[ \t]")  # a heading of TOML or Markdown
-LEAVES = re.compile(r"(?:return|raise|throw|break|continue)\b")
 CLOSERS = (")", "]", "}", "end")
 
 
@@ -243,8 +241,8 @@ def _is_replaced(old: Sequence[Line], new: Sequence[Line], hunk: Hunk) -> bool:
 def _is_version(old: Sequence[Line], at: int, line: Line) -> bool:
     """Whether a new line is a version of that of the file, and of no other one beside it."""
     beside = [old[near].text for near in _siblings(old, at)]
-    head = _head(line.text)
-    if head and head == _head(old[at].text) and head not in map(_head, beside):
+    head = head_of(line.text)
+    if head and head == head_of(old[at].text) and head not in map(head_of, beside):
         return True
     share = _share(line.text, old[at].text)
     return share >= ALIKE_SHARE and all(_share(line.text, text) < share for text in beside)
@@ -258,11 +256,6 @@ def _siblings(old: Sequence[Line], at: int) -> Iterator[int]:
                 break
             if old[near].indent == old[at].indent:
                 yield near
-
-
-def _head(line: str) -> str:
-    found = HEAD.match(line)
-    return found[0] if found else ""
 
 
 def _share(one: str, other: str) -> float:

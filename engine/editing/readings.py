@@ -17,6 +17,15 @@ from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
+from engine.editing.blocks import (
+    KEY,
+    LEAVES,
+    begins_block,
+    head_of,
+    indent,
+    is_inside,
+    is_same_block,
+)
 from engine.editing.line_distance import distances, matches
 from engine.editing.merge_ways import END, START, Lines
 
@@ -32,24 +41,7 @@ FREE = 3  # deleted lines, none in their place, that cost as much as a new one
 MAX_GONE = (0, 2, 12, 30)  # lines, where a chunk shows none, one, two and more on either side
 FAR = 10  # lines to the next place of a new line, for each new one, that cannot be meant
 VERSION_SHARE = 2 / 3  # of outermost lines that a new version of them still has
-HEAD = re.compile(r"[^(=:{]*\w")  # of a line: `def load`, `LIMIT`; what a change of it leaves
-KEY = re.compile(  # of a line that gives a name a value
-    r"((?:(?:const|let|var|final|static|public|private|protected|export)\s+)*"
-    r"[\"']?[\w.$-]*\w[\"']?)\s*(?::=|=(?![=>])|:(?!:))"
-)
-LEAVES = re.compile(r"(?:return|raise|throw|break|continue)\b")
 LABEL = re.compile(r"(?:case|default|else|elif|except|finally|catch|end)\b|\W")
-
-SECTION = re.compile(r"\[[^\]=,:\"'(]+\]+$|#{1,6} ")  # a heading of TOML or Markdown
-CLOSER = re.compile(r"(?:end\b|[)}\]])")
-CONTINUED = ("(", "[", ",", "\\")
-COMMENT = re.compile(r"\s(?:#|//).*")
-BRANCH = re.compile(r"(?:el(?:se )?if|case|catch|except|when)\b")
-CONTROL = re.compile(r"(?:else|for|if|switch|try|while|with)\b")
-DEFINES = re.compile(
-    r"(?:\w+\s+)*(?:class|def|enum|fn|fun|func|function|impl|interface|struct|trait|type)\b"
-)
-NAMED = re.compile(r"[^\W_]")
 
 
 class Reading(NamedTuple):
@@ -69,8 +61,8 @@ class Reading(NamedTuple):
 
 
 @dataclass(frozen=True)
-class File:
-    """A file's lines between START and END."""
+class FullLines:
+    """Lines, of which the blank ones can be left out."""
 
     lines: Sequence[str]
 
@@ -83,6 +75,10 @@ class File:
     def text(self) -> list[str]:
         """The lines that are not blank."""
         return [self.lines[at] for at in self.full]
+
+
+class File(FullLines):
+    """A file's lines between START and END."""
 
     @cached_property
     def counts(self) -> Counter[str]:
@@ -105,7 +101,7 @@ class File:
 
 
 @dataclass(frozen=True)
-class Chunk:
+class Chunk(FullLines):
     """Lines of an update between two marks."""
 
     lines: Lines  # without blank lines beside the marks; START where no mark is before them, END
@@ -117,16 +113,6 @@ class Chunk:
     def name(self) -> str:
         """What an error calls it."""
         return f"the chunk at line {self.number} of the update"
-
-    @cached_property
-    def full(self) -> list[int]:
-        """The numbers of its lines that are not blank."""
-        return [at for at, line in enumerate(self.lines) if line.strip(" \t")]
-
-    @cached_property
-    def text(self) -> list[str]:
-        """Its lines that are not blank."""
-        return [self.lines[at] for at in self.full]
 
     @property
     def inner(self) -> list[str]:
@@ -148,16 +134,10 @@ class Chunk:
     def is_common(self, file: File, known: Counter[str]) -> bool:
         """Whether nothing says which of several places it has: the file has none of its lines once,
         and no line that begins like a new one of it."""
-        new = {head(line) for line in self.inner if not known[line.strip()]} - {""}
+        new = {head_of(line) for line in self.inner if not known[line.strip()]} - {""}
         return all(known[line.strip()] != 1 for line in self.inner) and new.isdisjoint(
-            map(head, file.text)
+            map(head_of, file.text)
         )
-
-
-def head(line: str) -> str:
-    """What a line begins with and a change of it leaves; "" for `}`."""
-    found = HEAD.match(line.strip())
-    return found[0] if found else ""
 
 
 # -- the places of one chunk -------------------------------------------------------------------
@@ -320,7 +300,7 @@ def _reading(part: Chunk, file: File, pairs: list[tuple[int, int]]) -> Reading:
             continue
         deleted += len(old)
         shown = [part.text[row1], *new, part.text[row2]]
-        crosses = crosses or min(map(_indent, old)) < min(map(_indent, shown))
+        crosses = crosses or min(map(indent, old)) < min(map(indent, shown))
         if _may_be_added(part.text, file.text, (row1, row2), (at1, at2), last):
             doubt = doubt or f"{part.name} may add a block before a similar one, or replace that"
         if is_version_of(new, old):
@@ -381,59 +361,20 @@ def _may_be_added(
     """Whether the new lines between two rows of a chunk may be a block of their own, which only
     ends as the one does whose lines would go. `last`: the last line of the file that is shown."""
     (row1, row2), (at1, at2) = rows, lines
-    added = [row for row in range(row1 + 1, row2) if _begins_block(new, row)]
-    inside = [row for row in added if _is_inside(new[row], new[row2:])]
+    added = [row for row in range(row1 + 1, row2) if begins_block(new, row)]
+    inside = [row for row in added if is_inside(new[row], new[row2:])]
     if not inside:
         return False
     single = row2 == len(new) - 1
     for at in range(at1 + 1, at2):
         first, shown = old[at], old[at2 : last + 1]
-        if not _begins_block(old, at) or not _is_inside(first, [*old[at + 1 : at2], *shown]):
+        if not begins_block(old, at) or not is_inside(first, [*old[at + 1 : at2], *shown]):
             continue
-        if any(_is_same_block(first, new[row]) for row in added):
+        if any(is_same_block(first, new[row]) for row in added):
             continue
-        if single or not _is_inside(first, old[last + 1 : last + 2]):
+        if single or not is_inside(first, old[last + 1 : last + 2]):
             return True
     return False
-
-
-def _begins_block(lines: list[str], at: int) -> bool:
-    """Whether a line begins a block: its next one is further in, and no part of the same statement;
-    or it is a heading."""
-    text = lines[at].strip()
-    if SECTION.match(text):
-        return True
-    if CLOSER.match(text) or (text.endswith(CONTINUED) and not DEFINES.match(text)):
-        return False
-    return at + 1 < len(lines) and _indent(lines[at]) < _indent(lines[at + 1])
-
-
-def _is_inside(first: str, rest: Sequence[str]) -> bool:
-    """Whether lines belong to the block that a line begins."""
-    if SECTION.match(first):
-        return not any(line in (START, END) or SECTION.match(line) for line in rest)
-    return not any(
-        line in (START, END)
-        or _indent(line) < _indent(first)
-        or (_indent(line) == _indent(first) and not CLOSER.match(line.strip()))
-        for line in rest
-    )
-
-
-def _is_same_block(line: str, other: str) -> bool:
-    """Whether two lines begin the same block, of which one is a new version."""
-    one, two = (COMMENT.sub("", text).strip() for text in (line, other))
-    if not NAMED.search(one) or one.startswith("[["):  # there may be many of them
-        return False
-    if one == two or BRANCH.match(one):
-        return one == two
-    if CONTROL.match(one):
-        ours, theirs = (set(re.findall(r"\w+", text)) for text in (one, two))
-        return len(ours & theirs) >= VERSION_SHARE * max(len(ours), len(theirs))
-    if DEFINES.match(one) or re.search(r"\w\(", one):
-        return head(one) == head(two)
-    keys = [KEY.match(text) for text in (one, two)]
-    return all(keys) and keys[0][1] == keys[1][1]  # type: ignore[index]
 
 
 def _set_apart(part: Chunk, file: File, pairs: list[tuple[int, int]]) -> tuple[int, int]:
@@ -476,14 +417,14 @@ def _replaced_after(part: Chunk, file: File, row: int, at: int) -> tuple[int, st
         return stop, _added_at_end(part, file, text[stop])
     for number, line in enumerate(new, row + 1):
         rest = part.text[number:]
-        least = min(map(_indent, rest))
+        least = min(map(indent, rest))
         following = text[stop]
-        if following == END or _indent(following) < least:
-            return stop, "" if _indent(text[stop - 1]) >= least else doubt
+        if following == END or indent(following) < least:
+            return stop, "" if indent(text[stop - 1]) >= least else doubt
         if _blank_lines(file.full, stop) and not _blank_lines(part.full, number):
             near = text[stop : stop + FAR * len(rest)]
             return stop, doubt if rest[-1] in near else ""
-        if _same_key(line, following) and _indent(text[stop + 1]) <= _indent(following):
+        if _same_key(line, following) and indent(text[stop + 1]) <= indent(following):
             stop += 1
             continue
         block = _block(text[stop : stop + len(rest) + 1], least)
@@ -504,14 +445,14 @@ def _replaced_before(part: Chunk, file: File, row: int, at: int) -> tuple[int, s
         return at, doubt
     for number in range(row - 1, -1, -1):
         line, previous = part.text[number], text[at - 1]
-        least = min(map(_indent, part.text[: number + 1]))
-        if previous == START or _indent(previous) < least:
-            return at, "" if _indent(text[at]) >= least else doubt
-        if _same_key(line, previous) and _indent(text[at]) <= _indent(previous):
+        least = min(map(indent, part.text[: number + 1]))
+        if previous == START or indent(previous) < least:
+            return at, "" if indent(text[at]) >= least else doubt
+        if _same_key(line, previous) and indent(text[at]) <= indent(previous):
             at -= 1
             continue
-        if row == 1 and _indent(previous) == _indent(line) < _indent(text[at]):
-            return at - 1, "" if _is_same_block(previous, line) else doubt
+        if row == 1 and indent(previous) == indent(line) < indent(text[at]):
+            return at - 1, "" if is_same_block(previous, line) else doubt
         return at, doubt
     return at, ""
 
@@ -528,16 +469,16 @@ def _added_at_end(part: Chunk, file: File, beside: str) -> str:
 def _block(lines: list[str], least: int) -> list[str]:
     """The first lines, all at one indentation, that end before one with less than `least`; [] where
     they are more, or not all plain statements."""
-    stop = next((n for n, line in enumerate(lines) if line == END or _indent(line) < least), None)
+    stop = next((n for n, line in enumerate(lines) if line == END or indent(line) < least), None)
     block = lines[:stop]
-    plain = all(_indent(line) == least and not LABEL.match(line.strip()) for line in block)
+    plain = all(indent(line) == least and not LABEL.match(line.strip()) for line in block)
     return block if stop is not None and plain else []
 
 
 def _same_key(line: str, other: str) -> bool:
     """Whether two lines give the same name a value, and neither builds on the other's."""
     one, two = KEY.match(line.strip()), KEY.match(other.strip())
-    if _indent(line) != _indent(other) or not one or not two or one[1] != two[1]:
+    if indent(line) != indent(other) or not one or not two or one[1] != two[1]:
         return False
     name = re.compile(rf"(?<![\w.]){re.escape(one[1].split()[-1])}(?!\w)")
     return not any(name.search(found.string, found.end()) for found in (one, two))
@@ -551,11 +492,7 @@ def _blank_lines(full: list[int], at: int) -> int:
 def is_version_of(new: Sequence[str], old: Sequence[str]) -> bool:
     """Whether lines are a new version of other ones: most of the outermost of those are among them,
     or lines that begin alike."""
-    heads = set(map(head, new)) - {""}
-    least = min(map(_indent, old))
-    outer = [head(line) for line in old if _indent(line) == least]
+    heads = set(map(head_of, new)) - {""}
+    least = min(map(indent, old))
+    outer = [head_of(line) for line in old if indent(line) == least]
     return sum(one in heads for one in outer) >= VERSION_SHARE * len(outer)
-
-
-def _indent(line: str) -> int:
-    return len(line) - len(line.lstrip())

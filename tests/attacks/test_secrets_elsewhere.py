@@ -102,7 +102,7 @@ async def test_completions(server: RecordingServer, root: Path) -> None:
             ".env",
             "settings.py",
             "ignored.py",
-        ], "whoever asks for a completion is told"
+        ], "a completion on request is answered with a message"
         await completed(one, uri(root, "app.py"), AUTOMATIC)
         assert "load_password" in server.bodies[0]
         assert sent(server) == []
@@ -145,7 +145,7 @@ async def test_edits_and_questions(server: RecordingServer, root: Path) -> None:
         assert sent(server) == []
         own = {"textDocument": {"uri": uri(root, "ignored.py")}, "question": "What is it?"}
         await one.ask("draftline/ask", own)
-        assert sent(server) == [IGNORED], "who asks about an ignored file means it"
+        assert sent(server) == [IGNORED], "a question about an ignored file sends it"
 
 
 @pytest.mark.asyncio
@@ -183,7 +183,7 @@ async def test_next_edits(server: RecordingServer, root: Path) -> None:
 
 @pytest.mark.asyncio
 async def test_a_commit_message(server: RecordingServer, root: Path) -> None:
-    """The changes of secret files are left out, in what git really writes, and the user is told."""
+    """The changes of secret files are left out of what git writes, and a message says so."""
     async with editor(server, root) as one:
         subprocess.run(["git", "add", "-f", "."], cwd=root, check=True)
         diff = subprocess.check_output(["git", "diff", "--cached"], cwd=root, text=True)

@@ -242,7 +242,7 @@ def test_a_server_that_is_killed_while_it_edits_ends_its_windows(windows: Window
 
 
 def test_a_window_beside_a_stopped_server_has_an_engine_of_its_own(windows: Windows) -> None:
-    """And its user is told why; one that opens once the server goes on shares it again."""
+    """A message says why; a window that opens once the server goes on shares it again."""
     _, client = windows.hello()
     server = windows.server(client)
     os.kill(server, signal.SIGSTOP)

@@ -162,8 +162,8 @@ class AccessGuard:
         return None
 
     def _wrong_key(self, scope: Scope) -> ApiError:
-        """The error of a request without a right key. Who guesses is told to wait; right keys from
-        the same address are not kept waiting."""
+        """The error of a request without a right key. A client that guesses has to wait; right
+        keys from the same address are not kept waiting."""
         if header(scope, b"authorization") or header(scope, b"x-api-key"):
             network = network_of((scope.get("client") or ("",))[0])
             if wait_s := self.failures.wait_s(network):
