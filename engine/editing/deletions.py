@@ -29,7 +29,7 @@ HEADED = -10  # indentation of what a heading begins, in characters
 CLOSERS = (")", "]", "}", "end")
 
 
-class Line(NamedTuple):
+class FullLine(NamedTuple):
     """A line that is not blank."""
 
     text: str  # without the white space around it
@@ -37,7 +37,7 @@ class Line(NamedTuple):
     indent: int  # characters before it; less where it is a heading
 
 
-class Hunk(NamedTuple):
+class MergeHunk(NamedTuple):
     """Lines of the file and the new ones in their place. `before`, `after`: the lines of the chunk
     that the file has too, on either side; 0 where none is next to the change, as at an end of the
     chunk, which may be at a mark."""
@@ -48,10 +48,10 @@ class Hunk(NamedTuple):
     after: int
 
 
-def lines_of(rows: Sequence[str], headings: bool) -> list[Line]:
+def lines_of(rows: Sequence[str], headings: bool) -> list[FullLine]:
     """The lines that are not blank. `headings`: lines that begin with # are such."""
     return [
-        Line(line.strip(), row, _indent(line, headings))
+        FullLine(line.strip(), row, _indent(line, headings))
         for row, line in enumerate(rows)
         if line.strip()
     ]
@@ -67,7 +67,7 @@ def _indent(line: str, headings: bool) -> int:
 Run = tuple[bool, int, int, int, int]  # equal?, lines of the file, new lines
 
 
-def _runs(old: Sequence[Line], new: Sequence[Line], group: Replaced) -> list[Run]:
+def _runs(old: Sequence[FullLine], new: Sequence[FullLine], group: Replaced) -> list[Run]:
     """The equal lines of a group of chunks and of the file, and those between them."""
     (first, last), (start, stop) = group.old, group.new
     texts = ([line.text for line in old[first:last]], [line.text for line in new[start:stop]])
@@ -79,7 +79,7 @@ def _runs(old: Sequence[Line], new: Sequence[Line], group: Replaced) -> list[Run
 
 
 def equal_lines(
-    old: Sequence[Line], new: Sequence[Line], group: Replaced
+    old: Sequence[FullLine], new: Sequence[FullLine], group: Replaced
 ) -> Iterator[tuple[int, int]]:
     """The lines of the file that a group of chunks repeats, with those of the new text."""
     for same, i, j, k, m in _runs(old, new, group):
@@ -87,7 +87,7 @@ def equal_lines(
             yield from zip(range(i, j), range(k, m), strict=True)
 
 
-def hunks(old: Sequence[Line], new: Sequence[Line], group: Replaced) -> list[Hunk]:
+def hunks(old: Sequence[FullLine], new: Sequence[FullLine], group: Replaced) -> list[MergeHunk]:
     """The changes of a group of chunks, in order."""
     runs = _runs(old, new, group)
     same = [at for equal, _, _, k, m in runs if equal for at in range(k, m)]
@@ -101,7 +101,7 @@ def hunks(old: Sequence[Line], new: Sequence[Line], group: Replaced) -> list[Hun
             bisect_left(same, k) - bisect_left(same, start),
             bisect_left(same, stop) - bisect_left(same, m),
         )
-        found.append(Hunk((i, j), (k, m), max(before, 0), max(after, 0)))
+        found.append(MergeHunk((i, j), (k, m), max(before, 0), max(after, 0)))
     return found
 
 
@@ -113,7 +113,7 @@ class Ends(NamedTuple):
 
 
 def unasked(
-    old: Sequence[Line], new: Sequence[Line], group: Replaced, ends: Ends, by_model: bool
+    old: Sequence[FullLine], new: Sequence[FullLine], group: Replaced, ends: Ends, by_model: bool
 ) -> list[tuple[int, int]]:
     """The lines of the file that were deleted without the update asking for it. Where a model has
     placed the chunks, a deletion between two shown lines must be near them too."""
@@ -132,7 +132,7 @@ def unasked(
     ]
 
 
-def repeated(old: Sequence[Line], new: Sequence[Line], group: Replaced) -> str | None:
+def repeated(old: Sequence[FullLine], new: Sequence[FullLine], group: Replaced) -> str | None:
     """A line that the file has once and stays, and that a group of chunks writes again: beside it,
     or because its chunk is not in its place. None if there is none."""
     known = Counter(line.text for line in old)
@@ -161,7 +161,7 @@ def _overlap(lines: Sequence[str], above: Sequence[str]) -> Sequence[str]:
     return next((lines[:size] for size in sizes if lines[:size] == above[-size:]), [])
 
 
-def _is_between(old: Sequence[Line], new: Sequence[Line], hunk: Hunk) -> bool:
+def _is_between(old: Sequence[FullLine], new: Sequence[FullLine], hunk: MergeHunk) -> bool:
     """Whether the update shows the lines around a deletion: many of them, or it is in the block of
     one of them, as no more old lines than new ones are further out."""
     (first, last), (start, stop) = hunk.old, hunk.new
@@ -179,7 +179,7 @@ def _is_between(old: Sequence[Line], new: Sequence[Line], hunk: Hunk) -> bool:
     return outer[0] <= outer[1]
 
 
-def _ends_earlier(old: Sequence[Line], hunk: Hunk) -> bool:
+def _ends_earlier(old: Sequence[FullLine], hunk: MergeHunk) -> bool:
     """Whether the first or the last line of a chunk is among the deleted ones too: then the chunk
     may stand for fewer lines."""
     first, last = hunk.old
@@ -188,7 +188,7 @@ def _ends_earlier(old: Sequence[Line], hunk: Hunk) -> bool:
     return any((line.text, line.indent) in lines for line in ends)
 
 
-def _is_near(old: Sequence[Line], group: Replaced, hunk: Hunk, changed: set[int]) -> bool:
+def _is_near(old: Sequence[FullLine], group: Replaced, hunk: MergeHunk, changed: set[int]) -> bool:
     """Whether a deletion between shown lines is short, or all of a block."""
     first, last = hunk.old
     missing = last - first - (hunk.new[1] - hunk.new[0])
@@ -208,18 +208,18 @@ def _is_near(old: Sequence[Line], group: Replaced, hunk: Hunk, changed: set[int]
     return old[last].indent <= head or (ends and below)
 
 
-def _begins_block(old: Sequence[Line], at: int) -> bool:
+def _begins_block(old: Sequence[FullLine], at: int) -> bool:
     return at + 1 < len(old) and old[at].indent < old[at + 1].indent
 
 
-def _is_end(old: int, new: int, hunk: Hunk, ends: Ends) -> bool:
+def _is_end(old: int, new: int, hunk: MergeHunk, ends: Ends) -> bool:
     """Whether the update shows an end of the file, and at least as many new lines there."""
     first = ends.first and hunk.old[0] == hunk.new[0] == 0 and hunk.after > 0
     last = ends.last and (hunk.old[1], hunk.new[1]) == (old, new) and hunk.before > 0
     return (first or last) and hunk.old[1] - hunk.old[0] <= hunk.new[1] - hunk.new[0]
 
 
-def _is_left(old: Sequence[Line], new: Sequence[Line], hunk: Hunk) -> bool:
+def _is_left(old: Sequence[FullLine], new: Sequence[FullLine], hunk: MergeHunk) -> bool:
     """Whether the new lines leave the block that the deleted ones end: these would not be
     reached."""
     if hunk.after or hunk.new[0] == hunk.new[1]:
@@ -232,13 +232,13 @@ def _is_left(old: Sequence[Line], new: Sequence[Line], hunk: Hunk) -> bool:
     return 0 < lines[-1].indent <= min(line.indent for line in old[slice(*hunk.old)])
 
 
-def _is_replaced(old: Sequence[Line], new: Sequence[Line], hunk: Hunk) -> bool:
+def _is_replaced(old: Sequence[FullLine], new: Sequence[FullLine], hunk: MergeHunk) -> bool:
     """Whether each deleted line has a new one, in their order, that is a version of it."""
-    fresh: Iterator[Line] = iter(new[slice(*hunk.new)])
+    fresh: Iterator[FullLine] = iter(new[slice(*hunk.new)])
     return all(any(_is_version(old, at, line) for line in fresh) for at in range(*hunk.old))
 
 
-def _is_version(old: Sequence[Line], at: int, line: Line) -> bool:
+def _is_version(old: Sequence[FullLine], at: int, line: FullLine) -> bool:
     """Whether a new line is a version of that of the file, and of no other one beside it."""
     beside = [old[near].text for near in _siblings(old, at)]
     head = head_of(line.text)
@@ -248,7 +248,7 @@ def _is_version(old: Sequence[Line], at: int, line: Line) -> bool:
     return share >= ALIKE_SHARE and all(_share(line.text, text) < share for text in beside)
 
 
-def _siblings(old: Sequence[Line], at: int) -> Iterator[int]:
+def _siblings(old: Sequence[FullLine], at: int) -> Iterator[int]:
     """The other lines of a line's block that are indented as it is."""
     for step in (-1, 1):
         for near in range(at + step, at + step * (MAX_BESIDE_LINES + 1), step):

@@ -9,9 +9,9 @@ from itertools import islice, pairwise
 
 from engine.editing.apply_snippet import EXAMPLE, is_elision, is_mark, snippet, ways_of
 from engine.editing.checks import MARKDOWN
-from engine.editing.deletions import Ends, Line, equal_lines, hunks, lines_of, repeated, unasked
+from engine.editing.deletions import Ends, FullLine, equal_lines, hunks, lines_of, repeated, unasked
 from engine.editing.edits import EditRefused, align, plain, strip_blank_lines
-from engine.editing.placement import Chunk, Placement, Replaced, Search, TooManyPlacements
+from engine.editing.placement import FullChunk, Placement, Replaced, Search, TooManyPlacements
 from engine.records import Request
 
 MAX_SHOWN_CHARS = 60  # of a line, in an error
@@ -208,7 +208,7 @@ class Merged:
         return ""
 
 
-def _texts(lines: Sequence[Line]) -> list[str]:
+def _texts(lines: Sequence[FullLine]) -> list[str]:
     return [line.text for line in lines]
 
 
@@ -220,10 +220,10 @@ def _repeats(line: str) -> str:
     return f"the model repeated the line {line!r:.{MAX_SHOWN_CHARS}} of the file: {REMEDY}"
 
 
-def chunks_of(update: Sequence[str]) -> tuple[list[Chunk], tuple[str, ...]]:
+def chunks_of(update: Sequence[str]) -> tuple[list[FullChunk], tuple[str, ...]]:
     """The chunks of an update, and the lines behind the last one that may be marks. Lines that may
     be marks end a chunk too."""
-    found: list[Chunk] = []
+    found: list[FullChunk] = []
     lines: list[str] = []
     between: list[str] = []
     number = 0
@@ -234,7 +234,7 @@ def chunks_of(update: Sequence[str]) -> tuple[list[Chunk], tuple[str, ...]]:
             lines.append(text)
             continue
         if lines and (text or row > len(update)):
-            found.append(Chunk(tuple(lines), number, tuple(between)))
+            found.append(FullChunk(tuple(lines), number, tuple(between)))
             lines, between = [], []
         between += [text] * doubt
     return found, tuple(between)

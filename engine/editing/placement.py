@@ -13,7 +13,7 @@ from typing import NamedTuple
 MAX_COMPARED = 10_000_000  # lines in one search; many equal ones have countless placements
 
 
-class Chunk(NamedTuple):
+class FullChunk(NamedTuple):
     """Lines of an update between marks, without blank ones."""
 
     lines: tuple[str, ...]
@@ -56,7 +56,7 @@ class Search:
         self,
         old: Sequence[str],
         new: Sequence[str],
-        parts: Sequence[Chunk],
+        parts: Sequence[FullChunk],
         after: tuple[str, ...] = (),
     ) -> None:
         self._old, self._new = tuple(old), tuple(new)
@@ -106,7 +106,7 @@ class Search:
                 if 0 <= start <= self._head and self._new[start:at] == literal:
                     yield _State(start, at + len(part.lines), start), ()
 
-    def _nexts(self, part: Chunk, state: _State) -> Iterator[tuple[_State, Placement]]:
+    def _nexts(self, part: FullChunk, state: _State) -> Iterator[tuple[_State, Placement]]:
         """A later chunk in all its places."""
         for at in self._found(part, state.end):
             end = at + len(part.lines)
@@ -136,7 +136,7 @@ class Search:
     def _closed(self, state: _State, end: int, first: int) -> Replaced:
         return Replaced((state.old, first), (state.start, end), state.seams)
 
-    def _found(self, part: Chunk, start: int) -> Iterator[int]:
+    def _found(self, part: FullChunk, start: int) -> Iterator[int]:
         """Where a chunk is in the new text, from a line on."""
         for at in self._places[1].get(part.lines[0], ()):
             self._count(len(part.lines))

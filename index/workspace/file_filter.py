@@ -20,7 +20,7 @@ from typing import NamedTuple, overload
 from index import temporary_file
 from index.os_calls import NO_LINK, NO_WAIT, read_start
 from index.workspace import secret_names, secrets
-from index.workspace.git_repository import Repository, TooLarge, read_file, repository_at
+from index.workspace.git_repository import GitFileTooLarge, Repository, read_file, repository_at
 from index.workspace.ignore_patterns import FOLDER, MAX_WORK, IgnorePatterns, compile_patterns
 
 MAX_FILE_BYTES = 1 << 20
@@ -92,7 +92,7 @@ IGNORES_ALL = _IgnoreFile(0, compile_patterns(b"*"))
 SEPARATOR = os.fsencode(os.sep)
 
 
-class _Rules(NamedTuple):
+class _IgnoreRules(NamedTuple):
     """What git ignores in a folder."""
 
     ignore_files: IgnoreFiles
@@ -103,7 +103,7 @@ class _Root(NamedTuple):
     """A folder whose files are indexed."""
 
     top: str  # its real path
-    above: _Rules | None  # of the folders above it; None if ignore files are not used
+    above: _IgnoreRules | None  # of the folders above it; None if ignore files are not used
     exemptions: IgnoreFiles
 
 
@@ -116,7 +116,7 @@ def walk(
     if not os.path.isdir(top):
         raise NotADirectoryError(f"{top}: not a folder; name one that exists")
     report = report or (lambda path, reason: None)
-    open_folders: list[tuple[str, Iterator[os.DirEntry[str]], _Rules | None]] = []
+    open_folders: list[tuple[str, Iterator[os.DirEntry[str]], _IgnoreRules | None]] = []
     try:
         whole = _root(top, gitignore)
         open_folders.append(("", _list(top), _with_ignore_file_in(top, whole.above)))
@@ -320,7 +320,9 @@ def _list(folder: str) -> Iterator[os.DirEntry[str]]:
         return iter(sorted(entries, key=lambda entry: os.fsencode(entry.name)))
 
 
-def _enter(root: _Root, absolute: str, name: str, rules: _Rules | None) -> _Rules | None:
+def _enter(
+    root: _Root, absolute: str, name: str, rules: _IgnoreRules | None
+) -> _IgnoreRules | None:
     """The rules in a folder, whose parent has these. Raises Skipped."""
     if os.path.islink(absolute):
         raise Skipped("a link to a folder")
@@ -334,7 +336,7 @@ def _enter(root: _Root, absolute: str, name: str, rules: _Rules | None) -> _Rule
     return None if rules is None else _rules_in(absolute, rules)
 
 
-def _rules_in(absolute: str, rules: _Rules) -> _Rules:
+def _rules_in(absolute: str, rules: _IgnoreRules) -> _IgnoreRules:
     """The rules in a folder, whose parent has these. Raises Skipped if it is ignored."""
     inner, outer = _repository_at(absolute, True), rules.repository
     if inner and outer and inner.common == outer.common and not outer.is_bare:
@@ -342,12 +344,12 @@ def _rules_in(absolute: str, rules: _Rules) -> _Rules:
     submodules = outer.submodules if outer else ()
     if not (inner and absolute in submodules) and _ignored(absolute + "/", rules.ignore_files):
         if any(path.startswith(absolute + os.sep) for path in submodules):
-            return _Rules((IGNORES_ALL,), outer)  # all but the submodules, which git tracks
+            return _IgnoreRules((IGNORES_ALL,), outer)  # all but the submodules, which git tracks
         raise Skipped("ignored by .gitignore")
     return _with_ignore_file_in(absolute, _rules_of(inner) if inner else rules)
 
 
-def _check_name(root: _Root, absolute: str, name: str, rules: _Rules | None) -> None:
+def _check_name(root: _Root, absolute: str, name: str, rules: _IgnoreRules | None) -> None:
     if name == ".git":
         raise Skipped("a .git file")
     if temporary_file.NAME.fullmatch(name):  # it may hold the text of a secret file
@@ -388,7 +390,7 @@ def _follow_link(root: _Root, path: str, absolute: str) -> FileEntry:
     return FileEntry(path, file.real_path, file.stamp)
 
 
-def _rules_above(top: str) -> _Rules:
+def _rules_above(top: str) -> _IgnoreRules:
     """The rules of the repository around a folder, from its top to the folder's parent.
 
     No ignore file of them applies if they ignore the folder itself.
@@ -399,12 +401,12 @@ def _rules_above(top: str) -> _Rules:
             break
         inside.append(folder)
     else:
-        return _Rules((), None)
+        return _IgnoreRules((), None)
     rules = _rules_of(repository)
     for part in reversed(inside):
         rules = _with_ignore_file_in(os.path.dirname(part), rules)
         if _ignored(part + "/", rules.ignore_files):
-            return _Rules((), repository)
+            return _IgnoreRules((), repository)
     return rules
 
 
@@ -412,23 +414,23 @@ def _repository_at(folder: str, is_inside: bool = False) -> Repository | None:
     """As `repository_at`; raises Skipped if one of its files is too large."""
     try:
         return repository_at(folder, is_inside)
-    except TooLarge as error:
+    except GitFileTooLarge as error:
         raise Skipped(f"{UNUSABLE}: {error}") from error
 
 
-def _rules_of(repository: Repository) -> _Rules:
+def _rules_of(repository: Repository) -> _IgnoreRules:
     """The rules of a repository before its .gitignore files."""
     files: IgnoreFiles = ()
     for path in repository.ignore_files:
         files += _ignore_file(repository.folder, path, repository.ignore_case, follow=True)
-    return _Rules(files, repository)
+    return _IgnoreRules(files, repository)
 
 
 @overload
-def _with_ignore_file_in(folder: str, rules: _Rules) -> _Rules: ...
+def _with_ignore_file_in(folder: str, rules: _IgnoreRules) -> _IgnoreRules: ...
 @overload
-def _with_ignore_file_in(folder: str, rules: _Rules | None) -> _Rules | None: ...
-def _with_ignore_file_in(folder: str, rules: _Rules | None) -> _Rules | None:
+def _with_ignore_file_in(folder: str, rules: _IgnoreRules | None) -> _IgnoreRules | None: ...
+def _with_ignore_file_in(folder: str, rules: _IgnoreRules | None) -> _IgnoreRules | None:
     """The rules in a folder, whose parent has these; None if ignore files are not used."""
     if rules is None:
         return None
@@ -452,7 +454,7 @@ def _ignore_file(
         if not data:
             return ()
         patterns = compile_patterns(data, ignore_case)
-    except TooLarge as error:
+    except GitFileTooLarge as error:
         raise Skipped(f"{UNUSABLE}: {error}") from error
     except ValueError as error:
         raise Skipped(f"{UNUSABLE}: {path}: {error}; simplify it") from error

@@ -26,7 +26,7 @@ SETTING = re.compile(r"\s*([A-Za-z][\w-]*)\s*(?:=(.*))?", re.DOTALL)
 VALUE = re.compile(r'"((?:[^"\\]|\\.)*)"|\\(.)|([^"\\#;]+)|([#;].*)', re.DOTALL)
 
 
-class TooLarge(ValueError):
+class GitFileTooLarge(ValueError):
     """A file that is not read; the message names it, and says how large it may be."""
 
 
@@ -43,7 +43,7 @@ class Repository(NamedTuple):
 
 def repository_at(folder: str, is_inside: bool = False) -> Repository | None:
     """The repository whose working tree is a folder, if it is one's. `is_inside` another one, where
-    git looks closer. Raises TooLarge."""
+    git looks closer. Raises GitFileTooLarge."""
     try:
         mode = os.stat(os.path.join(folder, ".git")).st_mode
     except OSError:
@@ -78,7 +78,7 @@ def repository_at(folder: str, is_inside: bool = False) -> Repository | None:
 
 def read_file(path: str | Path, follow: bool = False) -> bytes | None:
     """The contents of a small regular file; None if there is none to read, which git takes for
-    empty. `follow`: also through a link. Raises TooLarge."""
+    empty. `follow`: also through a link. Raises GitFileTooLarge."""
     flags = NO_WAIT | (0 if follow else NO_LINK)
     try:
         with open(path, "rb", opener=lambda name, mode: os.open(name, mode | flags)) as file:
@@ -88,7 +88,7 @@ def read_file(path: str | Path, follow: bool = False) -> bytes | None:
     except (OSError, ValueError):  # a name with a NUL
         return None
     if len(data) > MAX_BYTES:
-        raise TooLarge(f"{path}: over {MAX_BYTES >> 20} MiB; make it smaller")
+        raise GitFileTooLarge(f"{path}: over {MAX_BYTES >> 20} MiB; make it smaller")
     return data
 
 

@@ -43,7 +43,7 @@ class ToolFailure(Exception):
     a check."""
 
 
-class Changed(ToolFailure):
+class ChangedFile(ToolFailure):
     """The file is another than the one that was read."""
 
 
@@ -82,7 +82,7 @@ class Tools:
         request, place = await self._placed(roots, path, update, instruction)
         most = MAX_ANSWERS if place.text is None else MAX_MERGES
         for _ in range(most - 1):
-            with suppress(Changed):
+            with suppress(ChangedFile):
                 return await self._merge(roots, path, request, place, force)
             request, place = await self._placed(roots, path, update, instruction)
         return await self._merge(roots, path, request, place, force)
@@ -101,7 +101,7 @@ class Tools:
     async def _merge(
         self, roots: Roots, path: str, request: Request, place: Merge, force: bool
     ) -> str:
-        """Write the file with an update merged into it. Changed if it has another text by now."""
+        """Write the file with an update merged into it; ChangedFile if it has another text now."""
         file, text = Path(request.path), request.text
         try:
             if place.text is not None:
@@ -302,14 +302,14 @@ def _refuse_failed(
 
 
 def _write(roots: Roots, file: Path, old: str, new: str, note: str) -> str:
-    """Replace the file's text, if it is still `old`; Changed if not. Returns the note and the
+    """Replace the file's text, if it is still `old`; ChangedFile if not. Returns the note and the
     diff."""
     if new == old:
         return "Nothing changed: the file has the update already."
     try:
         replace_text(file, new, old)
     except FileChanged as error:
-        raise Changed(str(error)) from error
+        raise ChangedFile(str(error)) from error
     except FileError as error:
         raise ToolFailure(str(error)) from error
     head = f"{note}\n\n" if note else ""
