@@ -120,9 +120,8 @@ class Schedule:
         self._turn = 0
         self._floor = 0.0  # seconds with which an owner that comes now begins
         self._current: Job | None = None
-        self._ran = self._least = (
-            0.0  # seconds of the current slice, and those that it has at least
-        )
+        self._ran = 0.0  # seconds of the current slice
+        self._least = 0.0  # seconds that it has at least
         self._is_late = False  # the current job has waited long for more urgent ones, which wait
 
     def __len__(self) -> int:
