@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from engine.memory import give_back_memory
 from engine.records import Draft, Request, RequestError
 from engine.sampling.grammar_depth import TOO_DEEP, check_schema
 from engine.sampling.schema_references import refers_to_itself
@@ -190,6 +191,7 @@ class Grammars:
         cannot be used."""
         from llguidance import LLMatcher, LLParserLimits
 
+        give_back_memory()  # earlier grammars may have taken 100 MB each, in small blocks
         limits = LLParserLimits(max_lexer_states=MAX_LEXER_STATES, verbose_errors=False)
         matcher = LLMatcher(self._tokens, grammar, log_level=0, limits=limits)
         if matcher.is_error():
