@@ -74,9 +74,10 @@ class WorkspaceIndex:
 
     def why_secret_in(self, name: str, text: str) -> str | None:
         """Why a text of a file, named from the top of a repository, may hold secrets; None if it
-        does not seem to in any of the workspace folders."""
+        does not seem to in any of the workspace folders. Without a text, that of the file there is
+        judged."""
         for root in self._roots:
-            why = self.why_secret(str(root / name), text)
+            why = self.why_secret(str(root / name), text or _text_of(root / name))
             if why is None:
                 return None
         return why if self._roots else self.why_secret(name, text)
@@ -260,3 +261,11 @@ def _is_folder(path: str) -> bool:
         return Path(path).is_dir()
     except OSError:  # too long a name, or no permission
         return False
+
+
+def _text_of(path: Path) -> str:
+    """A file's text; "" where it has none that can be read."""
+    try:
+        return file_filter.read(path)
+    except file_filter.Skipped:
+        return ""

@@ -29,7 +29,7 @@ MAX_CONNECTIONS = 32
 MIN_COMPRESSED_BYTES = 2048  # smaller bodies are sent as they are
 MAX_LINE_BYTES = 4 << 20  # of a stream
 MAX_JSON_BYTES = 8 << 20  # of an answer that is no stream; parsed, it may take 20 times as much
-MAX_JSON_S = 600.0  # until it is there
+MAX_JSON_S = 60.0  # for its body; a longer one may take longer, in proportion
 MAX_SILENCE_S = 900.0  # of a stream whose signs of life no event follows
 MAX_PART_BYTES = 1 << 16  # that are decompressed at once
 ENCODINGS = ("gzip", "deflate")  # of bodies that are decompressed
@@ -192,12 +192,13 @@ class Link:
     def _body(self, answer: httpx.Response, most: int) -> bytes:
         """A body of at most `most` bytes. Raises LinkError."""
         body, began = bytearray(), monotonic()
+        seconds = MAX_JSON_S * max(1.0, most / MAX_JSON_BYTES)
         for part in self._parts(answer):
             body += part
             if len(body) > most:
                 raise LinkError(f"{self.url}: an answer over {most >> 20} MiB: check the address")
-            if monotonic() - began > MAX_JSON_S:
-                raise LinkError(f"{self.url}: an answer takes over {MAX_JSON_S:g} s: ask again")
+            if monotonic() - began > seconds:
+                raise LinkError(f"{self.url}: an answer takes over {seconds:g} s: ask again")
         return bytes(body)
 
     def _parts(self, answer: httpx.Response) -> Iterator[bytes]:

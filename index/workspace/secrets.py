@@ -293,7 +293,9 @@ class Rule(NamedTuple):
 
 
 RULES = (
-    Rule("a private key", r"PRIVATE KEY(?: BLOCK)?-----", _is_key_block),
+    Rule(
+        "a private key", r"(?:PRIVATE KEY(?: BLOCK)?|OpenVPN [S]tatic key V\d)-----", _is_key_block
+    ),
     Rule("a private key", "LS0tLS1CRUdJTi", _is_encoded_key_block),
     Rule(
         "a private key",

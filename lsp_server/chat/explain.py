@@ -15,12 +15,13 @@ from lsprotocol import types
 
 from engine.prompts.fim import window
 from engine.records import Piece, Request
+from engine.remote.secret_texts import refusal
 from index.records import Span
 from index.workspace import file_filter
 from lsp_server.chat.answering import answer
 from lsp_server.chat.context import quoted
 from lsp_server.editing.edit import current_document, display_name
-from lsp_server.protocol.messages import AskParams, Progress
+from lsp_server.protocol.messages import AskParams, Progress, failed
 from lsp_server.protocol.positions import Text
 from lsp_server.protocol.text_sync import Document
 
@@ -46,6 +47,7 @@ MAX_SOURCES = 8
 async def ask(server: Server, session: Session, params: AskParams, title: str) -> dict[str, Any]:
     """Answer a question about a document or a part of it, streaming the answer as it is written."""
     document = current_document(server, params.textDocument)
+    await _check_secret(session, document)
     part = server.documents.span(document, params.range) if params.range else None
     question = params.question or EXPLAIN_QUESTION
     made = await answer(
@@ -60,6 +62,17 @@ async def ask(server: Server, session: Session, params: AskParams, title: str) -
     )
     encoding = session.documents.encoding
     return {"answer": made.done.text, "sources": [source.encode(encoding) for source in sources]}
+
+
+async def _check_secret(session: Session, document: Document) -> None:
+    """Raise a protocol error if a document may hold secrets and the engine is elsewhere. All of it
+    is judged: a part may lack the line that tells."""
+    await session.configured()
+    if host := session.elsewhere:
+        path = document.path or document.uri
+        why = await asyncio.to_thread(session.index.why_secret, path, document.text.text)
+        if why:
+            raise failed(refusal(display_name(document), why, host))
 
 
 def request_for(

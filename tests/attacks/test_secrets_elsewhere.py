@@ -200,6 +200,32 @@ async def test_a_commit_message(server: RecordingServer, root: Path) -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_part_of_a_secret_file_is_judged_as_the_file(
+    server: RecordingServer, root: Path
+) -> None:
+    """Lines without the one that tells, in a question and in a diff without context."""
+    body = [f"{PASSWORD}{n:048d}" for n in range(4)]
+    lines = ["-----BEGIN PRIVATE KEY-----", *body, "-----END PRIVATE KEY-----", ""]
+    key = root / "gateway.txt"
+    key.write_text("\n".join(lines))
+    subprocess.run(["git", "add", "-f", "gateway.txt"], cwd=root, check=True)
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "key"]
+    subprocess.run(git, cwd=root, check=True)
+    key.write_text("\n".join([lines[0], *reversed(body), *lines[-2:]]))
+    diff = subprocess.check_output(["git", "diff", "-U0", "gateway.txt"], cwd=root, text=True)
+    assert PASSWORD in diff and "BEGIN" not in diff.partition("@@")[2].replace("@@ -----BEGIN", "")
+    async with editor(server, root) as one:
+        where = one.open(key.as_uri(), key.read_text())
+        some = {"start": {"line": 2, "character": 0}, "end": {"line": 4, "character": 0}}
+        asked = {"textDocument": {"uri": where}, "range": some}
+        for method in ("draftline/ask", "draftline/explain"):
+            _, message = await one.fails(method, asked | {"question": "What is it?"})
+            assert message.startswith("gateway.txt: may hold secrets")
+        _, message = await one.fails("draftline/commitMessage", {"diff": diff})
+        assert message.startswith("gateway.txt: may hold secrets") and server.take() == ""
+
+
+@pytest.mark.asyncio
 async def test_what_draftlineindex_names_is_sent(server: RecordingServer, root: Path) -> None:
     (root / ".draftlineindex").write_text(".env\n")
     async with editor(server, root) as one:

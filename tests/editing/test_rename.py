@@ -478,11 +478,13 @@ def test_names_refer_to_what_python_says(text: str) -> None:
 
 
 SOURCES = sorted(path for folder in ("engine", "tests") for path in (ROOT / folder).rglob("*.py"))
+UNKNOWN = "def top("  # `symtable`, the oracle, takes a function of this name for the module
 
 
 @pytest.mark.parametrize("path", SOURCES[::7], ids=lambda path: path.stem)
 def test_real_names_refer_to_what_python_says(path: Path) -> None:
-    assert_agrees(path.read_text(encoding="utf-8"))
+    text = path.read_text(encoding="utf-8")
+    assert_agrees(text.replace(UNKNOWN, "def top_("))
 
 
 def assert_agrees(text: str) -> None:

@@ -20,6 +20,13 @@ def test_secrets_are_found(seed: int) -> None:
     assert len(plants) > 140 and missed == set()
 
 
+def test_a_static_key_of_openvpn_is_found() -> None:
+    body = [chars(random.Random(1), string.hexdigits.lower(), 32) for _ in range(16)]
+    mark = "OpenVPN Static key V1-----"
+    text = "\n".join(["<tls-auth>", f"-----BEGIN {mark}", *body, f"-----END {mark}", "</tls-auth>"])
+    assert secrets.find_secret(text.encode()) == "a private key in line 2"
+
+
 @pytest.mark.full
 def test_one_random_secret_in_a_thousand_is_missed_at_most() -> None:
     """A generated token may look like words by chance."""
