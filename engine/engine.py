@@ -23,7 +23,7 @@ from engine.editing.edit import Edit, edit_file
 from engine.generate import Generation, generate, max_new_tokens
 from engine.memory import give_back_memory
 from engine.model.cost_model import guess, measure, processor, remember, remembered
-from engine.model.native_target import NativeTarget
+from engine.model.native.native_target import NativeTarget
 from engine.model.opening import open_target
 from engine.prompts.builder import Prompt, prompt_of
 from engine.prompts.fim import fim_format
@@ -38,7 +38,7 @@ from engine.worker import Job, Turns, Worker, ended_job
 from index.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
-    from engine.model.torch_target import TorchTarget
+    from engine.model.torch.torch_target import TorchTarget
 
 MAX_CHUNK_TOKENS = 128  # of a prompt, read in one pass on a CPU
 MAX_CHUNK_SECONDS = 0.2  # a request can be cancelled between two passes

@@ -229,7 +229,7 @@ def _checked_engine(args: argparse.Namespace) -> EditorEngine:
     from engine.remote.link import LinkError
     from engine.remote.openai_engine import OpenAiEngine
     from engine.weights import WeightsError
-    from engine.weights.download import downloads, usual_model
+    from engine.weights.fetch.download import downloads, usual_model
 
     try:
         if elsewhere := _elsewhere(args):

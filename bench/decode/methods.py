@@ -258,7 +258,7 @@ def load_hf(folder: Path, device: str, dtype: str) -> Any:
     from transformers import GenerationConfig
     from transformers.utils import logging
 
-    from engine.model.hf_model import transformers_model
+    from engine.model.torch.hf_model import transformers_model
 
     logging.disable_progress_bar()
     model = transformers_model(folder, dtype=torch.bfloat16 if dtype == "bf16" else torch.float32)
@@ -277,8 +277,8 @@ def model_floor(target: Any, threads: int) -> dict[str, float] | None:
     import numpy as np
     import torch
 
-    from engine.model.llama import Llama
     from engine.model.native.model import NativeModel
+    from engine.model.torch.llama import Llama
 
     model = getattr(target.model, "native", target.model)
     head: Any = getattr(model, "_head", None)

@@ -37,7 +37,7 @@ class Runners:
 
         Raises WeightsError, UnsupportedModel, ValueError or OSError with a one-line message.
         """
-        from engine.model.placement import choose_device, choose_dtype
+        from engine.model.torch.placement import choose_device, choose_dtype
         from engine.weights import gguf, locate
 
         self.wanted = options.methods.split(",")
@@ -159,7 +159,7 @@ def parameters(folder: Path) -> int:
     """The number of a model's parameters."""
     from math import prod
 
-    from engine.model.gguf_weights import weights_of
+    from engine.model.torch.gguf_weights import weights_of
 
     weights = weights_of(folder)
     return sum(prod(weights.shape(name)) for name in weights)

@@ -63,7 +63,7 @@ def measured(name: str, path: Path, options: argparse.Namespace) -> dict[str, An
     from engine.config import Config
     from engine.model import _kernels
     from engine.model.cost_model import scratch, timed
-    from engine.model.torch_target import TorchTarget
+    from engine.model.torch.torch_target import TorchTarget
     from engine.weights import locate
 
     os.environ["DRAFTLINE_HOME"] = str(path.parent / "home")

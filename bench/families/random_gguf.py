@@ -12,7 +12,7 @@ from gguf.constants import GGMLQuantizationType as Kind
 from tokenizers import pre_tokenizers
 
 from bench.families.gguf_metadata import ARCHITECTURES, add_metadata
-from engine.weights.gguf_config import tensor_names
+from engine.weights.gguf.gguf_config import tensor_names
 
 CHUNK_BYTES = 1 << 20  # of random bytes, which repeat
 PLAIN = ("ffn_gate_inp.weight", "ssm_conv1d.weight")  # always f32, as llama.cpp has them

@@ -30,11 +30,11 @@ import torch
 from bench.common import report
 from bench.common.cli import argument_parser, complain
 from bench.gpu.models import SHAPES
-from engine.model.cuda.cuda_graphs import PREFILL_SIZES, buckets_of, chain_of
-from engine.model.cuda.static_forward import Static
-from engine.model.cuda.static_pass import BUCKETS, MAX_ROWS, USUAL_ROWS, StaticPass
-from engine.model.llama import Llama
-from engine.model.llama_shapes import shapes_of
+from engine.model.torch.cuda.cuda_graphs import PREFILL_SIZES, buckets_of, chain_of
+from engine.model.torch.cuda.static_forward import Static
+from engine.model.torch.cuda.static_pass import BUCKETS, MAX_ROWS, USUAL_ROWS, StaticPass
+from engine.model.torch.llama import Llama
+from engine.model.torch.llama_shapes import shapes_of
 
 FORMATS = ("bf16", "f32", "int8", "fp8", "int4")  # of weights
 PROCESSORS = 132  # of an H100 and an H200: they decide into how many parts attention is split
@@ -172,7 +172,7 @@ def link_without_cuda() -> None:
 @torch.inference_mode()
 def run_passes(one: Wanted) -> None:
     """Run every pass of a model once."""
-    from engine.model.cuda import triton_ops
+    from engine.model.torch.cuda import triton_ops
 
     static = static_of(one)
     cache = static.scratch()
@@ -191,7 +191,7 @@ def run_passes(one: Wanted) -> None:
 
 def static_of(one: Wanted) -> Static:
     """The static passes of a model on meta tensors, with the fused kernels."""
-    from engine.model.cuda import triton_ops
+    from engine.model.torch.cuda import triton_ops
 
     settings = one.settings
     number = torch.float32 if one.format == "f32" else torch.bfloat16
@@ -215,7 +215,7 @@ def split_as_on_a_card() -> None:
     """Let attention be split as for PROCESSORS, which a meta device does not have."""
     import triton
 
-    from engine.model.cuda import triton_ops
+    from engine.model.torch.cuda import triton_ops
 
     triton_ops.parts_of = lambda device, programs: min(
         triton_ops.MOST_PARTS, triton.next_power_of_2(triton.cdiv(PROCESSORS, programs))

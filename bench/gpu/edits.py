@@ -20,7 +20,7 @@ import torch
 
 from engine.drafting._drafting import Vocabulary
 from engine.drafting.vocabulary import OTHER, token_class
-from engine.model.torch_target import TorchTarget
+from engine.model.torch.torch_target import TorchTarget
 from engine.records import Draft, Request, Scores
 
 SAMPLE = Path(__file__).parents[1] / "common" / "samples" / "gpu_edits.json"

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bench.gpu import steps
 from engine.drafting import chain
-from engine.model.torch_target import TorchTarget
+from engine.model.torch.torch_target import TorchTarget
 
 CONTEXT = 2048
 TIE_STEPS = 8.0  # of bf16: closer logits are a tie

@@ -23,7 +23,7 @@ from bench.gpu.steps import advance, clear, draft_of, place_at, seconds_of, step
 from engine.config import Config
 from engine.model.described_tensors import shapes_of
 from engine.model.families import describe
-from engine.model.torch_target import TorchTarget
+from engine.model.torch.torch_target import TorchTarget
 from engine.records import Draft
 
 CACHED, GROWN = 1000, 24  # tokens

@@ -25,7 +25,7 @@ from engine.drafting.methods.token_recycling import WIDTH
 from engine.drafting.next_token import NextTokenDrafter, NextTokenModel
 from engine.generate import Generation, generate
 from engine.model.cost_model import CostModel, guess, measure
-from engine.model.torch_target import TorchTarget
+from engine.model.torch.torch_target import TorchTarget
 from engine.prompts.builder import Prompt
 from engine.records import Done, Request, Step
 

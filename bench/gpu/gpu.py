@@ -54,8 +54,8 @@ from bench.gpu import edits, tables
 from bench.gpu.models import REAL, SHAPES, random_hf, random_target
 from bench.gpu.run import GpuBench, between_passes, experts, measure
 from engine import Config
-from engine.model.cuda.static_pass import BUCKETS, MAX_ROWS, USUAL_ROWS, bucket_of
-from engine.model.torch_target import TorchTarget
+from engine.model.torch.cuda.static_pass import BUCKETS, MAX_ROWS, USUAL_ROWS, bucket_of
+from engine.model.torch.torch_target import TorchTarget
 
 CONTEXTS = (512, 2048, 8192, 32768)
 USUAL = ("steps", "parts", "edits", "host")

@@ -29,9 +29,9 @@ from engine.drafting.methods.token_recycling import WIDTH
 from engine.drafting.next_token import NextTokenDrafter, NextTokenModel
 from engine.generate import Generation, generate
 from engine.model.cost_model import USUAL_GPU, CostModel
-from engine.model.cuda.static_pass import BUCKETS, PassOutput, bucket_of
-from engine.model.cuda.torch_ops import top
-from engine.model.torch_target import TorchTarget
+from engine.model.torch.cuda.static_pass import BUCKETS, PassOutput, bucket_of
+from engine.model.torch.cuda.torch_ops import top
+from engine.model.torch.torch_target import TorchTarget
 from engine.prompts.builder import Prompt
 from engine.records import Draft, Request, Scores, Step
 

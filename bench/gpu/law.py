@@ -16,7 +16,7 @@ import torch
 
 from bench.gpu.steps import clear
 from engine.drafting import chain
-from engine.model.torch_target import TorchTarget
+from engine.model.torch.torch_target import TorchTarget
 from engine.records import Draft, Request
 from engine.sampling.verify import agreed, matching
 

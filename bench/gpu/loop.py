@@ -17,7 +17,7 @@ from bench.gpu.edits import RecordedEdits
 from bench.gpu.generation import ForcedDraftline
 from bench.gpu.steps import synchronize
 from engine.config import Config
-from engine.model.torch_target import TorchTarget
+from engine.model.torch.torch_target import TorchTarget
 
 EDITS = 9  # decoded each time
 WARM_UP_TOKENS = 40

@@ -16,9 +16,9 @@ import torch
 
 from engine import Config
 from engine.model import speed
-from engine.model.placement import choose_device
-from engine.model.random_weights import RandomWeights
-from engine.model.torch_target import TorchTarget
+from engine.model.torch.placement import choose_device
+from engine.model.torch.random_weights import RandomWeights
+from engine.model.torch.torch_target import TorchTarget
 
 RESERVED_SHARE = 0.06  # of the device's memory, never allocated
 WEIGHT_BYTES = {"f32": 4, "bf16": 2}

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bench.gpu.steps import synchronize
-from engine.model.random_weights import RandomWeights
+from engine.model.torch.random_weights import RandomWeights
 
 CONTEXT, BEHIND = 2048, 256  # tokens in the cache, and room behind them
 RUNS, TOKENS = 5, 100  # of a run

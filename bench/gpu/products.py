@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from bench.gpu.steps import seconds_of
-from engine.model.cuda.weight_formats import FORMATS, GROUP, by_group, levels_of
-from engine.model.ops import Product, product
-from engine.model.placement import fp8_failure
+from engine.model.torch.cuda.weight_formats import FORMATS, GROUP, by_group, levels_of
+from engine.model.torch.ops import Product, product
+from engine.model.torch.placement import fp8_failure
 
 ROWS = (1, 16, 64)
 UNCACHED_BYTES = {"cuda": 256 << 20, "cpu": 0}  # of weights, more than a cache holds

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bench.gpu.steps import GREEDY, clear, seconds_of
-from engine.model.torch_target import TorchTarget
+from engine.model.torch.torch_target import TorchTarget
 from engine.records import Draft
 from engine.sampling.verify import matching
 

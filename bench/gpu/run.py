@@ -44,8 +44,8 @@ from bench.gpu.models import (
     weight_bytes,
 )
 from engine import Config
-from engine.model.placement import choose_device, size_of
-from engine.model.torch_target import TorchTarget
+from engine.model.torch.placement import choose_device, size_of
+from engine.model.torch.torch_target import TorchTarget
 from engine.model.unsupported import UnsupportedModel
 from engine.records import RequestError
 

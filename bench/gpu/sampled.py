@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bench.gpu.steps import GREEDY, clear, draft_of, place_at, seconds_of, step
-from engine.model.torch_target import TorchTarget
+from engine.model.torch.torch_target import TorchTarget
 from engine.records import Request
 
 CACHED = 1000  # tokens

@@ -17,7 +17,7 @@ import torch
 
 from bench.gpu.models import read_bytes
 from engine.drafting import chain
-from engine.model.torch_target import TorchTarget
+from engine.model.torch.torch_target import TorchTarget
 from engine.records import Draft, Request
 from engine.sampling.verify import agreed, matching
 

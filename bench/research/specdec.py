@@ -41,7 +41,7 @@ from engine.drafting.draft_length import (
 from engine.drafting.draft_model import DraftModel, draft_model, load_draft
 from engine.drafting.methods.specdec import AcceptanceHead, specdec
 from engine.generate import Generation, generate
-from engine.model.placement import choose_device
+from engine.model.torch.placement import choose_device
 from engine.prompts.builder import prompt_of
 from engine.research.train.sample_file import read_questions
 from engine.weights import WeightsError

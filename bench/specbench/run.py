@@ -32,7 +32,7 @@ from bench.decode.runners import (
 from engine import DEFAULT_MODEL, Config, Done, Engine, Request, Step
 from engine.drafting.registry import DRAFTERS, parse_choice
 from engine.model.kv_cache import common_prefix
-from engine.model.placement import choose_device, choose_dtype
+from engine.model.torch.placement import choose_device, choose_dtype
 from engine.prompts.builder import prompt_of
 from engine.research.train.teacher_forcing import forced_rows
 from engine.sampling.verify import values_of

@@ -14,7 +14,7 @@ def safetensors_folder(folder: Path, models: Path = MODELS) -> Path:
     """The folder itself if it has safetensors, else one in `models` with the same model in bf16."""
     from safetensors.torch import save_file
 
-    from engine.model.gguf_weights import weights_of
+    from engine.model.torch.gguf_weights import weights_of
 
     if any(folder.glob("*.safetensors")):
         return folder

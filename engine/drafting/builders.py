@@ -37,7 +37,7 @@ class EngineParts:
     """What an engine's drafters are built from."""
 
     config: Config
-    target: Any  # engine.model.native_target.NativeTarget or torch_target.TorchTarget
+    target: Any  # engine.model.native.native_target.NativeTarget or torch_target.TorchTarget
     tokenizer: Tokenizer
     cost: CostModel
     model: NextTokenModel

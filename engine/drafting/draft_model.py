@@ -25,8 +25,8 @@ from engine.sampling.verify import choose, values_of
 
 if TYPE_CHECKING:
     from engine.config import Config
-    from engine.model.native_target import NativeTarget
-    from engine.model.torch_target import TorchTarget
+    from engine.model.native.native_target import NativeTarget
+    from engine.model.torch.torch_target import TorchTarget
     from engine.prompts.tokenizer import Tokenizer
 
     Model = NativeTarget | TorchTarget

@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 from engine.atomic_write import write_atomically
 
 if TYPE_CHECKING:
-    from engine.model.native_target import NativeTarget
-    from engine.model.torch_target import TorchTarget
+    from engine.model.native.native_target import NativeTarget
+    from engine.model.torch.torch_target import TorchTarget
 
     Measured = NativeTarget | TorchTarget
 

@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 from engine.model.description import Attention, Description, Layer, LinearAttention
-from engine.model.llama_shapes import FLOATS, text_name
+from engine.model.torch.llama_shapes import FLOATS, text_name
 from engine.weights.errors import shown
-from engine.weights.integrity import TensorInfo, damaged
+from engine.weights.fetch.integrity import TensorInfo, damaged
 
 Shapes = dict[str, tuple[int, ...]]
 

@@ -1,7 +1,7 @@
 """What a forward pass needs to know of a model: its layers, as plain data.
 
 `engine.model.families` makes one from a config.json; `engine.model.native.model` runs it on a CPU,
-`engine.model.cuda.described_model` on a card.
+`engine.model.torch.cuda.described_model` on a card.
 """
 
 from __future__ import annotations

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from engine.config import Config, devices
 from engine.model.unsupported import UnsupportedModel
-from engine.weights.gguf_tensors import OnRead
+from engine.weights.gguf.gguf_tensors import OnRead
 from engine.weights.resolve import gguf_of
 
 if TYPE_CHECKING:
-    from engine.model.native_target import NativeTarget
-    from engine.model.torch_target import TorchTarget
+    from engine.model.native.native_target import NativeTarget
+    from engine.model.torch.torch_target import TorchTarget
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ def open_target(
     ValueError or OSError with one line."""
     why = "what was chosen" if tensors else needs_torch(folder, config)
     if not why:
-        from engine.model.native_target import NativeTarget
+        from engine.model.native.native_target import NativeTarget
 
         return NativeTarget(folder, config, on_read)
     if find_spec("torch") is None or find_spec("transformers") is None:
@@ -47,7 +47,7 @@ def open_target(
             f"{folder.name}: {why} needs torch, which is not installed: {INSTALL}, or run a GGUF "
             "file with --device cpu --dtype auto"
         )
-    from engine.model.torch_target import TorchTarget  # takes a second
+    from engine.model.torch.torch_target import TorchTarget  # takes a second
 
     return TorchTarget(folder, config, on_read=on_read)
 

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.model.cost_model import GRID, NEAR_TOKENS, scratch, timed
-from engine.weights.gguf_tensors import tensors_of_gguf
-from engine.weights.integrity import tensors_of
+from engine.weights.fetch.integrity import tensors_of
+from engine.weights.gguf.gguf_tensors import tensors_of_gguf
 
 if TYPE_CHECKING:
-    from engine.model.native_target import NativeTarget
-    from engine.model.torch_target import TorchTarget
+    from engine.model.native.native_target import NativeTarget
+    from engine.model.torch.torch_target import TorchTarget
 
 ROWS = (1, 8, 16)  # of the timed passes
 ROUNDS, MAX_SECONDS = 10, 5.0  # of timing, whichever ends first after one round

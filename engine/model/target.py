@@ -1,8 +1,9 @@
 """What decoding needs of a runtime: the interface between `engine.generate` and a model.
 
-`NativeTarget` (engine/model/native_target.py) fulfils it with our own kernels and numpy's arrays,
-`TorchTarget` (engine/model/torch_target.py) with torch's tensors, our own forward passes and
-transformers'. Another runtime needs nothing else. Logits and hidden states are arrays or tensors.
+`NativeTarget` (engine/model/native/native_target.py) fulfils it with our own kernels and numpy's
+arrays, `TorchTarget` (engine/model/torch/torch_target.py) with torch's tensors, our own forward
+passes and transformers'. Another runtime needs nothing else. Logits and hidden states are arrays or
+tensors.
 """
 
 from __future__ import annotations

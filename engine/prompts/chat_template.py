@@ -21,7 +21,7 @@ from typing import Any
 
 from engine.records import RequestError
 from engine.weights.errors import one_line
-from engine.weights.integrity import damaged, read_object, regular
+from engine.weights.fetch.integrity import damaged, read_object, regular
 from engine.weights.model_config import is_token, text_part
 from index.child_environment import child_environment
 

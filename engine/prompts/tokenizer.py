@@ -39,7 +39,7 @@ from engine.prompts.tokenizer_file import (
 )
 from engine.prompts.tools import Tool, told_of_tools, tool_use
 from engine.records import Message
-from engine.weights.end_tokens import turn_ends
+from engine.weights.gguf.end_tokens import turn_ends
 
 SPEC_PARTS = ("normalizer", "pre_tokenizer", "model", "decoder")
 SHORT_CHARS = 1 << 12  # tokenized in some two milliseconds, in which no other thread runs

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.records import RequestError
 from engine.weights.errors import WeightsError, shown
-from engine.weights.integrity import config_of, damaged, read_object
+from engine.weights.fetch.integrity import config_of, damaged, read_object
 from engine.weights.model_config import is_token
 
 if TYPE_CHECKING:

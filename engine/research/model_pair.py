@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from engine.drafting.draft_model import check_pair
-from engine.model.hf_model import transformers_model
+from engine.model.torch.hf_model import transformers_model
 from engine.prompts.tokenizer import Tokenizer
-from engine.weights.integrity import config_of, tensors_of
+from engine.weights.fetch.integrity import config_of, tensors_of
 
 DeviceMemory = dict[int | str, str]  # GPU number or "cpu" -> maximum memory, such as "4GB"
 

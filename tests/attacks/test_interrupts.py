@@ -26,7 +26,7 @@ def places(*most: str, full: tuple[str, ...]) -> pytest.MarkDecorator:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
-    modules = ("torch", "transformers", "engine.engine", "engine.model.torch_target")
+    modules = ("torch", "transformers", "engine.engine", "engine.model.torch.torch_target")
     with ForkServer(tmp_path_factory.mktemp("server"), *modules) as server:
         yield server
 
@@ -89,13 +89,13 @@ EDIT = ("edit", "my file.py", "-i", "nine", "--lines", "2", "--apply")
 
 
 @places(
-    "engine.model.torch_target:TorchTarget.__init__",
+    "engine.model.torch.torch_target:TorchTarget.__init__",
     "engine.editing.outcome:apply",
     full=(
         "ui.cli.edit:_request",
         "ui.cli.edit:join_or_open",
         "ui.cli.answer_view:AnswerView.follow",
-        "engine.model.torch_target:TorchTarget.forward",
+        "engine.model.torch.torch_target:TorchTarget.forward",
     ),
 )
 def test_edit_before_the_file_is_written(

@@ -57,7 +57,7 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def edits(tmp_path: Path) -> Iterator[ForkServer]:
-    modules = ("torch", "transformers", "engine.engine", "engine.model.torch_target")
+    modules = ("torch", "transformers", "engine.engine", "engine.model.torch.torch_target")
     with ForkServer(tmp_path, *modules) as server:
         yield server
 

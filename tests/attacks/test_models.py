@@ -19,14 +19,14 @@ import torch
 from safetensors.torch import save_file
 
 from engine.config import Config
-from engine.model.llama_shapes import shapes_of
-from engine.model.torch_target import TorchTarget
+from engine.model.torch.llama_shapes import shapes_of
+from engine.model.torch.torch_target import TorchTarget
 from engine.model.unsupported import UnsupportedModel
 from engine.prompts import chat_template
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Draft, RequestError
 from engine.weights import WeightsError, locate
-from engine.weights.gguf_file import read_gguf
+from engine.weights.gguf.gguf_file import read_gguf
 from tests.support.tiny_gguf import write_folder, write_gguf
 
 CHAT = [{"role": "user", "content": "def add(a, b):\n    return a + b\n"}]

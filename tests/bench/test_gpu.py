@@ -30,7 +30,7 @@ from bench.gpu import edits as gpu_edits
 from bench.gpu.generation import ForcedDraftline, ForcedRun, ForcedTransformers
 from engine import Config
 from engine.drafting import chain
-from engine.model.cuda.static_pass import BUCKETS
+from engine.model.torch.cuda.static_pass import BUCKETS
 from engine.records import Draft
 
 ROOT = Path(__file__).resolve().parents[2]

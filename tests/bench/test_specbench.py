@@ -14,7 +14,7 @@ from bench.decode.methods import truncate_answer
 from bench.specbench import run, specbench
 from bench.specbench.run import parse_methods
 from engine.drafting.methods import sdsat
-from engine.model.torch_target import TorchTarget
+from engine.model.torch.torch_target import TorchTarget
 from engine.prompts.builder import prompt_of
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Draft

@@ -89,7 +89,7 @@ def test_a_model_of_safetensors_files_needs_torch(
 ) -> None:
     folder = tmp_path / "model"
     folder.mkdir()
-    monkeypatch.setattr("engine.weights.download.DEFAULT_MODEL", str(tiny_model(folder)))
+    monkeypatch.setattr("engine.weights.fetch.download.DEFAULT_MODEL", str(tiny_model(folder)))
     assert checks.model().state == "ok"
     monkeypatch.setattr(checks, "find_spec", lambda name: None)
     found = checks.model()
@@ -110,7 +110,7 @@ def test_a_damaged_model(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyP
     assert "draftline models remove tiny" in found.remedy
     own = tmp_path / "own.gguf"
     own.write_bytes(data[:-100])
-    monkeypatch.setattr("engine.weights.download.DEFAULT_MODEL", str(own))
+    monkeypatch.setattr("engine.weights.fetch.download.DEFAULT_MODEL", str(own))
     assert checks.model().state == "fail" and "damaged" in checks.model().what
 
 
@@ -121,7 +121,7 @@ def test_a_missing_model(
     home: Path, monkeypatch: pytest.MonkeyPatch, name: str, state: str
 ) -> None:
     if name:
-        monkeypatch.setattr("engine.weights.download.DEFAULT_MODEL", name)
+        monkeypatch.setattr("engine.weights.fetch.download.DEFAULT_MODEL", name)
     found = checks.model()
     assert (found.state, holds(found)) == (state, True)
     assert name in found.what and (state == "fail" or "draftline models pull" in found.remedy)
@@ -129,7 +129,7 @@ def test_a_missing_model(
 
 
 def test_a_model_larger_than_the_disk(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.weights.download.free_bytes", lambda folder: 10)
+    monkeypatch.setattr("engine.weights.fetch.download.free_bytes", lambda folder: 10)
     found = checks.disk()
     assert (found.state, holds(found)) == ("fail", True) and "10 bytes are free" in found.what
 

@@ -17,8 +17,8 @@ import pytest
 from engine import weights
 from engine.prompts.next_edit.formats import format_of
 from engine.weights import WeightsError
-from engine.weights.builtins import NEXT_EDITS
-from engine.weights.known_models import KNOWN_MODELS
+from engine.weights.catalogue.builtins import NEXT_EDITS
+from engine.weights.catalogue.known_models import KNOWN_MODELS
 from engine.weights.memory import gguf_memory
 from engine.weights.model_list import Machine, check_beside, known_rows, rows
 from tests.support.command import Result, draftline, environment, one_line

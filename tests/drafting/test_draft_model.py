@@ -32,7 +32,7 @@ from engine.drafting.draft_model import (
     self_draft,
 )
 from engine.generate import Generation, generate
-from engine.model.torch_target import TorchTarget
+from engine.model.torch.torch_target import TorchTarget
 from engine.prompts.builder import Prompt
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Done, Draft, Request

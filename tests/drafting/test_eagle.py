@@ -15,7 +15,7 @@ from engine.drafting import DraftContext, NullDrafter
 from engine.drafting.methods.eagle import Eagle, EagleTree, auto_total, eagle, embed
 from engine.drafting.methods.eagle_head import EagleHead, shape_of, untrained_head
 from engine.drafting.methods.head_checkpoint import CheckpointError
-from engine.model.torch_target import TorchTarget
+from engine.model.torch.torch_target import TorchTarget
 from engine.prompts.builder import Prompt
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Done, Draft

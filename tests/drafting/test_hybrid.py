@@ -12,7 +12,7 @@ from engine.drafting import NullDrafter
 from engine.drafting.draft_length import AdaptiveLength
 from engine.drafting.draft_model import draft_model
 from engine.drafting.hybrid import HybridDrafter, expected_accepted
-from engine.model.torch_target import TorchTarget
+from engine.model.torch.torch_target import TorchTarget
 from engine.prompts.builder import Prompt
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Draft, Step

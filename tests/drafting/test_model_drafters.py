@@ -15,7 +15,7 @@ from engine.drafting.methods.eagle_head import shape_of, untrained_head
 from engine.drafting.methods.sdsat import SdsatDrafter, install_embeddings
 from engine.drafting.methods.specdec import AcceptanceHead, specdec
 from engine.generate import Generation, generate
-from engine.model.torch_target import TorchTarget
+from engine.model.torch.torch_target import TorchTarget
 from engine.prompts.builder import Prompt
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Done, Request

@@ -20,7 +20,7 @@ from engine.drafting.methods.sdsat import (
     grow_levels,
     install_embeddings,
 )
-from engine.model.torch_target import TorchTarget
+from engine.model.torch.torch_target import TorchTarget
 from engine.prompts.builder import Prompt
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Done, Draft

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from engine.drafting import NullDrafter
 from engine.drafting.methods.head_checkpoint import CheckpointError, fingerprint
 from engine.drafting.methods.specdec import AcceptanceHead, specdec
-from engine.model.torch_target import TorchTarget
+from engine.model.torch.torch_target import TorchTarget
 from engine.prompts.builder import Prompt
 from engine.prompts.tokenizer import Tokenizer
 from engine.research.train.acceptance import untrained_head

@@ -26,7 +26,7 @@ from engine.drafting.methods.token_recycling import (
     update_table,
 )
 from engine.generate import Generation, generate
-from engine.model.torch_target import TorchTarget
+from engine.model.torch.torch_target import TorchTarget
 from engine.prompts.builder import Prompt
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Draft, Request, Scores, Step

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from engine import Config, Engine, Request
-from engine.model.torch_target import MEMORY_FULL, TorchTarget
+from engine.model.torch.torch_target import MEMORY_FULL, TorchTarget
 from engine.records import Done, RequestError, Step
 from tests.model.test_target import begin, load, some_tokens
 

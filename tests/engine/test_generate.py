@@ -10,7 +10,7 @@ import pytest
 from engine.drafting import NullDrafter
 from engine.generate import Generation, generate
 from engine.model.target import Target
-from engine.model.torch_target import TorchTarget
+from engine.model.torch.torch_target import TorchTarget
 from engine.prompts.builder import Prompt
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Done, Event, Request

@@ -26,7 +26,7 @@ from engine.prompts.tokenizer import NO_REASONING, Tokenizer
 from engine.prompts.tools import Tool
 from engine.records import Request
 from engine.text_stream import TextStream
-from engine.weights import chat_templates
+from engine.weights.gguf import chat_templates
 from tests.support.tiny_gguf import byte_tokens
 
 FOLDER = Path(__file__).with_name("model_families")

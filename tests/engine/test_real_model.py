@@ -9,7 +9,7 @@ import torch
 
 from engine import Config, Engine, Request
 from engine.editing.edits import apply, line_span
-from engine.model.torch_target import TorchTarget
+from engine.model.torch.torch_target import TorchTarget
 from engine.records import Draft
 from engine.weights import locate
 from engine.weights.resolve import gguf_of

@@ -14,8 +14,8 @@ from engine.prompts.detokenizer import Detokenizer
 from engine.prompts.prompt_spans import places
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Passage, Request
-from engine.weights.sentencepiece import CONTROL
-from engine.weights.tokenizer import tokenizer
+from engine.weights.gguf.sentencepiece import CONTROL
+from engine.weights.gguf.tokenizer import tokenizer
 from tests.support.gguf_metadata import file_of, pieces
 from tests.support.mixed_text import mixed_lines
 

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from engine.config import Config  # noqa: E402
-from engine.model.torch_target import TorchTarget  # noqa: E402
+from engine.model.torch.torch_target import TorchTarget  # noqa: E402
 from engine.prompts.builder import Prompt  # noqa: E402
 from engine.prompts.tokenizer import Tokenizer  # noqa: E402
 from engine.records import Draft  # noqa: E402

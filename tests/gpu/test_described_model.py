@@ -10,8 +10,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from engine.config import Config  # noqa: E402
-from engine.model.cuda.described_model import DescribedModel  # noqa: E402
-from engine.model.torch_target import TorchTarget  # noqa: E402
+from engine.model.torch.cuda.described_model import DescribedModel  # noqa: E402
+from engine.model.torch.torch_target import TorchTarget  # noqa: E402
 from tests.model.test_described_model import NAMES, family  # noqa: E402
 from tests.model.test_target import begin, path_to, some_tokens, some_tree  # noqa: E402
 

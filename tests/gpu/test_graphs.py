@@ -16,12 +16,12 @@ torch = pytest.importorskip("torch")
 from engine.config import Config  # noqa: E402
 from engine.drafting import chain  # noqa: E402
 from engine.drafting.methods.sdsat import install_embeddings  # noqa: E402
-from engine.model.cuda.cuda_graphs import CAPTURE_AFTER_USES  # noqa: E402
-from engine.model.cuda.static_pass import BUCKETS, MAX_ROWS  # noqa: E402
-from engine.model.cuda.weight_formats import FORMATS  # noqa: E402
-from engine.model.placement import fp8_failure  # noqa: E402
-from engine.model.random_weights import RandomWeights  # noqa: E402
-from engine.model.torch_target import TorchTarget  # noqa: E402
+from engine.model.torch.cuda.cuda_graphs import CAPTURE_AFTER_USES  # noqa: E402
+from engine.model.torch.cuda.static_pass import BUCKETS, MAX_ROWS  # noqa: E402
+from engine.model.torch.cuda.weight_formats import FORMATS  # noqa: E402
+from engine.model.torch.placement import fp8_failure  # noqa: E402
+from engine.model.torch.random_weights import RandomWeights  # noqa: E402
+from engine.model.torch.torch_target import TorchTarget  # noqa: E402
 from engine.model.unsupported import UnsupportedModel  # noqa: E402
 from engine.prompts.builder import Prompt  # noqa: E402
 from engine.prompts.tokenizer import Tokenizer  # noqa: E402

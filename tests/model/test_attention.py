@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from engine.model.ops import Rows, fused_attention, masked_attention
+from engine.model.torch.ops import Rows, fused_attention, masked_attention
 from tests.model.test_target import some_tree
 
 CPU = torch.device("cpu")

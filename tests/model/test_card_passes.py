@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from engine.drafting.methods.sdsat import install_embeddings
-from engine.model.cuda.cuda_graphs import CudaGraphs
-from engine.model.cuda.static_pass import BUCKETS
-from engine.model.torch_target import TorchTarget
+from engine.model.torch.cuda.cuda_graphs import CudaGraphs
+from engine.model.torch.cuda.static_pass import BUCKETS
+from engine.model.torch.torch_target import TorchTarget
 from engine.records import Request
 from tests.model.test_static_forward import static
 from tests.model.test_target import begin, path_to, some_tokens, some_tree

@@ -31,7 +31,7 @@ from engine.model.cost_model import (
     remember,
     remembered,
 )
-from engine.model.torch_target import TorchTarget
+from engine.model.torch.torch_target import TorchTarget
 
 RISING = (10.0, 10.5, 11.0, 13.0, 17.0, 26.0, 45.0)
 TIMES = st.floats(1e-3, 10.0)

@@ -13,25 +13,25 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from engine.config import Config
-from engine.model.cuda.attention import Pass
-from engine.model.cuda.described_model import DescribedModel
-from engine.model.cuda.feed_forward import ExpertsBlock
-from engine.model.cuda.static_forward import Static, rows_for
-from engine.model.cuda.static_pass import DESCRIBED_ROWS, StaticPass
-from engine.model.cuda.weight_formats import FORMATS
 from engine.model.families import describe
-from engine.model.gguf_weights import arrays_of, weights_of
-from engine.model.hf_model import with_defaults
-from engine.model.loading import load as load_model
 from engine.model.native.weights import NativeWeights
-from engine.model.ops import Rows
-from engine.model.placement import size_of_described
-from engine.model.torch_target import TorchTarget
+from engine.model.torch.cuda.attention import Pass
+from engine.model.torch.cuda.described_model import DescribedModel
+from engine.model.torch.cuda.feed_forward import ExpertsBlock
+from engine.model.torch.cuda.static_forward import Static, rows_for
+from engine.model.torch.cuda.static_pass import DESCRIBED_ROWS, StaticPass
+from engine.model.torch.cuda.weight_formats import FORMATS
+from engine.model.torch.gguf_weights import arrays_of, weights_of
+from engine.model.torch.hf_model import with_defaults
+from engine.model.torch.loading import load as load_model
+from engine.model.torch.ops import Rows
+from engine.model.torch.placement import size_of_described
+from engine.model.torch.torch_target import TorchTarget
 from engine.model.unsupported import UnsupportedModel
 from engine.prompts.builder import Prompt
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Draft
-from engine.weights.integrity import config_of
+from engine.weights.fetch.integrity import config_of
 from tests.model.test_target import begin, load, path_to, some_tokens, some_tree
 from tests.support.drafters import trying
 from tests.support.law import SAMPLED, answer, plain, run

@@ -12,7 +12,7 @@ import torch
 from gguf.constants import GGMLQuantizationType as Kind
 
 from engine.model import _kernels as kernels
-from engine.model.native.tensor_model import TensorModel
+from engine.model.torch.tensor_model import TensorModel
 from engine.records import Draft
 from engine.weights import locate
 from tests.conftest import tiny_model

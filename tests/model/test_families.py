@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from engine.model.llama import Llama
-from engine.model.torch_target import TorchTarget
+from engine.model.torch.llama import Llama
+from engine.model.torch.torch_target import TorchTarget
 from engine.model.unsupported import UnsupportedModel, refuse
 from engine.records import Draft
 from engine.weights.model_config import check_config, text_part
@@ -241,7 +241,7 @@ def test_families_that_cannot_run_are_refused_with_the_reason(
 ) -> None:
     from transformers import CONFIG_MAPPING
 
-    from engine.model.llama_shapes import supports
+    from engine.model.torch.llama_shapes import supports
 
     settings = CONFIG_MAPPING[kind]().to_dict() | changes
     settings = {name: value for name, value in settings.items() if value is not ABSENT}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from engine.model.native.tensor_model import TensorModel
+from engine.model.torch.tensor_model import TensorModel
 from engine.records import Draft
 from tests.model.test_families import chain
 from tests.model.test_target import (

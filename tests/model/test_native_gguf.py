@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import torch
 
-from engine.model.cuda.described_model import DescribedModel
-from engine.model.gguf_weights import arrays_of, weights_of
-from engine.model.native.tensor_model import TensorModel
 from engine.model.native.weights import NativeWeights
+from engine.model.torch.cuda.described_model import DescribedModel
+from engine.model.torch.gguf_weights import arrays_of, weights_of
+from engine.model.torch.tensor_model import TensorModel
 from engine.records import Draft
 from engine.weights import WeightsError, locate
-from engine.weights.gguf_file import read_gguf
+from engine.weights.gguf.gguf_file import read_gguf
 from tests.model.test_families import chain
 from tests.model.test_target import (
     assert_nodes_have_the_bits_of_one_token_passes,

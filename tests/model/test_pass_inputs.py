@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from engine.model import _kernels
-from engine.model.cuda.static_pass import MAX_ROWS
+from engine.model.torch.cuda.static_pass import MAX_ROWS
 from engine.records import Draft
 from tests.model.test_target import some_tree
 

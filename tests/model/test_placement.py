@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from engine.config import Config
-from engine.model.cuda.weight_formats import FORMATS
-from engine.model.loading import load as load_model
-from engine.model.placement import (
+from engine.model.torch.cuda.weight_formats import FORMATS
+from engine.model.torch.loading import load as load_model
+from engine.model.torch.placement import (
     Size,
     check_fits,
     choose_device,
@@ -35,8 +35,8 @@ from engine.model.placement import (
     size_of,
     with_rows,
 )
-from engine.model.random_weights import RandomWeights
-from engine.model.torch_target import TorchTarget
+from engine.model.torch.random_weights import RandomWeights
+from engine.model.torch.torch_target import TorchTarget
 from engine.model.unsupported import UnsupportedModel
 from engine.records import Draft
 from tests.conftest import tiny_model

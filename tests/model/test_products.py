@@ -17,18 +17,18 @@ if not CUDA:
     os.environ["TRITON_INTERPRET"] = "1"  # read when the kernels are imported
 pytest.importorskip("triton", reason="Triton is not here: it comes with torch for CUDA")
 
-from engine.model import llama  # noqa: E402
-from engine.model.cuda import products  # noqa: E402
-from engine.model.cuda.products import Tiled  # noqa: E402
-from engine.model.cuda.static_pass import BUCKETS, MAX_ROWS  # noqa: E402
-from engine.model.cuda.weight_formats import FORMATS, SLICE, head_format, widened  # noqa: E402
-from engine.model.gguf_weights import GgufWeights  # noqa: E402
-from engine.model.llama import Llama  # noqa: E402
-from engine.model.ops import Rows  # noqa: E402
-from engine.model.placement import fp8_failure, size_of  # noqa: E402
-from engine.model.random_weights import RandomWeights  # noqa: E402
+from engine.model.torch import llama  # noqa: E402
+from engine.model.torch.cuda import products  # noqa: E402
+from engine.model.torch.cuda.products import Tiled  # noqa: E402
+from engine.model.torch.cuda.static_pass import BUCKETS, MAX_ROWS  # noqa: E402
+from engine.model.torch.cuda.weight_formats import FORMATS, SLICE, head_format, widened  # noqa: E402
+from engine.model.torch.gguf_weights import GgufWeights  # noqa: E402
+from engine.model.torch.llama import Llama  # noqa: E402
+from engine.model.torch.ops import Rows  # noqa: E402
+from engine.model.torch.placement import fp8_failure, size_of  # noqa: E402
+from engine.model.torch.random_weights import RandomWeights  # noqa: E402
 from engine.weights import locate  # noqa: E402
-from engine.weights.gguf_tensors import tensors_of_gguf  # noqa: E402
+from engine.weights.gguf.gguf_tensors import tensors_of_gguf  # noqa: E402
 from tests.support.live_bytes import LiveBytes  # noqa: E402
 from tests.support.tiny_gguf import write_gguf  # noqa: E402
 

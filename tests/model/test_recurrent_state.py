@@ -14,7 +14,7 @@ import torch
 from engine.drafting import NullDrafter
 from engine.generate import Generation, generate
 from engine.model.native.recurrent_state import CHECKPOINT_TOKENS, MAX_CHECKPOINTS
-from engine.model.torch_target import TorchTarget
+from engine.model.torch.torch_target import TorchTarget
 from engine.prompts.builder import Prompt
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Draft, Request

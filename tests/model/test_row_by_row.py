@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.model.row_by_row import ACTIVATIONS, RowByRow
+from engine.model.torch.row_by_row import ACTIVATIONS, RowByRow
 
 
 def normal(*shape: int) -> Tensor:

@@ -22,10 +22,10 @@ from engine.config import devices
 from engine.drafting import NullDrafter
 from engine.drafting.methods.eagle import embed
 from engine.drafting.methods.sdsat import install_embeddings
-from engine.model.llama import Llama
-from engine.model.placement import choose_device
-from engine.model.random_weights import RandomWeights
-from engine.model.torch_target import TorchTarget
+from engine.model.torch.llama import Llama
+from engine.model.torch.placement import choose_device
+from engine.model.torch.random_weights import RandomWeights
+from engine.model.torch.torch_target import TorchTarget
 from engine.model.unsupported import UnsupportedModel
 from engine.prompts.builder import Prompt
 from engine.prompts.tokenizer import Tokenizer

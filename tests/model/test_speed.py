@@ -9,9 +9,9 @@ import pytest
 
 from engine import weights
 from engine.config import Config
-from engine.model.cuda.weight_formats import FORMATS, head_format, matrix_bytes
 from engine.model.speed import ROWS, WEIGHT_BYTES, kept_as, measured, read_bytes, weight_bytes
-from engine.model.torch_target import TorchTarget
+from engine.model.torch.cuda.weight_formats import FORMATS, head_format, matrix_bytes
+from engine.model.torch.torch_target import TorchTarget
 from tests.conftest import tiny_model
 from tests.support.tiny_gguf import write_gguf
 

@@ -16,8 +16,8 @@ from engine.drafting import DraftContext, NullDrafter, chain
 from engine.drafting._drafting import Recycling
 from engine.drafting.methods.sdsat import install_embeddings
 from engine.generate import Generation, generate
-from engine.model.cuda.cuda_graphs import CAPTURE_AFTER_USES, CudaGraphs
-from engine.model.cuda.static_pass import (
+from engine.model.torch.cuda.cuda_graphs import CAPTURE_AFTER_USES, CudaGraphs
+from engine.model.torch.cuda.static_pass import (
     BUCKETS,
     MAX_ROWS,
     TOP,
@@ -25,9 +25,9 @@ from engine.model.cuda.static_pass import (
     PassOutput,
     StaticPass,
 )
-from engine.model.cuda.torch_ops import top
-from engine.model.ops import Rows
-from engine.model.torch_target import TorchTarget
+from engine.model.torch.cuda.torch_ops import top
+from engine.model.torch.ops import Rows
+from engine.model.torch.torch_target import TorchTarget
 from engine.prompts.builder import Prompt
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Draft, Request

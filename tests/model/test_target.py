@@ -14,7 +14,7 @@ import torch
 
 from engine.config import Config
 from engine.drafting import NullDrafter
-from engine.model.torch_target import TorchTarget
+from engine.model.torch.torch_target import TorchTarget
 from engine.model.unsupported import UnsupportedModel
 from engine.prompts.builder import Prompt
 from engine.prompts.tokenizer import Tokenizer

@@ -10,8 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.model.cuda.static_pass import TOP
-from engine.model.cuda.torch_ops import top
+from engine.model.torch.cuda.static_pass import TOP
+from engine.model.torch.cuda.torch_ops import top
 
 NUMBERS = st.one_of(
     st.sampled_from([0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan, 2.0**-140, 2.0**127]),

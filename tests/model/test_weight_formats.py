@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from engine.model.cuda import weight_formats
-from engine.model.cuda.weight_formats import (
+from engine.model.torch.cuda import weight_formats
+from engine.model.torch.cuda.weight_formats import (
     FORMATS,
     FP8,
     GROUP,

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.model.torch_target import TorchTarget
+from engine.model.torch.torch_target import TorchTarget
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Draft
 from engine.research.train.acceptance import (

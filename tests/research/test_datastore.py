@@ -10,7 +10,7 @@ import pytest
 
 from engine import Config, Engine, Request
 from engine.drafting.methods.datastore import load
-from engine.model.torch_target import TorchTarget
+from engine.model.torch.torch_target import TorchTarget
 from engine.prompts.builder import prompt_of
 from engine.prompts.tokenizer import Tokenizer
 from engine.research.train.datastore import from_answers, from_files, read_answers

@@ -13,7 +13,7 @@ from engine.drafting._drafting import Ngram, Recycling, Weights
 from engine.drafting.drafter_weights import WEIGHT_KINDS, load_weights
 from engine.drafting.methods.token_recycling import WIDTH
 from engine.drafting.vocabulary import vocabulary
-from engine.model.torch_target import TorchTarget
+from engine.model.torch.torch_target import TorchTarget
 from engine.prompts.tokenizer import Tokenizer
 from engine.research.train.recycling_weights import (
     RecordedAnswer,

@@ -13,7 +13,7 @@ import torch
 from engine.drafting.methods.eagle import eagle, embed
 from engine.drafting.methods.eagle_head import EagleHead, shape_of, untrained_head
 from engine.drafting.methods.head_checkpoint import CheckpointError
-from engine.model.torch_target import TorchTarget
+from engine.model.torch.torch_target import TorchTarget
 from engine.prompts.builder import Prompt
 from engine.prompts.tokenizer import Tokenizer
 from engine.research.train import self_distill

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.model.cuda.torch_ops import top
+from engine.model.torch.cuda.torch_ops import top
 from engine.records import Draft, Request
 from engine.sampling.batched import (
     CANDIDATES,

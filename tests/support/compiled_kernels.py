@@ -17,9 +17,9 @@ import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from engine.model.cuda import products, triton_ops
-from engine.model.cuda.static_pass import MAX_ROWS, TOP, USUAL_ROWS, WORD_BITS
-from engine.model.cuda.weight_formats import GROUP
+from engine.model.torch.cuda import products, triton_ops
+from engine.model.torch.cuda.static_pass import MAX_ROWS, TOP, USUAL_ROWS, WORD_BITS
+from engine.model.torch.cuda.weight_formats import GROUP
 
 CARDS = (90, 89)  # Hopper, and Ada of consumers
 OLDER = 86  # Ampere of consumers, which reads no fp8

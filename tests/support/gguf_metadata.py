@@ -9,8 +9,8 @@ from typing import Any
 
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from engine.weights.gguf_file import Gguf
-from engine.weights.sentencepiece import BLANK, BYTE, CONTROL, NORMAL, UNKNOWN
+from engine.weights.gguf.gguf_file import Gguf
+from engine.weights.gguf.sentencepiece import BLANK, BYTE, CONTROL, NORMAL, UNKNOWN
 from tests.support.mixed_text import mixed_lines
 
 VOCABULARY = 2000

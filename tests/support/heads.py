@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from engine.drafting import Drafter, NullDrafter
 from engine.generate import Generation, generate
-from engine.model.torch_target import TorchTarget
+from engine.model.torch.torch_target import TorchTarget
 from engine.prompts.builder import Prompt
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Request

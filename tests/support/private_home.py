@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.weights.builtins import BUILTINS
+from engine.weights.catalogue.builtins import BUILTINS
 from engine.weights.resolve import gguf
 
 # What tests download, once for all runs.

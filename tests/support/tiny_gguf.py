@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from engine import weights
-from engine.weights import Builtin, Wheels, download
+from engine.weights import Builtin, Wheels
+from engine.weights.fetch import download
 
 HIDDEN, INNER, HEADS, KV_HEADS, LAYERS = 64, 96, 4, 2, 2
 CONTROL, USER_DEFINED, UNUSED = 3, 4, 5
@@ -86,9 +87,9 @@ def write_folder(folder: Path, architecture: str = "llama") -> Path:
     """Write the same as a model folder, with its weights in f32; returns the folder."""
     from safetensors.torch import save_file
 
-    from engine.model.gguf_weights import GgufWeights
-    from engine.weights.gguf_folder import write_folder as write
-    from engine.weights.gguf_tensors import GgufTensors
+    from engine.model.torch.gguf_weights import GgufWeights
+    from engine.weights.gguf.gguf_folder import write_folder as write
+    from engine.weights.gguf.gguf_tensors import GgufTensors
 
     path = folder.with_suffix(".gguf")
     write_gguf(path, architecture)

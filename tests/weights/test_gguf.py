@@ -17,9 +17,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.weights import WeightsError, locate
-from engine.weights.gguf_file import read_gguf
-from engine.weights.gguf_folder import write_folder
-from engine.weights.gguf_tensors import GgufTensors
+from engine.weights.gguf.gguf_file import read_gguf
+from engine.weights.gguf.gguf_folder import write_folder
+from engine.weights.gguf.gguf_tensors import GgufTensors
 from tests.support.tiny_gguf import SPECIAL, TOKENS, write_gguf
 from tests.support.weights import REPOSITORY
 
@@ -48,8 +48,8 @@ def test_weights_and_logits_are_those_of_transformers(
     from transformers import AutoModelForCausalLM
 
     from engine.config import Config
-    from engine.model.gguf_weights import weights_of
-    from engine.model.torch_target import TorchTarget
+    from engine.model.torch.gguf_weights import weights_of
+    from engine.model.torch.torch_target import TorchTarget
     from engine.records import Draft
 
     write_gguf(tmp_path / "m.gguf", architecture, head, pre="qwen2")

@@ -14,13 +14,13 @@ import torch
 from safetensors.torch import load_file
 
 from engine.model import _kernels
-from engine.model.gguf_weights import weights_of
-from engine.model.llama import Llama
 from engine.model.rope import frequencies
+from engine.model.torch.gguf_weights import weights_of
+from engine.model.torch.llama import Llama
 from engine.weights import WeightsError, locate
-from engine.weights.gguf_config import FORMATS, checked_tensors, model_config, tensor_names
-from engine.weights.gguf_file import read_gguf
-from engine.weights.gguf_folder import write_folder
+from engine.weights.gguf.gguf_config import FORMATS, checked_tensors, model_config, tensor_names
+from engine.weights.gguf.gguf_file import read_gguf
+from engine.weights.gguf.gguf_folder import write_folder
 from tests.conftest import tiny_model
 from tests.model.test_families import BIASES, FAMILIES, GRANITE, YARN, chain
 from tests.model.test_target import begin, load, some_tokens

@@ -16,12 +16,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from engine.model.gguf_weights import GgufWeights
+from engine.model.torch.gguf_weights import GgufWeights
 from engine.weights import WeightsError
-from engine.weights.gguf_config import checked_tensors, model_config
-from engine.weights.gguf_file import read_gguf
-from engine.weights.gguf_tensors import GgufTensors
-from engine.weights.ollama_form import read_model
+from engine.weights.gguf.gguf_config import checked_tensors, model_config
+from engine.weights.gguf.gguf_file import read_gguf
+from engine.weights.gguf.gguf_tensors import GgufTensors
+from engine.weights.gguf.ollama_form import read_model
 from tests.conftest import tiny_model
 from tests.model.test_target import some_tokens
 from tests.support.gguf_of_model import F32, VOCABULARY, stored_tensors, write_gguf_of

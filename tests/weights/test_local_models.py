@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from engine import Config, Engine, Request, weights
 from engine.weights import WeightsError
-from engine.weights.gguf_file import read_gguf
-from engine.weights.local_models import (
+from engine.weights.catalogue.local_models import (
     Details,
     details_of,
     llama_cpp,
@@ -25,6 +24,7 @@ from engine.weights.local_models import (
     lookup,
     path_of_local,
 )
+from engine.weights.gguf.gguf_file import read_gguf
 from engine.weights.memory import (
     CONTEXT_TOKENS,
     LIBRARIES_BYTES,

@@ -13,14 +13,14 @@ import pytest
 import torch
 
 from engine.weights import WeightsError, locate
-from engine.weights.chat_templates import GEMMA3 as GEMMA3_TEMPLATE
-from engine.weights.chat_templates import GPT_OSS
-from engine.weights.gguf_config import checked_tensors, model_config
-from engine.weights.gguf_file import read_gguf
-from engine.weights.gguf_tensors import GgufTensors
-from engine.weights.ollama_form import llama_cpp_form, read_model
-from engine.weights.sentencepiece import BYTE
-from engine.weights.tokenizer import generation_config, tokenizer, tokenizer_config
+from engine.weights.gguf.chat_templates import GEMMA3 as GEMMA3_TEMPLATE
+from engine.weights.gguf.chat_templates import GPT_OSS
+from engine.weights.gguf.gguf_config import checked_tensors, model_config
+from engine.weights.gguf.gguf_file import read_gguf
+from engine.weights.gguf.gguf_tensors import GgufTensors
+from engine.weights.gguf.ollama_form import llama_cpp_form, read_model
+from engine.weights.gguf.sentencepiece import BYTE
+from engine.weights.gguf.tokenizer import generation_config, tokenizer, tokenizer_config
 from tests.model.test_families import MINISTRAL, chain
 from tests.model.test_target import begin, load
 from tests.support import ollama_form as forms

@@ -20,11 +20,12 @@ from transformers.integrations.gguf import gguf_tokenizer_mapping as oracle
 from engine import weights
 from engine.prompts.text_pieces import PIECE_CHARS
 from engine.prompts.tokenizer import Tokenizer as PromptTokenizer
-from engine.weights import WeightsError, sentencepiece
-from engine.weights.gguf_file import read_gguf
-from engine.weights.pre_tokenizers import PRE_TOKENIZERS
-from engine.weights.sentencepiece import BLANK, BYTE, CONTROL, NORMAL, UNKNOWN, USER_DEFINED
-from engine.weights.tokenizer import generation_config, tokenizer
+from engine.weights import WeightsError
+from engine.weights.gguf import sentencepiece
+from engine.weights.gguf.gguf_file import read_gguf
+from engine.weights.gguf.pre_tokenizers import PRE_TOKENIZERS
+from engine.weights.gguf.sentencepiece import BLANK, BYTE, CONTROL, NORMAL, UNKNOWN, USER_DEFINED
+from engine.weights.gguf.tokenizer import generation_config, tokenizer
 from tests.support.gguf_metadata import VOCABULARY, byte_level, file_of, pieces, trained
 from tests.support.mixed_text import mixed_lines
 

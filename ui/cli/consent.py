@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ui.errors import NO_MODEL, Failure, say
 
 if TYPE_CHECKING:
-    from engine.weights.download import Download
+    from engine.weights.fetch.download import Download
 
 
 def choose_model(args: argparse.Namespace) -> None:
@@ -32,7 +32,7 @@ def agreed(model: str | None, yes: bool = False) -> str:
     """The model, or without one the usual one, after asking for consent if it must be fetched;
     `yes` is consent. Raises Failure without it."""
     from engine.weights import WeightsError
-    from engine.weights.download import downloads, usual_model
+    from engine.weights.fetch.download import downloads, usual_model
 
     try:
         offers = downloads(model)

@@ -172,7 +172,7 @@ def model() -> Finding:
     """The model of whoever names none: it is here, undamaged, and what is installed can run it."""
     from engine.model.opening import INSTALL
     from engine.weights import WeightsError, find, verify
-    from engine.weights.download import download_of, usual_model
+    from engine.weights.fetch.download import download_of, usual_model
     from engine.weights.resolve import gguf_of
 
     try:
@@ -204,7 +204,7 @@ def _bad_model(why: str) -> Finding:
 def memory() -> Finding:
     """Whether that model fits the memory that is available now."""
     from engine.weights import WeightsError
-    from engine.weights.download import usual_model
+    from engine.weights.fetch.download import usual_model
     from engine.weights.model_list import Machine, memory_of
 
     machine = Machine.this()
@@ -228,7 +228,7 @@ def memory() -> Finding:
 def disk() -> Finding:
     """Room for the model, if it must be fetched, and for indexes."""
     from engine.weights import WeightsError, home
-    from engine.weights.download import download_of, free_where_the_cache_is, usual_model
+    from engine.weights.fetch.download import download_of, free_where_the_cache_is, usual_model
 
     try:
         missing = download_of(usual_model())

@@ -16,8 +16,8 @@ from ui.terminal import format_bytes, plural
 
 if TYPE_CHECKING:
     from engine import Config, Engine
-    from engine.model.native_target import NativeTarget
-    from engine.model.torch_target import TorchTarget
+    from engine.model.native.native_target import NativeTarget
+    from engine.model.torch.torch_target import TorchTarget
     from engine.prompts.tokenizer import Tokenizer
     from engine.remote.address import Address
     from engine.remote.any_engine import AnyEngine

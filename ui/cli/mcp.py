@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
 
     def open_workspace(folders: Sequence[Path]) -> Workspace:
         from engine.weights import home
-        from engine.weights.download import usual_model
+        from engine.weights.fetch.download import usual_model
         from index.workspace.workspace import Workspace
 
         if args.engine:

@@ -10,9 +10,9 @@ from ui.errors import NO_MODEL, Failure
 from ui.terminal import format_bytes, write_json, write_line
 
 if TYPE_CHECKING:
-    from engine.model.native_target import NativeTarget
+    from engine.model.native.native_target import NativeTarget
     from engine.model.speed import Speed
-    from engine.model.torch_target import TorchTarget
+    from engine.model.torch.torch_target import TorchTarget
 
     Loaded = NativeTarget | TorchTarget
 

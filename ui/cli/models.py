@@ -153,7 +153,7 @@ def _remove(args: argparse.Namespace) -> None:
 
 def _tokenizers() -> set[str]:
     """Fingerprints of the tokenizers of the cached models."""
-    from engine.weights.checksums import sha256_of
+    from engine.weights.fetch.checksums import sha256_of
     from engine.weights.resolve import models_folder
 
     return {sha256_of(file) for file in models_folder().glob("*/tokenizer.json")}

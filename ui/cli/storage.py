@@ -18,7 +18,7 @@ from pathlib import Path
 
 from engine.remote.address import Address, AddressError, connect, runtime_folders
 from engine.weights import home
-from engine.weights.builtins import BUILTINS
+from engine.weights.catalogue.builtins import BUILTINS
 from index.cache_folder import (
     MAX_ANSWERS,
     MAX_INDEX_BYTES,

@@ -19,7 +19,7 @@ from ui.errors import FAILED, OK, USAGE, Failure, reason, say
 from ui.terminal import write_line
 
 if TYPE_CHECKING:
-    from engine.model.torch_target import TorchTarget
+    from engine.model.torch.torch_target import TorchTarget
     from engine.prompts.tokenizer import Tokenizer
     from engine.research.train.acceptance_data import Sample
     from engine.research.train.loop import Plan

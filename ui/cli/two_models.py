@@ -297,7 +297,7 @@ def _errors_as_failure() -> Iterator[None]:
 
 def _device(args: argparse.Namespace) -> str:
     """The device of --device. Raises Failure if it is not available."""
-    from engine.model.placement import choose_device
+    from engine.model.torch.placement import choose_device
 
     try:
         return str(choose_device(args.device))

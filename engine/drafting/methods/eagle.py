@@ -22,7 +22,7 @@ from engine.drafting.methods.head_checkpoint import CheckpointError
 from engine.records import Draft
 
 if TYPE_CHECKING:
-    from engine.model.torch_target import TorchTarget
+    from engine.model.torch.torch_target import TorchTarget
 
 TOTAL, DEPTH, WIDTH = 60, 7, 10  # as published; `total` includes the root
 PREFILL_CHUNK_TOKENS = 256

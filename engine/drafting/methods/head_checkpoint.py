@@ -26,7 +26,7 @@ class CheckpointError(ValueError):
 
 def fingerprint(folder: Path) -> str:
     """Identifies the model in `folder` by its norms and biases, which any training changes."""
-    from engine.model.gguf_weights import weights_of
+    from engine.model.torch.gguf_weights import weights_of
 
     found, weights = sha256(), weights_of(folder)
     for name in sorted(weights):

@@ -28,7 +28,7 @@ from engine.sampling.rejection_sampling import DRAFTING, Dice, probabilities
 from engine.sampling.verify import choose, gumbel, warp
 
 if TYPE_CHECKING:
-    from engine.model.torch_target import TorchTarget
+    from engine.model.torch.torch_target import TorchTarget
     from engine.prompts.tokenizer import Tokenizer
 
 KIND = "adaptive tokens"

@@ -21,7 +21,7 @@ from engine.drafting.draft_model import DraftModel, SeparateModel
 from engine.drafting.methods.head_checkpoint import CheckpointError, load_head, save_head
 
 if TYPE_CHECKING:
-    from engine.model.torch_target import TorchTarget
+    from engine.model.torch.torch_target import TorchTarget
 
 KIND = "acceptance head"
 LAYERS = 3

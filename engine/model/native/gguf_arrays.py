@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.model import _kernels
 from engine.model.native.product import Array
-from engine.weights.gguf_tensors import GgufTensors, Stored
+from engine.weights.gguf.gguf_tensors import GgufTensors, Stored
 
 
 class ArraySource(Protocol):

@@ -11,12 +11,12 @@ from typing import Any
 from engine.model import _kernels
 from engine.model.description import Description
 from engine.model.families import FAMILIES, describe
-from engine.model.llama_shapes import check_llama, supports
 from engine.model.native.gguf_arrays import GgufArrays, StoredArrays
 from engine.model.native.model import NativeModel
 from engine.model.native.weights import NativeWeights
+from engine.model.torch.llama_shapes import check_llama, supports
 from engine.model.unsupported import UnsupportedModel, refuse_inputs, refuse_keys
-from engine.weights.gguf_tensors import GgufTensors
+from engine.weights.gguf.gguf_tensors import GgufTensors
 from engine.weights.memory import check_memory, gguf_memory
 
 DTYPES = ("stored", "q8", "q4")  # of the kernels' integer products

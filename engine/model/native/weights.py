@@ -28,8 +28,8 @@ from engine.model.native.product import (
     widened,
 )
 from engine.weights.errors import WeightsError, shown
-from engine.weights.gguf_tensors import Stored
-from engine.weights.integrity import damaged
+from engine.weights.fetch.integrity import damaged
+from engine.weights.gguf.gguf_tensors import Stored
 
 UNSHIFTED = "linear_attn.norm.weight"  # the one norm of its families that has no offset
 

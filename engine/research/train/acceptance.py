@@ -27,7 +27,7 @@ from engine.research.train.sample_file import SampleError
 from engine.research.train.teacher_forcing import hidden_states
 
 if TYPE_CHECKING:
-    from engine.model.torch_target import TorchTarget
+    from engine.model.torch.torch_target import TorchTarget
 
 PLAN = Plan(epochs=10, batch=64, rate=1e-4, warmup=0.03)  # a higher rate than published: less data
 MIXING, WEIGHT = 0.15, 6.0  # as published

@@ -25,7 +25,7 @@ from engine.research.train.self_distill import TrainingText, answer_question
 from engine.research.train.teacher_forcing import forced_rows
 
 if TYPE_CHECKING:
-    from engine.model.torch_target import TorchTarget
+    from engine.model.torch.torch_target import TorchTarget
 
 MAX_ANSWER_TOKENS = 128  # 512 as published
 Report = Callable[[str], None]

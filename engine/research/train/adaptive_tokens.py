@@ -21,13 +21,13 @@ from torch import Tensor, nn
 
 from engine.drafting.methods import sdsat
 from engine.drafting.methods.head_checkpoint import CheckpointError
-from engine.model.hf_model import transformers_model
+from engine.model.torch.hf_model import transformers_model
 from engine.research.train.loop import Plan, fit, generator, shuffled_order, write_report
 from engine.research.train.sample_file import Report, SampleError
 from engine.research.train.self_distill import TrainingText
 
 if TYPE_CHECKING:
-    from engine.model.torch_target import TorchTarget
+    from engine.model.torch.torch_target import TorchTarget
 
 PLAN = Plan(epochs=4, batch=2, rate=1e-2, warmup=0.1)
 BLOCKS_PER_TEXT = 16  # drawn at each step

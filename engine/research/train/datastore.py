@@ -25,7 +25,7 @@ from engine.records import Request, RequestError
 from index.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
-    from engine.model.torch_target import TorchTarget
+    from engine.model.torch.torch_target import TorchTarget
 
 MAX_ANSWER_TOKENS = 1024  # as published
 TEMPERATURE, TOP_P = 0.8, 0.95  # as published

@@ -21,14 +21,14 @@ from torch import Tensor
 from engine.drafting.methods.eagle import embed
 from engine.drafting.methods.eagle_head import EagleHead, shape_of, untrained_head
 from engine.drafting.methods.head_checkpoint import CheckpointError
-from engine.model.gguf_weights import weights_of
+from engine.model.torch.gguf_weights import weights_of
 from engine.research.train.loop import Plan, fit, shuffled_order, write_report
 from engine.research.train.sample_file import SampleError
 from engine.research.train.self_distill import TrainingText
 from engine.research.train.teacher_forcing import hidden_states
 
 if TYPE_CHECKING:
-    from engine.model.torch_target import TorchTarget
+    from engine.model.torch.torch_target import TorchTarget
 
 # Published: rate 3e-5, batch 4, 20 epochs of 68,000 dialogues, 2000 warmup steps.
 PLAN = Plan(epochs=8, batch=4, rate=5e-4, warmup=0.1, betas=(0.9, 0.95), clip=0.5)

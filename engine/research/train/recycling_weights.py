@@ -25,7 +25,7 @@ from engine.records import Draft
 from engine.research.train.self_distill import answer_question
 
 if TYPE_CHECKING:
-    from engine.model.torch_target import TorchTarget
+    from engine.model.torch.torch_target import TorchTarget
 
 MAX_ANSWER_TOKENS = 128
 EPOCHS = 4

@@ -18,7 +18,7 @@ from engine.records import Request
 from engine.research.train.sample_file import Report, SampleError, read_records, resume_samples
 
 if TYPE_CHECKING:
-    from engine.model.torch_target import TorchTarget
+    from engine.model.torch.torch_target import TorchTarget
 
 MAX_ANSWER_TOKENS = 128
 ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant",

@@ -11,7 +11,7 @@ from torch import Tensor
 from engine.records import Draft
 
 if TYPE_CHECKING:
-    from engine.model.torch_target import TorchTarget
+    from engine.model.torch.torch_target import TorchTarget
 
 CHUNK_ROWS = 64  # per pass: logits of 64 rows over a vocabulary of 150,000 take 40 MB
 

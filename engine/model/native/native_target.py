@@ -1,0 +1,263 @@
+"""NativeTarget: a GGUF file's model on the CPU's own kernels, with its KV cache, without torch.
+
+Nothing here samples, drafts or knows text.
+"""
+
+from __future__ import annotations
+
+import logging
+import platform
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from engine.config import Config
+from engine.model.kv_cache import Sequence, SequencePool
+from engine.model.native.forward_pass import Array, PassRows
+from engine.model.native.loading import (
+    CACHE_BYTES,
+    CHUNK_TOKENS,
+    DTYPES,
+    native_model,
+    use_threads,
+)
+from engine.model.native.recurrent_state import CHECKPOINT_TOKENS
+from engine.records import Draft, RequestError, Scores
+from engine.weights.errors import WeightsError
+from engine.weights.fetch.integrity import config_of
+from engine.weights.gguf.gguf_tensors import OnRead, tensors_of_gguf
+
+log = logging.getLogger(__name__)
+
+CHECKED_ROWS = (2, 16, 64, CHUNK_TOKENS)  # of the passes that are compared with passes of one row
+NO_MEMORY = "there is no memory left: end what else uses it, or ask for less"
+
+
+class NativeTarget:
+    """A loaded model, as `engine.model.target.Target`, whose logits and hidden states are arrays of
+    f32. One thread at a time; the engine's worker owns it."""
+
+    device_type, has_tensors = "cpu", False
+    static = None  # passes have no static shape
+
+    def __init__(
+        self, folder: Path, config: Config, on_read: OnRead = lambda done, total: None
+    ) -> None:
+        """Load `folder` (config.json and the name of a GGUF file), and check whether the rows of a
+        pass are independent of each other on this machine (`exact`). `on_read` is called with the
+        bytes that were read of the file, and all of them. UnsupportedModel, WeightsError,
+        ValueError or OSError with one line."""
+        self.folder, self.settings = folder, config_of(folder)
+        self.dtype_name = native_dtype(config.dtype)
+        use_threads(config.threads)
+        file = tensors_of_gguf(folder, on_read)
+        if file is None:
+            raise WeightsError(f"{folder}: it names no GGUF file: choose one")
+        with file:
+            self.model = native_model(folder, self.settings, file, self.dtype_name)
+        self.vocab, self.chunk = self.model.vocab, CHUNK_TOKENS
+        self.context = min(config.max_context or 1 << 30, self.model.max_positions)
+        self.pool = SequencePool(
+            self._allocate, max(1, config.cached_sequences), config.cache_bytes or CACHE_BYTES
+        )
+        self.turn = 0
+        self.pending: tuple[int, Draft] | None = None  # what the last forward ran
+        self.exact = self._has_independent_rows()
+
+    @property
+    def device_name(self) -> str:
+        """The device as a person would name it."""
+        return f"cpu {platform.machine()}"
+
+    @property
+    def sequence(self) -> Sequence:
+        """The current sequence."""
+        return self.pool.current
+
+    @property
+    def tokens(self) -> list[int]:
+        """Tokens whose rows are in the cache, of the current sequence."""
+        return self.sequence.tokens
+
+    # -- sequences -----------------------------------------------------------------------------
+
+    def begin(self, prompt: list[int], room: int, owner: str = "") -> int:
+        """As `Target.begin`. RequestError where the prompt is empty or memory is short."""
+        if not prompt:
+            raise RequestError("the prompt is empty: nothing to continue")
+        self.pending = None
+        self.turn += 1
+        return self.pool.begin(prompt, room, owner)
+
+    def resume(self, tokens: list[int], room: int, owner: str = "") -> None:
+        """As `Target.resume`."""
+        self.begin(tokens, room, owner)
+        for _ in self.prefill(tokens, room, owner=owner):
+            pass
+
+    def _allocate(self, source: Sequence, rows: int, capacity: int) -> Sequence:
+        """A sequence with memory of its own that starts with the first `rows` of `source`."""
+        cache = self.model.new_cache(capacity)
+        if rows:
+            for part, old in zip(cache, source.cache, strict=True):
+                part[..., :rows, :] = old[..., :rows, :]
+        if source.recurrent is None:
+            recurrent = self.model.recurrent_state()
+        else:
+            recurrent = source.recurrent.copy(rows)
+        return Sequence(source.tokens[:rows], cache, None, recurrent)
+
+    # -- passes --------------------------------------------------------------------------------
+
+    def prefill(
+        self,
+        prompt: list[int],
+        room: int,
+        on_chunk: Callable[[list[int], Array], None] | None = None,
+        owner: str = "",
+    ) -> Iterator[int]:
+        """As `Target.prefill`."""
+        turn = self.turn
+        while True:
+            if self.turn != turn:  # another request ran between two chunks
+                self.begin(prompt, room, owner)
+                turn = self.turn
+            start = len(self.tokens)
+            if start >= len(prompt) - 1:
+                return
+            chunk = prompt[start : min(start + self.chunk, len(prompt) - 1)]
+            states = self._run(chunk, [-1, *range(len(chunk) - 1)], committed=True)
+            self.tokens.extend(chunk)
+            self._checkpoint(start, last=len(self.tokens) == len(prompt) - 1)
+            if on_chunk is not None:
+                on_chunk(chunk, states)
+            yield len(self.tokens)
+
+    def forward(self, last: int, draft: Draft, hidden: bool = False) -> Scores:
+        """As `Target.forward`. ValueError where the cache has no room; on any error the cache is as
+        before."""
+        parents = [-1, *(parent + 1 for parent in draft.parents)]
+        states = self._run([last, *draft.tokens], parents, committed=False)
+        scores = Scores(self.model.head(states), states if hidden else None)
+        self.pending = (last, draft)
+        return scores
+
+    def keep(self, path: list[int]) -> None:
+        """As `Target.keep`: the rows of all other nodes are dropped."""
+        assert self.pending is not None, "keep without forward"
+        last, draft = self.pending
+        self.pending = None
+        current, base = self.sequence, len(self.tokens) + 1
+        if path != list(range(len(path))):
+            rows = np.array(path) + base
+            for part in current.cache:
+                part[..., base : base + len(path), :] = part[..., rows, :]
+        if current.recurrent is not None:
+            current.recurrent.keep(path)
+        current.tokens += [last, *(draft.tokens[node] for node in path)]
+
+    def skim(self, token: int, ahead: int, layers: int) -> Array:
+        """The hidden state [1, width] of one token, `ahead` places behind the last committed one,
+        after the first `layers` layers and the norm; the places between were skimmed before. The
+        committed rows stay as they are, and the next `forward` overwrites these."""
+        base = len(self.tokens) + ahead
+        if base >= self.sequence.capacity:
+            raise ValueError(f"the cache holds {self.sequence.capacity} rows: skim fewer tokens")
+        rows = PassRows.of(base, [-1])
+        ids = np.array([token], np.int64)
+        return self.model.run(ids, rows, self.sequence.cache, layers)
+
+    def logits(self, states: Array) -> Array:
+        """Logits [rows, vocabulary] of hidden states that `prefill` gave."""
+        return self.model.head(states)
+
+    def room(self) -> int:
+        """Draft nodes that the cache of the current sequence can still take."""
+        return self.sequence.capacity - len(self.tokens) - 1
+
+    def warm(self) -> Iterator[tuple[int, int]]:
+        """Nothing has to be made before passes are fast."""
+        yield from ()
+
+    @contextmanager
+    def within(self) -> Iterator[None]:
+        """The context of the thread that owns this target."""
+        yield
+
+    @contextmanager
+    def limited_memory(self) -> Iterator[None]:
+        """Turn running out of memory into a RequestError with a remedy, and free what later
+        requests can do without: all cached sequences, which are read again where needed."""
+        try:
+            yield
+        except MemoryError as error:
+            self.turn += 1
+            self.pending = None
+            self.pool.sequences.clear()
+            raise RequestError(NO_MEMORY) from error
+
+    def _checkpoint(self, start: int, last: bool) -> None:
+        """After a chunk from token `start` on: remember the states along a prompt and at its end,
+        of a model that has any."""
+        recurrent = self.sequence.recurrent
+        if recurrent is None:
+            return
+        if last or start // CHECKPOINT_TOKENS < len(self.tokens) // CHECKPOINT_TOKENS:
+            recurrent.checkpoint(self.pool.max_bytes // 2)
+
+    def _run(self, tokens: list[int], parents: list[int], committed: bool) -> Array:
+        """Final hidden states of rows behind the committed ones. `committed`: they stay."""
+        current = self.sequence
+        base = len(current.tokens)
+        if base + len(tokens) > current.capacity:
+            raise ValueError(
+                f"the cache holds {current.capacity} rows: draft {self.room()} at most"
+            )
+        rows = PassRows.of(base, parents)
+        ids = np.array(tokens, np.int64)
+        return self.model.run(
+            ids, rows, current.cache, recurrent=current.recurrent, committed=committed
+        )
+
+    def _has_independent_rows(self) -> bool:
+        """Whether rows get the same bits alone and in passes of CHECKED_ROWS rows, in the first
+        layers, which have every kind of block, and the head. Logged once if not."""
+        most = min(CHUNK_TOKENS, self.model.max_positions)
+        ids = np.arange(1, most + 1, dtype=np.int64) * 7919 % self.vocab
+        scratch = Sequence()
+
+        def states(start: int, stop: int) -> Array:
+            nonlocal scratch
+            if start == 0:
+                scratch = self._allocate(Sequence(), 0, most)
+            rows = PassRows.of(start, [-1, *range(stop - start - 1)])
+            layers, state = self.model.checked_layers, scratch.recurrent
+            return self.model.run(
+                ids[start:stop], rows, scratch.cache, layers, state, committed=True
+            )
+
+        alone = np.concatenate([states(n, n + 1) for n in range(min(3, most))])
+        logits = np.concatenate([self.model.head(alone[n : n + 1]) for n in range(len(alone))])
+        same = True
+        for count in sorted({min(rows, most) for rows in CHECKED_ROWS}):
+            together, few = states(0, count), min(count, 3)
+            same &= np.array_equal(together[:few], alone[:few])
+            if count <= 16:
+                same &= np.array_equal(self.model.head(together)[:few], logits[:few])
+        if not same:
+            log.warning(
+                "this machine's kernels round by shape (%s): decoding plainly, so that "
+                "speculation cannot change the answer",
+                self.dtype_name,
+            )
+        return bool(same)
+
+
+def native_dtype(name: str) -> str:
+    """The number format of a `Config.dtype` here. ValueError for one that has other kernels."""
+    dtype = "stored" if name == "auto" else name
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype {name!r}: choose auto, q8 or q4 to run without torch")
+    return dtype

@@ -1,0 +1,128 @@
+"""Attention of a described layer, in plain torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from engine.model import _kernels
+from engine.model.description import Attention, Description
+from engine.model.native.attention import head_norm, head_order, projections
+from engine.model.torch.cuda.static_pass import StaticPass
+from engine.model.torch.cuda.weights import CardWeights
+from engine.model.torch.ops import Rows, fused_attention, masked_attention
+
+
+@dataclass(slots=True)
+class Pass:
+    """What all layers of a pass share. Of a static pass, rows behind `rows.count` are padding."""
+
+    rows: Rows | StaticPass
+    cache: tuple[Tensor, ...]
+    places: list[tuple[int, int]]  # of each layer: its tensor of the cache, and its place there
+    turns: dict[str, Tensor]  # rotations by the name of a rotary embedding: complex [rows, pairs]
+    query_scales: Tensor | None  # f32 [rows]
+    _sees: dict[int, Tensor] = field(default_factory=dict)  # by window
+
+    def keys_and_values(self, layer: int) -> tuple[Tensor, Tensor]:
+        """Those of a layer: [kv heads, capacity, head dim] each."""
+        group, place = self.places[layer]
+        keys, values = self.cache[group]
+        return keys[place], values[place]
+
+    def sees(self, window: int) -> Tensor:
+        """Bool [rows, base + count]: the keys that a row attends to. `window`: only those of so
+        many tokens, its own included; 0: all."""
+        if window not in self._sees:
+            rows, here = self.rows, self.rows.positions.device
+            if window:
+                keys = torch.cat(
+                    [torch.arange(rows.base, device=here), rows.positions[: rows.count]]
+                )
+                near = keys > rows.positions[:, None] - window
+                self._sees[window] = self.sees(0) & near
+            else:
+                self._sees[0] = rows.mask(here)
+        return self._sees[window]
+
+
+class AttentionBlock:
+    """Attention over the cache."""
+
+    def __init__(self, spec: Attention, weights: CardWeights, layer: int, d: Description) -> None:
+        at = f"model.layers.{layer}.self_attn."
+        self.spec, self.eps, self.dtype = spec, d.eps, weights.dtype
+        self.source = layer if spec.reads_from is None else spec.reads_from
+        self.own = spec.reads_from is None
+        order = head_order(spec, d)
+        self.qkv = weights.product_of(projections(spec, weights.files, at, order))
+        self.out = weights.product(f"{at}o_proj")
+
+        def norm(name: str, heads: int) -> Tensor | None:
+            found = head_norm(spec, weights.files, f"{at}{name}.weight", order, heads)
+            return None if found is None else torch.from_numpy(found).to(weights.device)
+
+        self.q_norm = norm("q_norm", spec.heads)
+        self.k_norm = norm("k_norm", spec.kv_heads) if self.own else None
+        self.sinks = weights.vector(f"{at}sinks") if spec.sinks else None
+
+    def run(self, h: Tensor, now: Pass) -> Tensor:
+        """h: [rows, width] -> the same; keys and values of real rows are written to the cache."""
+        spec, rows, d = self.spec, now.rows, self.spec.head_dim
+        own = [spec.kv_heads * d] * 2 if self.own else []
+        gates = [spec.heads * d] if spec.gated else []
+        parts = torch.split(self.qkv(h).float(), [spec.heads * d, *own, *gates], -1)
+        q = self._turned(parts[0], spec.heads, self.q_norm, now)
+        if now.query_scales is not None:
+            q = q * now.query_scales[:, None, None]
+        keys, values = now.keys_and_values(self.source)
+        if self.own:
+            k = self._turned(parts[1], spec.kv_heads, self.k_norm, now)
+            v = parts[2].reshape(-1, spec.kv_heads, d)
+            if spec.value_norm:
+                v = F.rms_norm(v, (d,), None, self.eps)
+            new = slice(rows.base, rows.base + rows.count)
+            keys[:, new] = k[: rows.count].transpose(0, 1)
+            values[:, new] = v[: rows.count].transpose(0, 1)
+        mixed = self._attend(q, keys, values, now)
+        if spec.gated:
+            mixed = mixed * parts[-1].sigmoid()
+        return self.out(mixed.to(self.dtype))
+
+    def _turned(self, x: Tensor, heads: int, norm: Tensor | None, now: Pass) -> Tensor:
+        """q or k [rows, heads, head dim], normalised and rotated."""
+        if self.spec.qk_norm == "all":
+            x = F.rms_norm(x, (x.shape[-1],), norm, self.eps)
+        x = x.reshape(-1, heads, self.spec.head_dim)
+        if self.spec.qk_norm == "head":
+            x = F.rms_norm(x, (self.spec.head_dim,), norm, self.eps)
+        if self.spec.rope is None:
+            return x
+        turn = now.turns[self.spec.rope][:, None]
+        rotated = 2 * turn.shape[-1]
+        pairs = torch.view_as_complex(x[..., :rotated].reshape(len(x), heads, -1, 2))
+        return torch.cat([torch.view_as_real(pairs * turn).flatten(-2), x[..., rotated:]], -1)
+
+    def _attend(self, q: Tensor, keys: Tensor, values: Tensor, now: Pass) -> Tensor:
+        """[rows, heads * head dim] in f32. Padding rows are zeros on a CPU."""
+        spec, rows = self.spec, now.rows
+        if q.device.type == "cpu" and keys.dtype == torch.float32:
+            out = torch.zeros(len(q), spec.heads * spec.head_dim)
+            _kernels.attend(
+                q[: rows.count].contiguous().numpy(), keys.numpy(), values.numpy(), rows.base,
+                rows.parents, spec.scale, out[: rows.count].numpy(), spec.window, spec.softcap,
+                None if self.sinks is None else self.sinks.numpy(),
+            )  # fmt: skip
+            return out
+        # No row sees a key before those that the first one sees.
+        start = max(0, rows.base - spec.window + 1) if spec.window else 0
+        seen = slice(start, rows.base + rows.count)
+        keys, values, mask = keys[:, seen], values[:, seen], now.sees(spec.window)[:, start:]
+        if spec.softcap or self.sinks is not None:
+            return masked_attention(
+                q, keys.float(), values.float(), mask, spec.scale, spec.softcap, self.sinks
+            )
+        return fused_attention(q.to(keys.dtype), keys, values, mask, spec.scale).float()

@@ -1,0 +1,174 @@
+"""The forward passes of one model as CUDA graphs, one for each bucket of rows.
+
+A request never waits for Triton: kernels are compiled in a thread, on buffers and a stream of its
+own. Then passes are captured while the engine is idle, or by a request that uses a bucket often
+(tenths of a second each). A failure is logged once; passes without a graph are launched kernel by
+kernel.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from engine.model.torch.cuda.current_card import current
+from engine.model.torch.cuda.static_pass import MAX_ROWS, PassOutput
+from engine.records import Draft
+
+if TYPE_CHECKING:
+    from engine.model.torch.cuda.static_forward import Static
+
+log = logging.getLogger(__name__)
+
+CAPTURE_ORDER = (1, 16, 8, 4, 32, 2, 64, 128, 256)  # the most useful buckets first
+CAPTURE_AFTER_USES = 8  # passes of a bucket, before a request captures it
+PREFILL_SIZES = (1, 2, 4, 8, 16, 32, 64, 256)  # prompt tokens that kernels are compiled for
+WAIT_SECONDS = 0.05  # for the compiler, per turn
+COMPILING = threading.Lock()  # one model's kernels at a time
+
+
+class CudaGraphs:
+    """The captured passes. One thread at a time, as for the model."""
+
+    def __init__(self, static: Static) -> None:
+        """Compile the fused kernels in the background unless they are compiled. (`static` is passed
+        to every method and not kept, which would be a reference cycle.)"""
+        self.on = True  # False: nothing more is captured
+        self.captured: dict[int, tuple[Any, PassOutput]] = {}
+        self._uses: Counter[int] = Counter()
+        self._embedding: Tensor | None = None  # that the captured passes read
+        self._pool: Any = None  # of memory, which all of them share
+        self._stream: Any = None  # to capture on; each would leave workspaces of libraries behind
+        self._compiler: threading.Thread | None = None
+        if not static.ready:
+            # Not a daemon: a thread cut off inside CUDA would crash the process at its end.
+            self._compiler = threading.Thread(
+                target=self._compile, args=(static,), name="draftline-compile"
+            )
+            self._compiler.start()
+
+    def replay(self, bucket: int) -> PassOutput | None:
+        """Run the captured pass of a bucket on the inputs sent; None where there is none."""
+        graph, said = self.captured.get(bucket, (None, None))
+        if graph is not None:
+            graph.replay()
+        return said
+
+    def use(self, static: Static, bucket: int) -> None:
+        """Count a use of this bucket and capture it if it is used often. To be called before the
+        inputs are sent."""
+        if self._embedding is not static.model.embedding:
+            self._forget(static)
+        if self.on and static.ready and bucket not in self.captured:
+            self._uses[bucket] += 1
+            if self._uses[bucket] >= CAPTURE_AFTER_USES:
+                self.capture(static, bucket)
+
+    def warm(self, static: Static) -> Iterator[tuple[int, int]]:
+        """Wait for the compiler, then capture the missing buckets, one per turn; yields (captured,
+        total)."""
+        buckets = buckets_of(static)
+        while self._compiler is not None and self._compiler.is_alive():
+            self._compiler.join(WAIT_SECONDS)
+            yield len(self.captured), len(buckets)
+        for bucket in buckets:
+            if self._embedding is not static.model.embedding:
+                self._forget(static)
+            if self.on and static.ready and bucket not in self.captured:
+                self.capture(static, bucket)
+            yield len(self.captured), len(buckets)
+
+    def _forget(self, static: Static) -> None:
+        """Drop all graphs: rows were added to the embedding, and they read the old one. Their pool
+        ends with them: torch captures into no pool that has lost all its graphs."""
+        self.captured.clear()
+        self._pool = None
+        self._embedding = static.model.embedding
+
+    @torch.inference_mode()
+    def capture(self, static: Static, bucket: int) -> None:
+        """Capture the graph of a bucket on a scratch cache. After a failure, which is logged,
+        nothing more is captured."""
+        start, stream = perf_counter(), torch.cuda.current_stream(static.device)
+        try:
+            with current(static.device):
+                self._capture(static, bucket)
+        except Exception as error:  # CUDA's, Triton's and cuBLAS's have no class in common
+            torch.cuda.set_stream(stream)  # a broken capture leaves its own stream current
+            self._stop(f"passes of {bucket} rows cannot be captured", error)
+            return
+        log.info(
+            "captured passes of %d rows in %.1f s (%d of %d)",
+            bucket, perf_counter() - start, len(self.captured), len(buckets_of(static)),
+        )  # fmt: skip
+
+    def _capture(self, static: Static, bucket: int) -> None:
+        device = static.device
+        cache = static.scratch()
+        draft = chain_of(bucket)
+        static.send(0, draft, cache, MAX_ROWS)
+        now = static.sent(draft, cache, MAX_ROWS, bucket)
+        if self._stream is None:
+            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._stream.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(self._stream):  # libraries choose kernels and allocate
+            for _ in range(2):
+                static.run(now)
+        torch.cuda.synchronize(device)
+        if self._pool is None:
+            self._pool = torch.cuda.graph_pool_handle()
+        graph = torch.cuda.CUDAGraph()
+        # Thread-local: other threads may use the card meanwhile.
+        with torch.cuda.graph(
+            graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
+        ):
+            said = static.run(now)
+        self.captured[bucket] = graph, said
+
+    @torch.inference_mode()
+    def _compile(self, static: Static) -> None:
+        """Compile every variant of every kernel: seconds each unless Triton has them on disk."""
+        start, device = perf_counter(), static.device
+        log.info("compiling kernels in the background")
+        try:
+            aside = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            with COMPILING, current(device), torch.cuda.stream(aside):
+                own = static.twin()
+                cache = own.scratch()
+                for bucket in buckets_of(static):
+                    if not threading.main_thread().is_alive():
+                        return  # the process ends
+                    own.step(0, chain_of(bucket), cache, MAX_ROWS)
+                for count in PREFILL_SIZES:
+                    if count <= cache[0].shape[3]:
+                        own.read([0] * count, cache, 0)
+                aside.synchronize()
+        except Exception as error:  # Triton's, its compiler's and CUDA's have no class in common
+            self._stop("Triton's kernels cannot be used", error)
+            return
+        log.info("compiled kernels in %.1f s", perf_counter() - start)
+        static.ready = True
+
+    def _stop(self, what: str, error: Exception) -> None:
+        self.on = False
+        log.warning(
+            "%s: kernels are launched one by one, which is slower: %s", what,
+            " ".join(str(error).split())[:200] or type(error).__name__,
+        )  # fmt: skip
+
+
+def chain_of(rows: int) -> Draft:
+    """What fills a pass of `rows` rows behind a first token."""
+    return Draft([0] * (rows - 1), [*range(-1, rows - 2)])
+
+
+def buckets_of(static: Static) -> list[int]:
+    """The buckets of a model's passes, the most useful first."""
+    return [size for size in CAPTURE_ORDER if size <= static.rows]

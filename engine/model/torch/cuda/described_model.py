@@ -1,0 +1,153 @@
+"""The forward pass of described models on a card, in plain torch: families with windows, sinks,
+capped logits, experts and other norms than Llama's.
+
+What Llama's family needs has kernels of its own (`engine.model.torch.llama`); a CPU runs all
+families natively (`engine.model.native`).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from engine.model.description import Attention, Description
+from engine.model.native.weights import NativeWeights
+from engine.model.torch.cuda.attention import AttentionBlock, Pass
+from engine.model.torch.cuda.feed_forward import DenseBlock, ExpertsBlock
+from engine.model.torch.cuda.gemma4 import (
+    Gemma4Experts,
+    PerLayerEmbedding,
+    PerLayerInput,
+    rms_normed,
+)
+from engine.model.torch.cuda.static_pass import StaticPass
+from engine.model.torch.cuda.weights import CardWeights
+from engine.model.torch.ops import Rows, product
+
+
+class CardLayer:
+    """One decoder layer: its blocks, and the weights of the norms around them."""
+
+    def __init__(self, d: Description, n: int, weights: CardWeights) -> None:
+        at, spec = f"model.layers.{n}.", d.layers[n]
+        assert isinstance(spec.mixer, Attention)  # others run on a CPU only
+        self.mixer = AttentionBlock(spec.mixer, weights, n, d)
+        self.mlp: DenseBlock | ExpertsBlock | Gemma4Experts
+        if spec.dense and spec.experts:
+            self.mlp = Gemma4Experts(spec, weights, at, d)
+        elif spec.experts:
+            router = f"{at}{spec.experts.router}"
+            self.mlp = ExpertsBlock(spec.experts, weights, f"{at}mlp.", router)
+        else:
+            assert spec.dense is not None
+            self.mlp = DenseBlock(spec.dense, weights, f"{at}mlp.")
+        self.before_mixer, self.after_mixer, self.before_mlp, self.after_mlp = (
+            weights.vector(f"{at}{name}.weight") if name else None for name in d.norms.names
+        )
+        self.inputs = PerLayerInput(weights, at, d) if d.per_layer_width else None
+        self.scalar = 1.0
+        if d.family == "gemma4_text":
+            self.scalar = float(weights.files.vector(f"{at}layer_scalar")[0])
+
+
+class DescribedModel:
+    """Weights and forward pass: `run` returns hidden states, `head` logits. It owns no cache."""
+
+    stops_early = True  # `run` may stop after the first layers
+
+    def __init__(self, files: NativeWeights, device: torch.device, dtype: torch.dtype) -> None:
+        """`files`: of a model without linear attention, none of them stored quantised."""
+        d, weights = files.description, CardWeights(files, device, dtype)
+        self.description, self.device, self.dtype = d, device, dtype
+        self.cache_dtype = torch.float32 if device.type == "cpu" else dtype
+        self.layers, self.width, self.vocab = len(d.layers), d.width, d.vocab
+        self.max_positions, self.eps = d.positions, d.eps
+        self.embedding = weights.table("model.embed_tokens.weight")
+        own = files.has_head
+        self._head = weights.product("lm_head") if own else product(self.embedding)
+        self.per_layer = PerLayerEmbedding(weights, d) if d.per_layer_width else None
+        self.blocks = [CardLayer(d, n, weights) for n in range(self.layers)]
+        self.checked_layers = self.layers
+        self.norm = weights.vector("model.norm.weight")
+        self.frequencies = {
+            name: torch.tensor(rope.frequencies[: rope.pairs], dtype=torch.float32).to(device)
+            for name, rope in d.ropes.items()
+        }
+        self.cache_shapes = [(device, len(of), heads, size) for heads, size, of in d.cache_groups]
+        self._places = d.cache_places
+
+    def extend(self, rows: Tensor) -> None:
+        """Give the embedding rows [tokens, width] for more tokens, which the head does not have."""
+        self.embedding = torch.cat([self.embedding, rows.to(self.device, self.embedding.dtype)])
+
+    def embedded(self, ids: Tensor) -> Tensor:
+        """The first layer's input [rows, width] of tokens `ids` [rows]."""
+        x, scale = self.embedding[ids], self.description.embedding_scale
+        return x if scale == 1 else x * scale
+
+    def run(
+        self,
+        ids: Tensor,
+        rows: Rows | StaticPass,
+        cache: tuple[Tensor, ...],
+        layers: int | None = None,
+    ) -> Tensor:
+        """Final hidden states [rows, width] of token `ids` [rows]. Keys and values of the first
+        `rows.count` rows are written to rows `rows.base ...` of `cache`, one tensor [2, layers,
+        kv heads, capacity, head_dim] for each of `cache_shapes`. `layers`: run only the first
+        ones."""
+        now = Pass(
+            rows, cache, self._places, self._turns(rows.positions), self._scales(rows.positions)
+        )
+        x = self.embedded(ids)
+        inputs = None if self.per_layer is None else self.per_layer.inputs(ids, x)
+        for n, layer in enumerate(self.blocks[:layers]):
+            delta = layer.mixer.run(self._normed(x, layer.before_mixer), now)
+            x = self._added(x, delta, layer.after_mixer)
+            h = self._normed(x, layer.before_mlp)
+            if isinstance(layer.mlp, Gemma4Experts):
+                delta = layer.mlp.run_beside(h, x)
+            else:
+                delta = layer.mlp.run(h)
+            x = self._added(x, delta, layer.after_mlp)
+            if layer.inputs is not None and inputs is not None:
+                x = layer.inputs.added(x, inputs[:, n])
+            if layer.scalar != 1:
+                x = x * layer.scalar
+        return self._normed(x, self.norm)
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """Logits [rows, vocabulary] in f32 of hidden states [rows, width]."""
+        return self.words(hidden).float()
+
+    def words(self, hidden: Tensor) -> Tensor:
+        """Logits in the model's own dtype."""
+        logits, cap = self._head(hidden), self.description.logit_softcap
+        if self.description.logit_divisor != 1:
+            logits = logits / self.description.logit_divisor
+        return (logits.float() / cap).tanh().mul(cap).to(logits.dtype) if cap else logits
+
+    def _normed(self, x: Tensor, norm: Tensor | None) -> Tensor:
+        return x if norm is None else rms_normed(x, norm, self.eps)
+
+    def _added(self, x: Tensor, delta: Tensor, after: Tensor | None) -> Tensor:
+        """x with a block's output, whose norm is `after`."""
+        scale = self.description.residual_scale
+        delta = self._normed(delta, after)
+        return x + (delta if scale == 1 else delta * scale)
+
+    def _turns(self, positions: Tensor) -> dict[str, Tensor]:
+        """The rotations of each rotary embedding: a e^(i p w), complex [rows, pairs]."""
+        found = {}
+        for name, frequencies in self.frequencies.items():
+            angles = positions[:, None] * frequencies
+            factor = torch.full_like(angles, self.description.ropes[name].factor)
+            found[name] = torch.polar(factor, angles)
+        return found
+
+    def _scales(self, positions: Tensor) -> Tensor | None:
+        """The factors of q, f32 [rows]."""
+        if self.description.query_scales is None:
+            return None
+        beta, trained = self.description.query_scales
+        return 1 + beta * torch.log1p(torch.floor(positions.float() / trained))

@@ -1,0 +1,313 @@
+"""Forward passes of static shape: rows padded to a bucket, all inputs in one buffer, and one
+transfer back, so that a step waits for the device once.
+
+Padding rows reach neither the cache nor the caller. On a CUDA card each bucket's pass becomes a
+CUDA graph (`engine.model.torch.cuda.cuda_graphs`), which removes the cost of Python and of
+launches. Until then, and on a CPU for the tests, the same passes are launched kernel by kernel.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.model import _kernels
+from engine.model.torch.cuda import torch_ops
+from engine.model.torch.cuda.current_card import finish, on_its_card
+from engine.model.torch.cuda.described_model import DescribedModel
+from engine.model.torch.cuda.static_pass import (
+    BUCKETS,
+    DESCRIBED_ROWS,
+    MAX_ROWS,
+    TOP,
+    USUAL_ROWS,
+    WORD_BITS,
+    CapturedPasses,
+    PassOutput,
+    StaticPass,
+    bucket_of,
+)
+from engine.model.torch.inference import inference
+from engine.model.torch.llama import Llama
+from engine.model.unsupported import UnsupportedModel
+from engine.records import Draft, Request
+from engine.sampling.batched import UNSURE, drawn, drawn_early, has_candidates
+
+log = logging.getLogger(__name__)
+
+HEADER_INTS = 8  # of the input buffer, which `_kernels.fill_pass` describes
+SCRATCH_ROWS = 2 * MAX_ROWS  # of the cache that passes are compiled and captured on
+
+
+Ids = np.ndarray[Any, np.dtype[np.int32]]
+Floats = np.ndarray[Any, np.dtype[np.float32]]
+
+
+class Static:
+    """The static passes of one model. `graphs`, once set, replays captured passes."""
+
+    def __init__(
+        self, model: Llama | DescribedModel, exact: bool = False, rows: int = USUAL_ROWS
+    ) -> None:
+        """`exact`: a row gets the same bits in every bucket; UnsupportedModel where this device
+        cannot do that. `rows`: of the widest pass, a bucket."""
+        self.model, self.device, self.exact, self.rows = model, model.device, exact, rows
+        cuda = self.device.type == "cuda"
+        # None: plain torch between the matrix products
+        self.fused = _fused(self.device) if isinstance(model, Llama) else None
+        if cuda and exact and self.fused is None:
+            raise UnsupportedModel("exact needs Triton on a GPU: install it, or leave --exact out")
+        # Whether the fused kernels are compiled. An exact model has no others.
+        self.ready = exact and self.fused is not None
+        top = torch.zeros(rows * (1 + 2 * TOP), dtype=torch.int32, pin_memory=cuda)
+        # by bucket: `PassOutput.top` on the host, and its three parts
+        self._here = {bucket: top_parts(top, bucket) for bucket in BUCKETS if bucket <= rows}
+        self._base = 0  # position of the last pass's first row
+        self._fetched = 0  # rows of the last pass, padding included, whose `top` is on the host
+        by_row = [rows, rows, rows * (rows // WORD_BITS), rows * rows // 8 if exact else 0]
+        size = HEADER_INTS + sum(by_row)
+        self.box = torch.zeros(size, dtype=torch.int64, device=self.device)
+        self._host = torch.zeros(size, dtype=torch.int64, pin_memory=cuda)
+        self._inputs = self._host.numpy()  # the same memory
+        self._moved = torch.zeros(rows, dtype=torch.int64, device=self.device)
+        self._path = torch.zeros(rows, dtype=torch.int64, pin_memory=cuda)
+        self._path_here = self._path.numpy()  # the same memory
+        self._chosen = torch.zeros(rows, dtype=torch.int64, pin_memory=cuda)
+        self.ids, self.positions, seen, path = torch.split(self.box[HEADER_INTS:], by_row)
+        self.seen = seen.view(rows, -1)
+        self.path = path.view(torch.uint8).view(-1, rows)  # of an exact model
+        self._copied = torch.cuda.Event() if cuda else None  # type: ignore[no-untyped-call]
+        self._norms = [
+            None if block.qk_norm is None else torch.stack(block.qk_norm)
+            for block in (model.blocks if isinstance(model, Llama) else [])
+        ]
+        self.graphs: CapturedPasses | None = None
+
+    # -- passes ------------------------------------------------------------------------------------
+
+    @on_its_card
+    def step(self, last: int, draft: Draft, cache: tuple[Tensor, ...], base: int) -> PassOutput:
+        """Run the token `last` and the draft behind it, up to `rows` rows; what the outputs have
+        behind them is padding. IndexError for unknown ids, torch.OutOfMemoryError where the card is
+        full; committed rows stay intact."""
+        count = 1 + len(draft)
+        bucket = bucket_of(count)
+        said = None
+        if self.graphs is not None:
+            self.graphs.use(self, bucket)
+        self.send(last, draft, cache, base)
+        if self.graphs is not None:
+            said = self.graphs.replay(bucket)
+        if said is None:
+            said = self.run(self.sent(draft, cache, base, bucket))
+        self._fetched = 0
+        return said
+
+    @on_its_card
+    def read(
+        self, tokens: list[int], cache: tuple[Tensor, ...], base: int, layers: int | None = None
+    ) -> Tensor:
+        """Hidden states [tokens, width] of any number of consecutive tokens, after the first
+        `layers` layers (None: all)."""
+        self._check(tokens)
+        count, (keys, values) = len(tokens), cache[0]
+        self._wait()
+        self._inputs[:5] = keys.data_ptr(), values.data_ptr(), keys.shape[2], base, count
+        self.box[:HEADER_INTS].copy_(self._host[:HEADER_INTS], non_blocking=True)
+        self._mark()
+        places = torch.arange(base, base + count, device=self.device)
+        parents = np.arange(-1, count - 1, dtype=np.int32)
+        now = StaticPass(base, count, parents, cache, self.box, places, self.seen, self.path,
+                         False, self.exact)  # fmt: skip
+        ids = torch.tensor(tokens, dtype=torch.int64).to(self.device)
+        return self._states(ids, now, layers)
+
+    def choices(self, said: PassOutput, count: int, request: Request, place: int) -> list[int]:
+        """The model's token after each of the `count` rows of the last pass; row 0 precedes
+        position `place`. A step waits for the device here, a second time only where `drawn_early`
+        is unsure. -1: the logits are not finite."""
+        if request.temperature == 0:
+            found: list[int] = self._fetch(said)[0][:count].tolist()
+            return found
+        return self._drawn(said, count, request, place)
+
+    @inference
+    def _drawn(self, said: PassOutput, count: int, request: Request, place: int) -> list[int]:
+        """`choices` by sampling."""
+        draw = drawn_early if has_candidates(request) else drawn
+        some = self._draw(draw, said, count, request, place)
+        self._chosen[:count].copy_(some, non_blocking=True)
+        self._fetched = 0  # so that both are waited for
+        self._fetch(said)
+        chosen: list[int] = self._chosen[:count].tolist()
+        if UNSURE in chosen:
+            chosen = self._draw(drawn, said, count, request, place).tolist()
+        return chosen
+
+    def _draw(
+        self, draw: Any, said: PassOutput, count: int, request: Request, place: int
+    ) -> Tensor:
+        """The sampled tokens of the last pass's rows by `drawn` or `drawn_early`."""
+        logits, positions = said.logits[:count], self.positions[:count] + (place - self._base)
+        try:
+            return draw(logits, positions, request)  # type: ignore[no-any-return]
+        except torch.OutOfMemoryError:
+            return draw(logits, positions, request, max_rows=1)  # type: ignore[no-any-return]
+
+    def likely(self, said: PassOutput, count: int, width: int) -> tuple[Ids, Floats]:
+        """The `width` (at most TOP) most likely tokens of the `count` rows of the last pass and
+        their logits. To be called before the next pass."""
+        _, words, values = self._fetch(said)
+        return words[:count, :width].copy(), values[:count, :width].copy()
+
+    def _fetch(self, said: PassOutput) -> tuple[Ids, Ids, Floats]:
+        """`said.top` on the host: the largest logit's token of each row, its most likely tokens and
+        their logits. Waits for the device, once a pass."""
+        rows = len(said.logits)
+        here, best, words, values = self._here[rows]
+        if self._fetched != rows:
+            here.copy_(said.top, non_blocking=True)
+            finish(self.device)
+            self._fetched = rows
+        return best, words, values
+
+    @on_its_card
+    def keep(self, parts: Sequence[Tensor], base: int, path: list[int]) -> None:
+        """Move the rows `base + path[i]` of each [..., capacity, d] to `base + i`, all at once."""
+        if not path or path[-1] == len(path) - 1:  # ascending, so all are in their places
+            return
+        first = next(n for n, node in enumerate(path) if node != n)
+        count = len(path) - first
+        self._wait()
+        self._path_here[:count] = [base + node for node in path[first:]]
+        rows = self._moved[:count]
+        rows.copy_(self._path[:count], non_blocking=True)
+        self._mark()
+        for part in parts:
+            part.narrow(-2, base + first, count).copy_(part.index_select(-2, rows))
+
+    def run(self, now: StaticPass) -> PassOutput:
+        """Launch a pass, kernel by kernel."""
+        states = self._states(self.ids[: len(now.positions)], now)
+        logits = self.model.words(states)
+        return PassOutput(states, logits, self._ops.top(logits))
+
+    @property
+    def _ops(self) -> Any:
+        """The kernels between matrix products."""
+        return self.fused if self.fused is not None and self.ready else torch_ops
+
+    def _states(self, ids: Tensor, now: StaticPass, layers: int | None = None) -> Tensor:
+        model = self.model
+        if isinstance(model, DescribedModel):
+            return model.run(ids, now, now.cache, layers)
+        do = self._ops
+        x, delta = model.embedded(ids), None
+        for n, layer in enumerate(model.blocks[:layers]):
+            x, h = do.add_norm(x, delta, layer.norm_in, model.eps)
+            q = do.turn(model, n, self._norms[n], layer.qkv(h), now)
+            mixed = model.scaled(layer.out(do.attend(model, n, q, now)))
+            x, h = do.add_norm(x, mixed, layer.norm_mlp, model.eps)
+            delta = model.scaled(layer.mlp.down(do.gate(layer.mlp.gate_up(h))))
+        states: Tensor = do.add_norm(x, delta, model.norm, model.eps)[1]
+        return states
+
+    # -- inputs ------------------------------------------------------------------------------------
+
+    def send(self, last: int, draft: Draft, cache: tuple[Tensor, ...], base: int) -> None:
+        """Send the inputs of a pass over `last` and the draft behind it. IndexError for unknown
+        ids: on a card they would end the whole process."""
+        keys, capacity = cache[0].data_ptr(), cache[0].shape[3]
+        values = keys + cache[0].nbytes // 2
+        self._base = base
+        self._wait()
+        _kernels.fill_pass(
+            self._inputs, self.rows, self.exact, last, draft.tokens, draft.parents,
+            self.model.embedding.shape[0], keys, values, capacity, base,
+        )  # fmt: skip
+        self.box.copy_(self._host, non_blocking=True)
+        self._mark()
+
+    def sent(self, draft: Draft, cache: tuple[Tensor, ...], base: int, bucket: int) -> StaticPass:
+        """The pass whose inputs were sent, padded to `bucket` rows."""
+        parents = np.array([-1, *draft.parents], np.int32)
+        parents[1:] += 1
+        return StaticPass(
+            base, len(parents), parents, cache, self.box, self.positions[:bucket],
+            self.seen[:bucket], self.path[:bucket], True, self.exact,
+        )  # fmt: skip
+
+    def _check(self, tokens: list[int]) -> None:
+        """IndexError for unknown ids."""
+        count = len(self.model.embedding)
+        if min(tokens) < 0 or max(tokens) >= count:
+            raise IndexError(f"the model has tokens 0 to {count - 1} only")
+
+    def _wait(self) -> None:
+        """Wait until the pinned buffers have been read."""
+        if self._copied is not None:
+            self._copied.synchronize()
+
+    def _mark(self) -> None:
+        if self._copied is not None:
+            self._copied.record()
+
+    # -- graphs ------------------------------------------------------------------------------------
+
+    def warm(self) -> Iterator[tuple[int, int]]:
+        """Capture the missing CUDA graphs, one per turn; yields (captured, total)."""
+        if self.graphs is not None:
+            yield from self.graphs.warm(self)
+
+    def twin(self) -> Static:
+        """The same passes with fused kernels, on buffers of their own."""
+        made = Static(self.model, self.exact, self.rows)
+        made.ready = True
+        return made
+
+    def scratch(self) -> tuple[Tensor, ...]:
+        """A small cache to compile and capture passes on."""
+        return tuple(
+            torch.zeros((2, count, heads, SCRATCH_ROWS, head_dim), dtype=self.model.cache_dtype,
+                        device=device)
+            for device, count, heads, head_dim in self.model.cache_shapes
+        )  # fmt: skip
+
+
+def _fused(device: torch.device) -> ModuleType | None:
+    """The fused kernels, where they run; logged once where Triton is missing on a card."""
+    if device.type != "cuda":
+        return None
+    try:
+        from engine.model.torch.cuda import triton_ops
+    except ImportError as error:
+        log.warning(
+            "Triton is missing (%s): kernels are launched one by one, which is slower", error
+        )
+        return None
+    return triton_ops
+
+
+def top_parts(top: Tensor, rows: int) -> tuple[Tensor, Ids, Ids, Floats]:
+    """The start of `top` that `rows` rows take as in `PassOutput`, and views of its three parts."""
+    here = top[: rows * (1 + 2 * TOP)]
+    words, values = here.numpy()[rows:].reshape(2, rows, TOP)
+    return here, here.numpy()[:rows], words, values.view(np.float32)
+
+
+def rows_for(nodes: int, model: Llama | DescribedModel) -> int:
+    """Rows of the widest pass, for drafts of up to `nodes` nodes. ValueError where no pass is so
+    wide."""
+    most = DESCRIBED_ROWS if isinstance(model, DescribedModel) else MAX_ROWS
+    if nodes >= most:
+        raise ValueError(
+            f"a budget of {nodes} nodes: passes of this model on a card take {most - 1}: choose "
+            f"{most - 1} or less"
+        )
+    return max(bucket_of(1 + nodes), USUAL_ROWS)

@@ -1,0 +1,352 @@
+"""The small steps of a pass on a CUDA card, each in one kernel (Triton).
+
+Where a cache lies, how long it is and how many rows are real is read from device memory (`Pass`'s
+`meta`), so one captured graph serves every sequence. With `exact`, a row's sums run over the places
+of its own text, whatever rows stand beside it: a row gets the same bits in every pass. The same
+functions in plain torch, which say what is meant, are in `engine.model.torch.cuda.torch_ops`; here
+is nothing that they do not have. Matrix products are in `engine.model.torch.cuda.products`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from engine.model.torch.cuda.static_pass import TOP
+
+if TYPE_CHECKING:
+    from engine.model.torch.cuda.static_pass import AttentionShape, StaticPass
+
+TYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}
+SPLITS = 16  # parts of the cache that a row's attention is summed in, where it is exact
+TILE = 64  # keys at a time: bits of at most two words of a row's ancestors
+MOST_PARTS = 128  # that a long cache is cut in, of a model with few key heads
+LOGITS = 4096  # at a time
+LONG = 256  # rows of a prompt that occupy a card without cutting the cache in parts
+
+
+@triton.jit
+def _add_norm(
+    x, delta, weight, kept, out, eps,
+    ADD: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64) * WIDTH
+    at = tl.arange(0, BLOCK)
+    live = at < WIDTH
+    value = tl.load(x + row + at, mask=live, other=0.0)
+    if ADD:
+        added = value.to(tl.float32) + tl.load(delta + row + at, mask=live, other=0.0)
+        value = added.to(value.dtype)
+        tl.store(kept + row + at, value, mask=live)
+    wide = value.to(tl.float32)
+    scale = 1.0 / tl.sqrt(tl.sum(wide * wide, 0) / WIDTH + eps)
+    normed = wide * scale * tl.load(weight + at, mask=live, other=0.0)
+    tl.store(out + row + at, normed.to(value.dtype), mask=live)
+
+
+@triton.jit
+def _gate(both, out, INNER: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    live = at < INNER
+    gate = tl.load(both + row * 2 * INNER + at, mask=live, other=0.0)
+    up = tl.load(both + row * 2 * INNER + INNER + at, mask=live, other=0.0)
+    wide = gate.to(tl.float32)
+    opened = (wide / (1.0 + tl.exp(-wide))).to(gate.dtype)  # rounded where plain torch rounds
+    tl.store(out + row * INNER + at, opened * up, mask=live)
+
+
+@triton.jit(do_not_specialize=["layer"])
+def _turn(
+    qkv, turns, norms, positions, meta, q, layer, eps,
+    NORM: tl.constexpr, HEADS: tl.constexpr, KV: tl.constexpr, D: tl.constexpr,
+    HALF: tl.constexpr, TYPE: tl.constexpr,
+):  # fmt: skip
+    """One head of one row: q turned, k turned into the cache, v into the cache."""
+    row = tl.program_id(0).to(tl.int64)
+    head = tl.program_id(1)
+    pair = tl.arange(0, HALF)
+    live = pair < D // 2
+    start = qkv + (row * (HEADS + 2 * KV) + head) * D + 2 * pair
+    a = tl.load(start, mask=live, other=0.0).to(tl.float32)
+    b = tl.load(start + 1, mask=live, other=0.0).to(tl.float32)
+    if head < HEADS + KV:
+        if NORM:
+            scale = 1.0 / tl.sqrt((tl.sum(a * a, 0) + tl.sum(b * b, 0)) / D + eps)
+            weight = norms + (head >= HEADS).to(tl.int32) * D + 2 * pair
+            a = a * scale * tl.load(weight, mask=live, other=0.0)
+            b = b * scale * tl.load(weight + 1, mask=live, other=0.0)
+        turn = turns + tl.load(positions + row) * D + 2 * pair
+        real = tl.load(turn, mask=live, other=0.0)
+        imaginary = tl.load(turn + 1, mask=live, other=0.0)
+        turned = a * real - b * imaginary
+        b = a * imaginary + b * real
+        a = turned
+    if head < HEADS:
+        to = q + (row * HEADS + head) * D + 2 * pair
+        tl.store(to, a.to(TYPE), mask=live)
+        tl.store(to + 1, b.to(TYPE), mask=live)
+    else:
+        real_row = pair < tl.where(row < tl.load(meta + 4), D // 2, 0)
+        cache = tl.load(meta + (head - HEADS) // KV).to(tl.pointer_type(TYPE))
+        place = (layer.to(tl.int64) * KV + (head - HEADS) % KV) * tl.load(meta + 2)
+        to = cache + (place + tl.load(meta + 3) + row) * D + 2 * pair
+        tl.store(to, a.to(TYPE), mask=real_row)
+        tl.store(to + 1, b.to(TYPE), mask=real_row)
+
+
+@triton.jit(do_not_specialize=["layer", "rows"])
+def _attend(
+    q, meta, positions, seen, path, mixed, highest, total, layer, rows, scale,
+    TREE: tl.constexpr, EXACT: tl.constexpr, HEADS: tl.constexpr,
+    KV: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    KEYS: tl.constexpr, PARTS: tl.constexpr, WORDS: tl.constexpr, TYPE: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Part `split` of the cache for BLOCK (row, query head) pairs that share a key head. EXACT:
+    those of one row, over the keys in the order of their positions."""
+    GROUP: tl.constexpr = HEADS // KV
+    block, kv, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    pair = tl.arange(0, BLOCK)
+    if EXACT:
+        row = tl.zeros([BLOCK], tl.int32) + block
+        head = kv * GROUP + pair
+        real = pair < GROUP
+    else:
+        pair += block * BLOCK
+        row = pair // GROUP
+        head = kv * GROUP + pair % GROUP
+        real = row < rows
+    row = tl.where(real, row, 0).to(tl.int64)
+    head = tl.where(real, head, 0)
+    wide = tl.arange(0, WIDTH)
+    inside = wide < D
+    asked = tl.load(
+        q + ((row * HEADS + head) * D)[:, None] + wide[None, :],
+        mask=real[:, None] & inside[None, :], other=0.0,
+    )  # fmt: skip
+    capacity, base = tl.load(meta + 2), tl.load(meta + 3)
+    place = tl.multiple_of((layer.to(tl.int64) * KV + kv) * capacity * D, 8)
+    keys = tl.multiple_of(tl.load(meta).to(tl.pointer_type(TYPE)), 16) + place
+    values = tl.multiple_of(tl.load(meta + 1).to(tl.pointer_type(TYPE)), 16) + place
+    own = tl.load(positions + row, mask=real, other=0)
+    stop = tl.max(own, 0) + 1
+    if TREE and not EXACT:
+        stop = base + tl.load(meta + 4)
+    best = tl.full([BLOCK], float("-inf"), tl.float32)
+    weight = tl.zeros([BLOCK], tl.float32)
+    sums = tl.zeros([BLOCK, WIDTH], tl.float32)
+    for tile in range(split, tl.cdiv(stop, KEYS), PARTS):
+        key = tile * KEYS + tl.arange(0, KEYS).to(tl.int64)
+        at = key
+        if TREE and EXACT:  # a position of this pass is where its ancestor's row was put
+            behind = tl.minimum(tl.maximum(key - base, 0), WORDS * 64 - 1)
+            ancestor = tl.load(path + block * WORDS * 64 + behind).to(tl.int64)
+            at = tl.where(key < base, key, base + ancestor)
+        there = key < stop
+        k = tl.load(
+            keys + at[:, None] * D + wide[None, :],
+            mask=there[:, None] & inside[None, :], other=0.0,
+        )  # fmt: skip
+        scores = tl.dot(asked, tl.trans(k), input_precision=PRECISION) * scale
+        if TREE and not EXACT:
+            first = tl.maximum(tile * KEYS - base, 0) // 64
+            behind = tl.maximum(key - base, 0)
+            new = real & ((tile + 1) * KEYS > base)
+            low = tl.load(seen + row * WORDS + first, mask=new & (first < WORDS), other=0)
+            high = tl.load(seen + row * WORDS + first + 1, mask=new & (first + 1 < WORDS), other=0)
+            word = tl.where((behind // 64 == first)[None, :], low[:, None], high[:, None])
+            sees = (key < base)[None, :] | (((word >> (behind % 64)[None, :]) & 1) != 0)
+            sees = sees & there[None, :]
+        else:
+            sees = key[None, :] <= own[:, None]
+        scores = tl.where(sees, scores, float("-inf"))
+        above = tl.maximum(best, tl.max(scores, 1))
+        shift = tl.where(above == float("-inf"), 0.0, above)
+        weights = tl.exp2(scores - shift[:, None])
+        fade = tl.exp2(best - shift)
+        weight = weight * fade + tl.sum(weights, 1)
+        v = tl.load(
+            values + at[:, None] * D + wide[None, :],
+            mask=there[:, None] & inside[None, :], other=0.0,
+        )  # fmt: skip
+        sums = sums * fade[:, None]
+        sums += tl.dot(weights.to(v.dtype), v, input_precision=PRECISION)
+        best = above
+    out = (row * HEADS + head) * PARTS + split
+    tl.store(highest + out, best, mask=real)
+    tl.store(total + out, weight, mask=real)
+    tl.store(mixed + (out * D)[:, None] + wide[None, :], sums, mask=real[:, None] & inside[None, :])
+
+
+@triton.jit
+def _combine(
+    mixed, highest, total, out,
+    HEADS: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
+    """The parts of one head of one row, weighed."""
+    pair = tl.program_id(0).to(tl.int64) * HEADS + tl.program_id(1)
+    part = tl.arange(0, PARTS)
+    wide = tl.arange(0, WIDTH)
+    inside = wide < D
+    best = tl.load(highest + pair * PARTS + part)
+    share = tl.exp2(best - tl.max(best, 0))
+    whole = tl.sum(share * tl.load(total + pair * PARTS + part), 0)
+    at = ((pair * PARTS + part) * D)[:, None] + wide[None, :]
+    sums = tl.load(mixed + at, mask=inside[None, :], other=0.0)
+    found = tl.sum(sums * share[:, None], 0) / whole
+    tl.store(out + pair * D + wide, found.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _top_parts(logits, parts, N, BLOCK: tl.constexpr, TOP: tl.constexpr, PARTS: tl.constexpr):
+    """The TOP largest keys of BLOCK logits of a row: a logit's order above, its id below."""
+    row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    at = part * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(logits + row * N + at, mask=at < N, other=0.0).to(tl.float32)
+    value = tl.where(value != value, float("inf"), tl.where(value == 0.0, 0.0, value))
+    bits = value.to(tl.int32, bitcast=True)
+    order = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).to(tl.int64)
+    keys = tl.where(at < N, (order << 32) | (0x7FFFFFFF - at), -0x7F80000100000000)
+    for n in range(TOP):
+        best = tl.max(keys, 0)
+        tl.store(parts + (row * PARTS + part) * TOP + n, best)
+        keys = tl.where(keys == best, -0x7F80000100000000, keys)
+
+
+@triton.jit
+def _top_merged(parts, out, rows, BLOCK: tl.constexpr, TOP: tl.constexpr, PARTS: tl.constexpr):
+    """The TOP largest keys of a row as tokens and bits of logits."""
+    row = tl.program_id(0)
+    at = tl.arange(0, BLOCK)
+    keys = tl.load(
+        parts + row.to(tl.int64) * PARTS * TOP + at, mask=at < PARTS * TOP,
+        other=-0x7F80000100000000,
+    )  # fmt: skip
+    for n in range(TOP):
+        best = tl.max(keys, 0)
+        none = best == -0x7F80000100000000
+        order = (best >> 32).to(tl.int32)
+        bits = order ^ ((order >> 31) & 0x7FFFFFFF)
+        token = tl.where(none, -1, 0x7FFFFFFF - (best & 0x7FFFFFFF)).to(tl.int32)
+        tl.store(out + rows + row * TOP + n, token)
+        tl.store(out + rows * (1 + TOP) + row * TOP + n, bits)
+        if n == 0:
+            finite = (bits & 0x7F800000) != 0x7F800000
+            tl.store(out + row, tl.where(finite, token, -1))
+        keys = tl.where(keys == best, -0x7F80000100000000, keys)
+
+
+# -- what a pass calls -----------------------------------------------------------------------------
+
+
+def add_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """x + delta, and the same normed by root mean square. [rows, width]"""
+    rows, width = x.shape
+    kept, out = x if delta is None else torch.empty_like(x), torch.empty_like(x)
+    block = triton.next_power_of_2(width)
+    _add_norm[(rows,)](
+        x, x if delta is None else delta, weight, kept, out, eps,
+        ADD=delta is not None, WIDTH=width, BLOCK=block, num_warps=8 if block > 1024 else 4,
+    )  # fmt: skip
+    return kept, out
+
+
+def gate(both: Tensor) -> Tensor:
+    """silu(first half) * second half of [rows, 2 * inner]."""
+    rows, inner = both.shape[0], both.shape[1] // 2
+    out = torch.empty(rows, inner, dtype=both.dtype, device=both.device)
+    _gate[(rows, triton.cdiv(inner, 1024))](both, out, INNER=inner, BLOCK=1024)
+    return out
+
+
+def turn(
+    model: AttentionShape, n: int, norms: Tensor | None, qkv: Tensor, now: StaticPass
+) -> Tensor:
+    """q [rows, heads, d] turned by position; k and v go to the cache."""
+    rows, d = len(qkv), model.head_dim
+    q = torch.empty(rows, model.heads, d, dtype=qkv.dtype, device=qkv.device)
+    turns, positions = torch.view_as_real(model.turns), now.positions
+    if not model.rotary[n]:
+        turns = torch.view_as_real(torch.ones_like(model.turns[:1]))
+        positions = torch.zeros_like(positions)
+    _turn[(rows, model.heads + 2 * model.kv_heads)](
+        qkv, turns, turns if norms is None else norms, positions, now.meta, q, n, model.eps,
+        NORM=norms is not None, HEADS=model.heads, KV=model.kv_heads, D=d,
+        HALF=triton.next_power_of_2(d // 2), TYPE=TYPES[qkv.dtype], num_warps=1,
+    )  # fmt: skip
+    if model.query_scales is not None and model.rotary[n]:
+        q *= model.query_scales[now.positions, None, None]
+    return q
+
+
+def attend(model: AttentionShape, n: int, q: Tensor, now: StaticPass) -> Tensor:
+    """Attention over the live part of the cache: [rows, heads * d]."""
+    rows, heads, d = q.shape
+    group = heads // model.kv_heads
+    exact = now.exact
+    block = block_of(group if exact else rows * group, exact, q.element_size())
+    blocks = rows if exact else triton.cdiv(rows * group, block)
+    parts = SPLITS
+    if not exact and now.tree:
+        parts = parts_of(q.device, blocks * model.kv_heads)
+    elif not exact and rows >= LONG:
+        parts = 1
+
+    def empty(*shape: int) -> Tensor:
+        return torch.empty(shape, dtype=torch.float32, device=q.device)
+
+    mixed, highest, total = (
+        empty(rows, heads, parts, d), empty(rows, heads, parts), empty(rows, heads, parts)
+    )  # fmt: skip
+    width = max(16, triton.next_power_of_2(d))
+    scale = model.scale * 1.4426950408889634  # the kernel's exponentials are of two
+    _attend[(blocks, model.kv_heads, parts)](
+        q, now.meta, now.positions, now.seen, now.path, mixed, highest, total, n, rows, scale,
+        TREE=now.tree, EXACT=exact, HEADS=heads, KV=model.kv_heads, D=d, WIDTH=width,
+        BLOCK=block, KEYS=TILE, PARTS=parts, WORDS=now.seen.shape[1], TYPE=TYPES[q.dtype],
+        PRECISION="ieee", num_warps=4, num_stages=2 if q.element_size() == 2 else 1,
+    )  # fmt: skip
+    out = torch.empty(rows, heads * d, dtype=q.dtype, device=q.device)
+    _combine[(rows, heads)](
+        mixed, highest, total, out, HEADS=heads, D=d, WIDTH=width, PARTS=parts,
+        num_warps=combining_warps(parts, width),
+    )  # fmt: skip
+    return out
+
+
+def block_of(pairs: int, exact: bool, number_bytes: int) -> int:
+    """Of `pairs` of rows and query heads, how many a program handles: all in exact passes, else as
+    many as registers hold, which is fewer in f32."""
+    least: int = max(16, triton.next_power_of_2(pairs))
+    return least if exact else min(least, 64 if number_bytes == 2 else 16)
+
+
+def combining_warps(parts: int, width: int) -> int:
+    """Warps that combine the parts of one head, for 64 numbers a thread."""
+    return min(16, max(2, parts * width // 2048))
+
+
+def top(logits: Tensor) -> Tensor:
+    """`PassOutput.top` of logits [rows, vocabulary]."""
+    rows, count = logits.shape
+    parts = triton.cdiv(count, LOGITS)
+    keys = torch.empty(rows, parts, TOP, dtype=torch.int64, device=logits.device)
+    _top_parts[(rows, parts)](logits, keys, count, BLOCK=LOGITS, TOP=TOP, PARTS=parts, num_warps=8)
+    out = torch.empty(rows * (1 + 2 * TOP), dtype=torch.int32, device=logits.device)
+    block = triton.next_power_of_2(parts * TOP)
+    _top_merged[(rows,)](keys, out, rows, BLOCK=block, TOP=TOP, PARTS=parts, num_warps=2)
+    return out
+
+
+def parts_of(device: torch.device, programs: int) -> int:
+    """Parts to cut the cache in, so that the card's processors all have some."""
+    count = 8
+    if device.type == "cuda":
+        count = torch.cuda.get_device_properties(device).multi_processor_count
+    most: int = triton.next_power_of_2(triton.cdiv(count, programs))
+    return min(MOST_PARTS, most)

@@ -1,0 +1,299 @@
+"""Load a model folder: which device, number format and kernels a configuration means here."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from engine.config import Config
+from engine.model.described_tensors import check_tensors
+from engine.model.description import Description
+from engine.model.families import FAMILIES, describe
+from engine.model.native.gguf_arrays import ArraySource, StoredArrays
+from engine.model.native.loading import (
+    BITS,
+    CACHE_BYTES,
+    CHUNK_TOKENS,
+    DTYPES,
+    check_heads,
+    check_room,
+    described_of,
+    use_threads,
+)
+from engine.model.native.model import NativeModel
+from engine.model.native.weights import NativeWeights
+from engine.model.torch.cuda.cuda_graphs import CudaGraphs
+from engine.model.torch.cuda.current_card import current
+from engine.model.torch.cuda.described_model import DescribedModel
+from engine.model.torch.cuda.static_forward import Static, rows_for
+from engine.model.torch.cuda.weight_formats import FORMATS
+from engine.model.torch.gguf_weights import GgufWeights, arrays_of
+from engine.model.torch.hf_model import Generic, with_defaults
+from engine.model.torch.llama import Llama, TensorSource, Weights
+from engine.model.torch.llama_shapes import NEEDED, check_llama, supports
+from engine.model.torch.placement import (
+    NUMBER_BYTES,
+    Size,
+    check_card,
+    choose_devices,
+    choose_dtype,
+    fp8_failure,
+    out_of_memory_is_unsupported,
+    placed,
+    refuse_several,
+    room_on,
+    size_of_described,
+    with_rows,
+)
+from engine.model.torch.tensor_model import TensorModel
+from engine.model.unsupported import UnsupportedModel, refuse, refuse_inputs, refuse_keys
+from engine.weights.fetch.integrity import config_of, tensors_of
+from engine.weights.gguf.gguf_tensors import GgufTensors, OnRead, tensors_of_gguf
+
+log = logging.getLogger(__name__)
+
+GPU_CHUNK_TOKENS = 1024  # of a prompt, in one pass
+MASKED_CHUNK_TOKENS = 256  # where attention takes memory for every row and key
+
+
+@dataclass(slots=True)
+class LoadedModel:
+    """A model that is ready to run."""
+
+    folder: Path
+    model: Llama | TensorModel | DescribedModel | Generic
+    settings: dict[str, Any]  # its config.json
+    devices: list[torch.device]  # in the order of the layers
+    dtype: str  # f32, bf16, stored, q8, q4, int8, fp8 or int4
+    exact: bool  # whether kernels that do not round by shape were asked for, on a GPU
+    context: int  # tokens
+    cache_bytes: int  # of cached sequences, at most
+    chunk: int  # prompt tokens a pass
+    static: Static | None  # passes of static shape, where they are used
+
+    @property
+    def device(self) -> torch.device:
+        """Where hidden states and logits are: the device of the last layers."""
+        return self.devices[-1]
+
+
+def load(
+    folder: Path,
+    config: Config,
+    weights: TensorSource | None = None,
+    on_read: OnRead = lambda done, total: None,
+) -> LoadedModel:
+    """Load `folder` (config.json, safetensors or the name of a GGUF file). `weights`: tensors by
+    name in place of the files, for a model of Llama's family. `on_read` is called with the bytes
+    that were read of a GGUF file, and all of them. UnsupportedModel, WeightsError, ValueError or
+    OSError with one line."""
+    settings, file = config_of(folder), None if weights else tensors_of_gguf(folder, on_read)
+    with file or contextlib.nullcontext():
+        return _load(folder, settings, config, file, weights)
+
+
+def _load(
+    folder: Path,
+    settings: dict[str, Any],
+    config: Config,
+    file: GgufTensors | None,
+    weights: TensorSource | None,
+) -> LoadedModel:
+    ours = supports(settings)
+    devices, described = _placed(folder, settings, config, complete=file is not None)
+    device, several = devices[-1], len(devices) > 1
+    dtype_name = choose_dtype(config.dtype, device, folder)
+    quantised = dtype_name in DTYPES
+    narrow = dtype_name if dtype_name in FORMATS else ""
+    exact = config.exact and device.type != "cpu"
+    tensors = tensors_of(folder) if file is None else file.infos()
+    if device.type == "cpu" and quantised and ours:
+        described = _described(folder, settings, complete=file is not None)
+    if device.type == "cpu":
+        _use_threads(config.threads, described is not None)
+    if file is not None:
+        if device.type == "cpu":
+            check_room(file, described or describe(settings), dtype_name)
+        weights = GgufWeights(file)
+    if described is None:
+        if file is not None and not ours:
+            raise UnsupportedModel(
+                f"{file.path}: a {settings['model_type']} model runs on a CPU: choose --device cpu"
+            )
+        refuse(settings, ours)
+    if ours and (weights is None or file is not None):
+        check_llama(folder, settings, tensors)
+    elif described is not None and file is None:
+        check_tensors(folder, described, tensors)
+    if several:
+        refuse_several(len(devices), settings, ours, dtype_name, config)
+    _check_kernels(exact, narrow, settings, device, ours)
+    dtype = torch.bfloat16 if narrow or dtype_name == "bf16" else torch.float32
+    places: list[tuple[torch.device, int]] | None = None
+    sizes: list[Size] | None = None
+    if described is not None and device.type == "cuda":
+        sizes = [_check_described(folder.name, described, dtype.itemsize, config, device)]
+    elif ours and described is None:
+        places, sizes = placed(folder.name, settings, dtype_name, config.max_context, devices)
+    model: Llama | TensorModel | DescribedModel | Generic
+    with torch.inference_mode(), out_of_memory_is_unsupported(folder.name, devices):
+        if described is not None:
+            bits = BITS.get(dtype_name, 8)
+            source: ArraySource = arrays_of(Weights(folder) if weights is None else weights)
+            if file is not None and dtype_name == "stored":
+                source = StoredArrays(file)
+            files = NativeWeights(source, described, bits, folder)
+            if device.type == "cuda":
+                model = DescribedModel(files, device, dtype)
+            else:
+                model = TensorModel(NativeModel(described, files))
+        elif ours:
+            model = Llama(folder, device, dtype, exact, weights, narrow, places)
+        else:
+            blocks = BITS[dtype_name] if quantised else None
+            model = Generic(folder, tensors, device, dtype, blocks)
+    if device.type == "cpu":
+        if isinstance(model, TensorModel | DescribedModel):
+            check_heads(folder, model.description.head_shapes)
+        else:
+            check_heads(folder, {(model.heads, model.kv_heads, model.head_dim)})
+    context = min(config.max_context or 1 << 30, model.max_positions)
+    cache_bytes = config.cache_bytes or CACHE_BYTES
+    if sizes:
+        sizes[-1] = with_rows(sizes[-1], model.vocab, 1 + config.budget)
+        context, cache_bytes = room_on(devices, sizes, context, config.cache_bytes)
+    chunk = CHUNK_TOKENS if device.type == "cpu" else GPU_CHUNK_TOKENS
+    static = None
+    if isinstance(model, Llama | DescribedModel) and _wants_static(config, devices):
+        static = _static(model, config, device)
+    if exact or static is None or isinstance(model, DescribedModel):
+        chunk = min(chunk, MASKED_CHUNK_TOKENS)
+    return LoadedModel(
+        folder, model, settings, devices, dtype_name, exact, context, cache_bytes, chunk, static
+    )
+
+
+def _use_threads(threads: int, quantised: bool) -> None:
+    """Share the CPU between our kernels and torch's: two thread pools would wait for each other."""
+    count = use_threads(threads)
+    torch.set_num_threads(1 if quantised else count)
+
+
+def _static(model: Llama | DescribedModel, config: Config, device: torch.device) -> Static:
+    """Passes of static shape, with CUDA graphs where they can be used."""
+    with current(device):  # whose memory pinned buffers belong to
+        static = Static(model, config.exact, rows_for(config.budget, model))
+    if isinstance(model, DescribedModel):
+        kind = model.description.family
+        log.info("passes of a %s model are launched kernel by kernel, without CUDA graphs", kind)
+    if config.graphs == "auto" and device.type == "cuda" and static.fused is not None:
+        static.graphs = CudaGraphs(static)
+    return static
+
+
+def _placed(
+    folder: Path, settings: dict[str, Any], config: Config, complete: bool
+) -> tuple[list[torch.device], Description | None]:
+    """Where the model runs, and the description of one that is not of Llama's family: `auto` takes
+    the CPU for what the card cannot run or hold. UnsupportedModel where no card runs it and one was
+    named.
+    """
+    devices, auto = choose_devices(config.device), config.device == "auto"
+    ours = supports(settings)
+    described = None if ours or devices[0].type == "mps" else _described(folder, settings, complete)
+    if devices[0].type != "cuda" or (described is None and not ours):
+        return devices, described
+    if described is not None and described.recurrent and not auto:
+        raise UnsupportedModel(
+            f"{folder.name}: linear attention ({described.family}) runs on a CPU only: choose "
+            "--device cpu"
+        )
+    if not auto:
+        return devices, described
+    if why := _off_card(described, config):
+        log.info("%s: %s, so it runs on the CPU", folder.name, why)
+    elif why := _too_large(folder.name, settings, described, config, devices[0]):
+        log.warning("%s: it does not fit the card, so it runs on the CPU: %s", folder.name, why)
+    return [torch.device("cpu")] if why else devices, described
+
+
+def _off_card(d: Description | None, config: Config) -> str:
+    """Why a model that has a `Description`, or one of Llama's family (None), has no path on a card;
+    "" if it has."""
+    if config.dtype in ("q8", "q4"):
+        return f"{config.dtype} has no path on a card"
+    if d is not None and d.recurrent:
+        return f"a {d.family} model has no path on cuda"
+    if d is not None and config.exact:
+        return f"exact passes of a {d.family} model have no path on a card"
+    return ""
+
+
+def _too_large(
+    name: str, settings: dict[str, Any], d: Description | None, config: Config, card: torch.device
+) -> str:
+    """The sizes of a model that does not fit a card, and what would; "" if it fits, or if it is
+    refused anyway: a card's format on a CPU, and a config.json that lacks a size."""
+    dtype = "f32" if config.dtype == "f32" else "bf16"
+    try:
+        if d is not None:
+            _check_described(name, d, NUMBER_BYTES.get(dtype, 2), config, card)
+        elif config.dtype not in FORMATS and all(settings.get(one) is not None for one in NEEDED):
+            placed(name, settings, dtype, config.max_context, [card])
+    except UnsupportedModel as error:
+        return str(error)
+    return ""
+
+
+def _check_described(
+    name: str, d: Description, width: int, config: Config, card: torch.device
+) -> Size:
+    """The size of a described model with numbers of `width` bytes. UnsupportedModel where it does
+    not fit a card."""
+    size = size_of_described(d, width)
+    others = {"--dtype bf16": size_of_described(d, 2)} if width > 2 else {}
+    check_card(name, size, config.max_context, d.positions, card, others)
+    return size
+
+
+def _described(folder: Path, settings: dict[str, Any], complete: bool) -> Description | None:
+    """The description of a model that runs natively; None for a family that does not. `complete`:
+    the settings have all fields."""
+    if complete or settings.get("model_type") not in FAMILIES:
+        return described_of(settings)
+    refuse_inputs(settings)
+    refuse_keys(settings, ours=True)
+    return describe(with_defaults(folder, settings))
+
+
+def _check_kernels(
+    exact: bool, narrow: str, settings: dict[str, Any], device: torch.device, ours: bool
+) -> None:
+    """UnsupportedModel where exact passes or the format `narrow` of weights cannot run here."""
+    what = "exact" if exact else narrow
+    if what and not (device.type == "cuda" and ours):
+        raise UnsupportedModel(
+            f"{what}: not for {settings.get('model_type')} on {device.type}: choose "
+            "a Llama or Qwen model on cuda, or leave it out"
+        )
+    if narrow == "fp8" and (why := fp8_failure(device)):
+        raise UnsupportedModel(f"{why}: choose --dtype int8, which takes as much memory")
+    if what and find_spec("triton") is None:
+        raise UnsupportedModel(f"{what} needs Triton on a GPU: install it, or leave it out")
+
+
+def _wants_static(config: Config, devices: list[torch.device]) -> bool:
+    """Whether passes have static shapes."""
+    if config.graphs not in ("auto", "off", "static"):
+        raise ValueError(f"graphs {config.graphs!r}: choose auto, off or static")
+    if len(devices) > 1:
+        log.warning("%s: passes are launched step by step, without CUDA graphs", config.device)
+        return False
+    cuda = devices[0].type == "cuda"
+    return config.graphs == "static" or (cuda and (config.graphs == "auto" or config.exact))

@@ -1,0 +1,359 @@
+"""Devices, number formats, and whether a model fits into the memory of CUDA cards.
+
+Sizes are checked before anything is loaded; a model that does not fit is refused, not split between
+a card and the CPU.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from engine.config import Config, devices
+from engine.model.described_tensors import shapes_of
+from engine.model.description import Description, Experts
+from engine.model.native.loading import MIN_CONTEXT_TOKENS
+from engine.model.torch.cuda.feed_forward import gathered_rows
+from engine.model.torch.cuda.weight_formats import FORMATS, head_format, matrix_bytes
+from engine.model.unsupported import UnsupportedModel
+from engine.weights.catalogue.builtins import BUILTINS
+from engine.weights.resolve import gguf_of
+
+log = logging.getLogger(__name__)
+
+OVERHEAD_BYTES = 600 << 20  # libraries, CUDA graphs, fragmentation
+OLD_DRIVER = "driver on your system is too old"  # as torch says it
+NOT_BUILT = "this torch is built for CPUs only"
+NO_CARD = ("no NVIDIA driver", "No CUDA GPUs", NOT_BUILT)  # where none is to be expected
+NUMBER_BYTES = {"f32": 4}  # of a dtype on a card; 2 of the others, and of the keys and values
+FP8_CAPABILITY = (8, 9)  # of the first cards whose kernels read it: Ada and Hopper
+LOGIT_BYTES = 6  # of a row's token: in the model's dtype and in f32
+CHOOSING_BYTES = 16 * 40 + 64 * LOGIT_BYTES  # per token of the vocabulary, for passes of 64 rows
+
+
+def choose_device(name: str) -> torch.device:
+    """The torch device of a name; `auto` takes a CUDA card, else the CPU, and logs why it leaves a
+    card or Apple's GPU out. UnsupportedModel."""
+    if name.startswith("cuda"):
+        if why := cuda_failure():
+            raise UnsupportedModel(f"device {name}: {why}, or use --device cpu")
+        last = torch.cuda.device_count() - 1
+        if (torch.device(name).index or 0) > last:
+            raise UnsupportedModel(
+                f"device {name}: the last card here is cuda:{last}: choose that one, or --device "
+                "auto"
+            )
+    if name == "mps":
+        if not torch.backends.mps.is_available():
+            raise UnsupportedModel("device mps: there is no Apple GPU here: use --device cpu")
+        log.warning("nobody has tried Apple's GPU: if it fails, use --device cpu")
+    if name != "auto":
+        return torch.device(name)
+    why = cuda_failure()
+    if not why:
+        return torch.device("cuda")
+    if torch.backends.mps.is_available():
+        log.info("Apple's GPU is left out, as nobody has tried it: the model runs on the CPU")
+    elif not any(known in why for known in NO_CARD):
+        log.warning("no card is used: %s; the model runs on the CPU", why)
+    return torch.device("cpu")
+
+
+def cuda_failure() -> str:
+    """Why torch can use no card here, and what would help; "" where it can use one."""
+    with warnings.catch_warnings():  # torch's own warning has many lines
+        warnings.simplefilter("ignore")
+        if torch.cuda.is_available():
+            return ""
+    try:
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+    except AssertionError:
+        return f"{NOT_BUILT}: install one that is built for CUDA"
+    except RuntimeError as error:
+        why = " ".join(str(error).split()).split(". ")[0].rstrip(".")
+        if OLD_DRIVER in why:
+            made_for = f"torch is made for CUDA {torch.version.cuda}"
+            return f"{why} and {made_for}: update the driver, install a torch for its CUDA"
+        return f"{why}: see whether nvidia-smi lists a card"
+    return "torch lists no card: see whether nvidia-smi does"
+
+
+def choose_devices(text: str) -> list[torch.device]:
+    """The torch devices of a `Config.device`."""
+    return [choose_device(name) for name in devices(text)]
+
+
+def refuse_several(
+    count: int, settings: dict[str, Any], ours: bool, dtype: str, config: Config
+) -> None:
+    """UnsupportedModel with one line where the model cannot be split across `count` devices.
+    `ours`: it is of Llama's family."""
+    layers = settings.get("num_hidden_layers", 0)
+    why = ""
+    if not ours:
+        kind = settings.get("model_type")
+        why = f"{kind} runs on one device: name one, or choose a Llama or Qwen model"
+    elif count > layers:
+        why = f"it has {layers} layers: name {layers} devices at most"
+    elif dtype in {"stored", "q8", "q4", *FORMATS}:
+        what = "a quantised model" if dtype == "stored" else dtype
+        why = f"{what} runs on one device: name one, or choose --dtype bf16"
+    elif config.exact:
+        why = "--exact runs on one device: name one, or leave it out"
+    if why:
+        raise UnsupportedModel(f"{config.model} on {config.device}: {why}")
+
+
+def shares(layers: int, free: Sequence[int]) -> list[int]:
+    """How many of `layers` equal layers each device gets, at least one, given its `free` bytes:
+    the split whose fullest device has the most bytes per layer."""
+    counts = [1] * len(free)
+    for _ in range(layers - len(free)):
+        counts[max(range(len(free)), key=lambda n: free[n] / (counts[n] + 1))] += 1
+    return counts
+
+
+def choose_dtype(name: str, device: torch.device, folder: Path) -> str:
+    """The number format. `auto`: bf16 on a GPU; on a CPU "stored", as the GGUF file has it, or for
+    safetensors bf16 where the processor supports it natively, else f32."""
+    if name != "auto":
+        if name not in {"f32", "bf16", "q8", "q4", *FORMATS}:
+            known = ", ".join(["auto, f32, bf16, q8, q4", *FORMATS[:-1]])
+            raise ValueError(f"dtype {name!r}: choose {known} or {FORMATS[-1]}")
+        if name in FORMATS and device.type != "cuda":
+            other = "q4" if name == "int4" else "q8"
+            raise ValueError(
+                f"dtype {name} runs on CUDA only: choose {other} or bf16 on {device.type}"
+            )
+        if name in ("q8", "q4") and device.type != "cpu":
+            where = f"choose bf16 or f32 on {device.type}"
+            raise ValueError(f"dtype {name} runs on the CPU only: {where}")
+        return name
+    if device.type != "cpu":
+        return "bf16"
+    if gguf_of(folder):
+        return "stored"
+    native = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
+    return "bf16" if native() else "f32"
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Memory of a model, in bytes."""
+
+    weights: int
+    token: int  # KV cache of one token
+    beside: int  # everything else while it runs
+
+
+def size_of(settings: dict[str, Any], dtype: str, some: range | None = None) -> Size:
+    """The size of a model of Llama's family on a card, by its config.json. `some`: only these
+    layers, with the embedding before the first and the head after the last."""
+    width, narrow = NUMBER_BYTES.get(dtype, 2), dtype if dtype in FORMATS else ""
+    hidden, heads = settings["hidden_size"], settings["num_attention_heads"]
+    d = settings.get("head_dim") or hidden // heads
+    kv = settings.get("num_key_value_heads") or heads
+    vocab, layers = settings["vocab_size"], settings["num_hidden_layers"]
+    some = range(layers) if some is None else some
+    first, last = some.start == 0, some.stop == layers
+    inner = settings["intermediate_size"]
+    attention, feed_forward = ((heads + 2 * kv) * d, hidden), (2 * inner, hidden)
+    matrices = (attention, (hidden, heads * d), feed_forward, (hidden, inner))
+    layer = sum(matrix_bytes(narrow, width, *shape) for shape in matrices)
+    words, turns = vocab * hidden * width, settings["max_position_embeddings"] * d * 4
+    once = first and settings.get("tie_word_embeddings") and not narrow
+    begins = words + turns if first else 0
+    ends = matrix_bytes(head_format(narrow), width, vocab, hidden) if last and not once else 0
+    return Size(
+        len(some) * layer + begins + ends,
+        2 * len(some) * kv * d * width,
+        OVERHEAD_BYTES + CHOOSING_BYTES * vocab * last,
+    )
+
+
+def size_of_described(d: Description, width: int) -> Size:
+    """The size of a described model with numbers of `width` bytes."""
+    copied = max(
+        (_gathered(layer.experts, d.width) for layer in d.layers if layer.experts), default=0
+    )
+    return Size(
+        sum(math.prod(shape) for shape in shapes_of(d).values()) * width,
+        sum(2 * len(layers) * kv * head_dim for kv, head_dim, layers in d.cache_groups) * width,
+        OVERHEAD_BYTES + CHOOSING_BYTES * d.vocab + copied * width,
+    )
+
+
+def _gathered(spec: Experts, width: int) -> int:
+    """Numbers of the experts' weights that a pass of few rows copies."""
+    return gathered_rows(spec) * spec.chosen * 3 * spec.width * width
+
+
+def with_rows(size: Size, vocab: int, rows: int) -> Size:
+    """`size` with the memory for passes of up to `rows` rows."""
+    return replace(size, beside=size.beside + max(rows - 64, 0) * LOGIT_BYTES * vocab)
+
+
+def check_card(
+    name: str,
+    size: Size,
+    wanted: int,
+    context: int,
+    card: torch.device,
+    others: Mapping[str, Size] | None = None,
+) -> None:
+    """UnsupportedModel where a card lacks the memory for a model and for those of `context` tokens
+    that are `wanted` (0: a few). `others`: the sizes that it would have with other options."""
+    tokens = min(wanted or MIN_CONTEXT_TOKENS, context)
+    check_fits(name, size, tokens, _named(card), *torch.cuda.mem_get_info(card), others)
+
+
+def check_fits(
+    name: str,
+    size: Size,
+    tokens: int,
+    card: str,
+    free: int,
+    total: int,
+    others: Mapping[str, Size] | None = None,
+) -> None:
+    """UnsupportedModel, with the numbers and what would fit, where a card lacks the memory for the
+    weights and `tokens` tokens of context."""
+    need = _needed(size, tokens)
+    if need <= free:
+        return
+    fitting = [
+        f"{option} ({_gb(_needed(other, tokens))})"
+        for option, other in (others or {}).items()
+        if _needed(other, tokens) <= free
+    ]
+    raise UnsupportedModel(
+        f"{name} needs {_gb(need)} ({_gb(size.weights)} for weights, {_gb(tokens * size.token)} "
+        f"for {tokens} tokens, {_gb(size.beside)} to compute); {card} has {_gb(free)} of "
+        f"{_gb(total)} free: choose {', '.join([*fitting, _smaller(size, tokens, free)])}, end "
+        "what else uses the card, or take --device cpu"
+    )
+
+
+def _needed(size: Size, tokens: int) -> int:
+    return size.weights + tokens * size.token + size.beside
+
+
+def _smaller(size: Size, tokens: int, free: int) -> str:
+    """A smaller model; the largest built-in one that fits, if any."""
+    sizes = {one.name: replace(size, weights=one.bf16_bytes) for one in BUILTINS.values()}
+    fitting = {
+        name: _needed(one, tokens)
+        for name, one in sizes.items()
+        if one.weights < size.weights and _needed(one, tokens) <= free
+    }
+    if not fitting:
+        return "a smaller model"
+    name = max(fitting, key=lambda one: fitting[one])
+    return f"a smaller model such as {name} ({_gb(fitting[name])})"
+
+
+def placed(
+    name: str,
+    settings: dict[str, Any],
+    dtype: str,
+    wanted: int,
+    devices: list[torch.device],
+) -> tuple[list[tuple[torch.device, int]], list[Size]]:
+    """How many layers each device gets, and on cards the size of each part, which must fit
+    (UnsupportedModel). `wanted`: requested tokens of context, 0 for none."""
+    layers, context = settings["num_hidden_layers"], int(settings["max_position_embeddings"])
+    if devices[0].type != "cuda":
+        return [*zip(devices, shares(layers, [1] * len(devices)), strict=True)], []
+    memory = [torch.cuda.mem_get_info(card) for card in devices]
+    left = [free - OVERHEAD_BYTES for free, _ in memory]
+    head = size_of(settings, dtype, range(layers, layers))
+    left[0] -= size_of(settings, dtype, range(0)).weights
+    left[-1] -= head.weights + head.beside - OVERHEAD_BYTES
+    places, sizes, start = [], [], 0
+    for card, count, (free, total) in zip(devices, shares(layers, left), memory, strict=True):
+        places.append((card, count))
+        sizes.append(size_of(settings, dtype, range(start, start + count)))
+        part = name if count == layers else f"{name}, layers {start} to {start + count - 1},"
+        tokens = min(wanted or MIN_CONTEXT_TOKENS, context)
+        others = _in_other_dtypes(settings, card, dtype) if len(devices) == 1 else None
+        check_fits(part, sizes[-1], tokens, _named(card), free, total, others)
+        start += count
+    return places, sizes
+
+
+def _in_other_dtypes(settings: dict[str, Any], card: torch.device, dtype: str) -> dict[str, Size]:
+    """The sizes of a model of Llama's family in the dtypes that a card runs and that take less
+    memory, by the option."""
+    names = [name for name in ("bf16", *FORMATS) if name != "fp8" or not fp8_failure(card)]
+    sizes = {f"--dtype {name}": size_of(settings, name) for name in names}
+    own = size_of(settings, dtype).weights
+    return {option: size for option, size in sizes.items() if size.weights < own}
+
+
+def fp8_failure(card: torch.device) -> str:
+    """Why a card cannot run fp8 weights; "" if it can."""
+    found = torch.cuda.get_device_capability(card)
+    if found >= FP8_CAPABILITY:
+        return ""
+    return "fp8 needs a card of compute capability {}.{} or newer, {} has {}.{}".format(
+        *FP8_CAPABILITY, _named(card), *found
+    )
+
+
+def room_on(
+    cards: list[torch.device], sizes: list[Size], context: int, memory: int
+) -> tuple[int, int]:
+    """How many of `context` tokens, and of `memory` bytes of cached sequences (0: half of what is
+    left), the cards can hold once the weights are loaded."""
+    torch.cuda.empty_cache()
+    token, left = sum(size.token for size in sizes), 1 << 62
+    for card, size in zip(cards, sizes, strict=True):
+        free = torch.cuda.mem_get_info(card)[0]
+        context = room_left(size, context, free, _named(card) if len(cards) > 1 else "this card")
+        left = min(left, max(0, free - size.beside) * token // size.token)
+    return context, min(memory, left) if memory else left // 2
+
+
+def room_left(size: Size, context: int, free: int, card: str = "this card") -> int:
+    """How many of `context` tokens `free` bytes can hold once the weights are loaded; logged if not
+    all of them."""
+    fits = max(1, (free - size.beside) // size.token)
+    if fits < context:
+        log.warning(
+            "memory for %d of %d tokens is left on %s: longer prompts are refused", fits, context,
+            card,
+        )  # fmt: skip
+    return min(context, fits)
+
+
+@contextmanager
+def out_of_memory_is_unsupported(name: str, cards: Sequence[torch.device]) -> Iterator[None]:
+    """Turn running out of memory while loading into UnsupportedModel, with the numbers of the
+    fullest card."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        card = min(cards, key=lambda one: torch.cuda.mem_get_info(one)[0])
+        free, total = torch.cuda.mem_get_info(card)
+        raise UnsupportedModel(
+            f"{name} does not fit: {_named(card)} has {_gb(free)} of {_gb(total)} "
+            "left and needs more: choose a smaller model, or take --device cpu"
+        ) from error
+
+
+def _named(card: torch.device) -> str:
+    """The name of a card, with its number if that was given."""
+    name = torch.cuda.get_device_name(card)
+    return name if card.index is None else f"{name} ({card})"
+
+
+def _gb(count: int) -> str:
+    return f"{count / 1e9:.1f} GB"

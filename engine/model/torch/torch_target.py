@@ -1,0 +1,355 @@
+"""TorchTarget: a model on torch or on our own CPU kernels, with its KV cache.
+
+Nothing here samples, drafts or knows text.
+"""
+
+from __future__ import annotations
+
+import logging
+import platform
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine.config import Config
+from engine.model.kv_cache import Sequence, SequencePool
+from engine.model.native.recurrent_state import CHECKPOINT_TOKENS
+from engine.model.torch.cuda.current_card import current, finish
+from engine.model.torch.cuda.static_forward import Static
+from engine.model.torch.cuda.static_pass import BUCKETS, TOP, USUAL_ROWS, PassOutput
+from engine.model.torch.inference import inference
+from engine.model.torch.llama import TensorSource
+from engine.model.torch.loading import load
+from engine.model.torch.ops import Rows
+from engine.model.torch.row_invariance import checked
+from engine.model.torch.tensor_cache import copied
+from engine.model.torch.tensor_model import TensorModel
+from engine.records import Draft, RequestError, Scores
+from engine.weights.gguf.gguf_tensors import OnRead
+
+log = logging.getLogger(__name__)
+
+MIN_CHUNK_TOKENS = 64  # of a prompt, where memory is full
+MEMORY_FULL = "the card's memory is full: end what else uses it, or ask for less"
+NO_MEMORY = ("out of memory", "ALLOC_FAILED")  # as CUDA, Triton and cuBLAS say it
+
+
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Whether a card had no memory left, for torch or for a library."""
+    said = str(error)
+    return isinstance(error, torch.OutOfMemoryError) or any(mark in said for mark in NO_MEMORY)
+
+
+class TorchTarget:
+    """A loaded model, as `engine.model.target.Target`, whose logits and hidden states are tensors.
+    One thread at a time; the engine's worker owns it."""
+
+    has_tensors = True
+
+    def __init__(
+        self,
+        folder: Path,
+        config: Config,
+        weights: TensorSource | None = None,
+        on_read: OnRead = lambda done, total: None,
+    ) -> None:
+        """As `engine.model.torch.loading.load`; then check whether the rows of a pass are
+        independent of each other on this machine (`exact`)."""
+        loaded = load(folder, config, weights, on_read)
+        self.folder, self.settings = folder, loaded.settings
+        self.model, self.static = loaded.model, loaded.static
+        self.devices, self.dtype_name = loaded.devices, loaded.dtype
+        self.vocab, self.context, self.chunk = loaded.model.vocab, loaded.context, loaded.chunk
+        sequences = max(1, config.cached_sequences)
+        self.pool = SequencePool(
+            self._allocate, sequences, loaded.cache_bytes, torch.cuda.empty_cache
+        )
+        self.turn = 0
+        self.pending: tuple[int, Draft] | None = None  # what the last forward ran
+        self.keeps_states = False  # keep hidden states beside keys and values, for drafters
+        # of a pass of static shape; less once memory was full
+        self.max_rows = USUAL_ROWS if self.static is None else self.static.rows
+        self._warned = False  # that memory is short
+        asked = loaded.device.type == "cpu" or loaded.exact
+        self.exact = checked(loaded) if asked else False
+
+    @property
+    def device(self) -> torch.device:
+        """Where hidden states and logits are: the device of the last layers."""
+        return self.devices[-1]
+
+    @property
+    def device_type(self) -> str:
+        """cpu, cuda or mps."""
+        return self.device.type
+
+    @property
+    def device_name(self) -> str:
+        """The device as a person would name it."""
+        if self.device.type == "cuda":
+            return ", ".join(torch.cuda.get_device_name(one) for one in self.devices)
+        return f"{self.device.type} {platform.machine()}"
+
+    @property
+    def sequence(self) -> Sequence:
+        """The current sequence."""
+        return self.pool.current
+
+    @property
+    def tokens(self) -> list[int]:
+        """Tokens whose rows are in the cache, of the current sequence."""
+        return self.sequence.tokens
+
+    # -- sequences -----------------------------------------------------------------------------
+
+    def begin(self, prompt: list[int], room: int, owner: str = "") -> int:
+        """As `Target.begin`. RequestError where the prompt is empty or memory is short."""
+        if not prompt:
+            raise RequestError("the prompt is empty: nothing to continue")
+        self.pending = None
+        self.turn += 1
+        if self.keeps_states:  # sequences without hidden states are read again
+            self.pool.sequences = [one for one in self.pool.sequences if one.states is not None]
+        return self.pool.begin(prompt, room, owner)
+
+    def resume(self, tokens: list[int], room: int, owner: str = "") -> None:
+        """As `Target.resume`."""
+        self.begin(tokens, room, owner)
+        for _ in self.prefill(tokens, room, owner=owner):
+            pass
+
+    def _allocate(self, source: Sequence, rows: int, capacity: int) -> Sequence:
+        try:
+            return copied(self.model, source, rows, capacity, self.keeps_states)
+        except torch.OutOfMemoryError as error:
+            raise MemoryError(str(error)) from error
+
+    # -- passes --------------------------------------------------------------------------------
+
+    @torch.inference_mode()
+    def prefill(
+        self,
+        prompt: list[int],
+        room: int,
+        on_chunk: Callable[[list[int], Tensor], None] | None = None,
+        owner: str = "",
+    ) -> Iterator[int]:
+        """As `Target.prefill`. On a GPU whose memory is full chunks get shorter."""
+        turn = self.turn
+        while True:
+            if self.turn != turn:  # another request ran between two chunks
+                self.begin(prompt, room, owner)
+                turn = self.turn
+            start = len(self.tokens)
+            if start >= len(prompt) - 1:
+                return
+            chunk = prompt[start : min(start + self.chunk, len(prompt) - 1)]
+            try:
+                states = self._read(chunk)
+            except torch.OutOfMemoryError as error:
+                if self._drops_others():
+                    continue
+                if self.chunk <= MIN_CHUNK_TOKENS:
+                    raise torch.OutOfMemoryError(MEMORY_FULL) from error
+                self.chunk //= 2
+                self._short(f"prompts are read {self.chunk} tokens at a time")
+                continue
+            self.tokens.extend(chunk)
+            self._checkpoint(start, last=len(self.tokens) == len(prompt) - 1)
+            if on_chunk is not None:
+                on_chunk(chunk, states)
+            finish(self.device)  # so that clocks are right, and a cancelled prompt is not read on
+            yield len(self.tokens)
+
+    @inference
+    def forward(self, last: int, draft: Draft, hidden: bool = False) -> Scores:
+        """As `Target.forward`. ValueError where the cache has no room; on any error the cache is as
+        before."""
+        if self.static is not None and len(draft) < self.static.rows:
+            return self._step(self.static, last, draft, hidden)
+        parents = [-1, *(parent + 1 for parent in draft.parents)]
+        states = self._run([last, *draft.tokens], parents, committed=False)
+        logits = self.model.head(states)
+        if logits.device.type == "mps":
+            logits = logits.cpu()  # tokens are drawn in f64, which Apple's GPUs do not have
+        scores = Scores(logits, states if hidden else None)
+        self.pending = (last, draft)
+        return scores
+
+    def _step(self, static: Static, last: int, draft: Draft, hidden: bool) -> Scores:
+        current = self.sequence
+        base = len(current.tokens)
+        while True:
+            draft = draft.first(self.max_rows - 1)
+            self._check_room(1 + len(draft))
+            try:
+                said = static.step(last, draft, current.cache, base)
+                states = said.states[: 1 + len(draft)].clone() if hidden else None
+                break
+            except torch.OutOfMemoryError as error:
+                if self._drops_others():
+                    continue
+                if not len(draft):
+                    raise torch.OutOfMemoryError(MEMORY_FULL) from error
+                self.max_rows = max(size for size in BUCKETS if size <= len(draft))
+                self._short(f"drafts are cut to {self.max_rows - 1} tokens")
+        if current.states is not None:
+            current.states[base : base + 1 + len(draft)] = said.states[: 1 + len(draft)]
+        self.pending = (last, draft)
+        return scores_of(static, said, 1 + len(draft), states)
+
+    @contextmanager
+    def within(self) -> Iterator[None]:
+        """The context of the thread that owns this target."""
+        with torch.inference_mode(), current(self.device):
+            yield
+
+    @contextmanager
+    def limited_memory(self) -> Iterator[None]:
+        """Turn running out of a card's memory into a RequestError with a remedy, and free what
+        later requests can do without: all cached sequences, which are read again where needed."""
+        try:
+            yield
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            self.turn += 1
+            self.pending = None
+            self.pool.sequences.clear()
+            torch.cuda.empty_cache()
+            raise RequestError(MEMORY_FULL) from error
+
+    def _drops_others(self) -> bool:
+        """Drop the cached sequences of other prompts; whether there were any."""
+        others = self.pool.sequences[:-1]
+        if others:
+            del self.pool.sequences[:-1]
+            self._short("earlier prompts are dropped from it")
+        return bool(others)
+
+    def _short(self, what: str) -> None:
+        """Free unused memory of the card, and log once that it is short."""
+        torch.cuda.empty_cache()
+        if not self._warned:
+            log.warning("the card's memory is full: %s, which is slower", what)
+        self._warned = True
+
+    def _check_room(self, rows: int) -> None:
+        if len(self.tokens) + rows > self.sequence.capacity:
+            raise ValueError(
+                f"the cache holds {self.sequence.capacity} rows: draft {self.room()} at most"
+            )
+
+    @inference
+    def keep(self, path: list[int]) -> None:
+        """As `Target.keep`: the rows of all other nodes are dropped."""
+        assert self.pending is not None, "keep without forward"
+        last, draft = self.pending
+        self.pending = None
+        current, base = self.sequence, len(self.tokens) + 1
+        kept = current.cache if current.states is None else (*current.cache, current.states)
+        if self.static is not None and len(path) <= self.static.rows:
+            self.static.keep(kept, base, path)
+        elif path != list(range(len(path))):
+            rows = torch.tensor(path) + base
+            for part in kept:
+                moved = part.index_select(-2, rows.to(part.device))
+                part[..., base : base + len(path), :] = moved
+        if current.recurrent is not None:
+            current.recurrent.keep(path)
+        current.tokens += [last, *(draft.tokens[node] for node in path)]
+
+    def _checkpoint(self, start: int, last: bool) -> None:
+        """After a chunk from token `start` on: remember the states along a prompt and at its end,
+        of a model that has any."""
+        recurrent = self.sequence.recurrent
+        if recurrent is None:
+            return
+        if last or start // CHECKPOINT_TOKENS < len(self.tokens) // CHECKPOINT_TOKENS:
+            recurrent.checkpoint(self.pool.max_bytes // 2)
+
+    @inference
+    def skim(self, token: int, ahead: int, layers: int) -> Tensor:
+        """The hidden state [1, width] of one token, `ahead` places behind the last committed one,
+        after the first `layers` layers and the norm; the places between were skimmed before. The
+        committed rows stay as they are, and the next `forward` overwrites these."""
+        current = self.sequence
+        base = len(current.tokens) + ahead
+        if base >= current.capacity:
+            raise ValueError(f"the cache holds {current.capacity} rows: skim fewer tokens")
+        if self.static is not None:
+            return self.static.read([token], current.cache, base, layers)
+        ids = torch.tensor([token], dtype=torch.int64, device=self.devices[0])
+        rows = Rows.of(base, [-1], self.devices[0])
+        return self.model.run(ids, rows, current.cache, layers)
+
+    @inference
+    def logits(self, states: Tensor) -> Tensor:
+        """Logits [rows, vocabulary] of hidden states that `prefill` gave."""
+        return self.model.head(states)
+
+    def room(self) -> int:
+        """Draft nodes that the cache of the current sequence can still take."""
+        room = self.sequence.capacity - len(self.tokens) - 1
+        return room if self.static is None else min(room, self.max_rows - 1)
+
+    def warm(self) -> Iterator[tuple[int, int]]:
+        """Capture the CUDA graphs of static passes, one a turn; yields (captured, total)."""
+        if self.static is not None:
+            yield from self.static.warm()
+
+    def _read(self, chunk: list[int]) -> Tensor:
+        """Final hidden states of tokens that follow the committed ones."""
+        if self.static is None:
+            return self._run(chunk, [-1, *range(len(chunk) - 1)], committed=True)
+        self._check_room(len(chunk))
+        current = self.sequence
+        base = len(current.tokens)
+        states = self.static.read(chunk, current.cache, base)
+        if current.states is not None:
+            current.states[base : base + len(chunk)] = states
+        return states
+
+    def _run(self, tokens: list[int], parents: list[int], committed: bool) -> Tensor:
+        """Final hidden states of rows behind the committed ones. `committed`: they stay."""
+        current = self.sequence
+        base = len(current.tokens)
+        self._check_room(len(tokens))
+        rows = Rows.of(base, parents, self.devices[0])
+        ids = torch.tensor(tokens, dtype=torch.int64, device=self.devices[0])
+        if isinstance(self.model, TensorModel):
+            recurrent = current.recurrent
+            states = self.model.run(
+                ids, rows, current.cache, recurrent=recurrent, committed=committed
+            )
+        else:
+            states = self.model.run(ids, rows, current.cache)
+        if current.states is not None:
+            current.states[base : base + len(tokens)] = states
+        return states
+
+
+def scores_of(static: Static, said: PassOutput, count: int, states: Tensor | None) -> Scores:
+    """The scores of the first `count` rows of a pass of static shape. Logits are copied only when
+    they are asked for."""
+
+    def logits() -> Tensor:
+        try:
+            with torch.inference_mode():
+                return said.logits[:count].to(torch.float32, copy=True)
+        except torch.OutOfMemoryError as error:
+            raise torch.OutOfMemoryError(MEMORY_FULL) from error
+
+    def likely(width: int) -> tuple[Any, Any]:
+        if width <= TOP and not scores.has_logits:
+            return static.likely(said, count, width)
+        found = scores.logits.topk(min(width, said.logits.shape[1]))
+        return found.indices.int().cpu().numpy(), found.values.cpu().numpy()
+
+    scores = Scores(logits, states, partial(static.choices, said, count), likely, rows=count)
+    return scores

@@ -1,0 +1,1 @@
+"""Downloads: the hub, package indexes, checksums."""

@@ -1,0 +1,72 @@
+"""What a model's download would take, to ask before it: nothing is fetched without consent."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.config import DEFAULT_MODEL, MODEL_VARIABLE, SMALL_MODEL, USUAL_MODEL
+from engine.weights.cache import free_bytes
+from engine.weights.catalogue.builtins import BUILTINS, NEXT_EDITS
+from engine.weights.resolve import find, gguf, home, path_of
+
+GB = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """A model that is not on this machine yet."""
+
+    model: str
+    size: int  # bytes to fetch, and then on disk; 0: only the hub knows
+    free: int  # bytes on the disk of the cache
+
+    @property
+    def described(self) -> str:
+        """Size and room, for a person."""
+        size = f"{self.size / GB:.1f} GB" if self.size else "its size is the hub's"
+        return f"{size}; {self.free / GB:.0f} GB are free"
+
+
+def download_of(name: str) -> Download | None:
+    """The download that a model needs; None if it is here. WeightsError for a name that can be
+    nothing."""
+    if find(name) is not None or gguf(name) is not None or path_of(name) is not None:
+        return None
+    known = BUILTINS.get(name) or NEXT_EDITS.get(name)
+    return Download(name, known.size if known else 0, free_where_the_cache_is())
+
+
+def usual_model() -> str:
+    """The model of whoever names none: the default one, or another of the usual ones if only that
+    is here."""
+    for name in _usual_names():
+        if download_of(name) is None:
+            return name
+    return DEFAULT_MODEL
+
+
+def downloads(name: str | None = None) -> list[Download]:
+    """What can be fetched for a model: nothing if it is here. Without a name, the usual models,
+    the default one first."""
+    if name:
+        return [found] if (found := download_of(name)) else []
+    if download_of(usual_model()) is None:
+        return []
+    return [found for one in _usual_names() if (found := download_of(one))]
+
+
+def _usual_names() -> list[str]:
+    """The default model, and the other one that a person may prefer to it."""
+    if os.environ.get(MODEL_VARIABLE):  # which names the one that is wanted
+        return [DEFAULT_MODEL]
+    return [*dict.fromkeys((DEFAULT_MODEL, USUAL_MODEL, SMALL_MODEL))]
+
+
+def free_where_the_cache_is() -> int:
+    """Free bytes on the disk of the cache folder, which may not exist yet."""
+    folder: Path = home()
+    while not folder.exists():
+        folder = folder.parent
+    return free_bytes(folder)

@@ -1,0 +1,149 @@
+"""Models from the hub, by huggingface_hub in a child process: safetensors, configs and tokenizers.
+
+Pickled weights and repository code are never fetched. Nothing is asked of the hub unless the user
+named a hub model or `--from hub`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from engine.weights.catalogue.builtins import Builtin
+from engine.weights.catalogue.local_models.hub_cache import blobs
+from engine.weights.errors import Progress, WeightsError
+from engine.weights.fetch.checksums import check_sum, sha256_of
+from engine.weights.fetch.download_process import OFFLINE, reason, watch
+
+CHILD = Path(__file__).with_name("hub_child.py")
+PATTERNS = (".safetensors", ".json", "merges.txt", ".jinja")
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class HubFiles:
+    """The files of a hub repository that may be read: no pickles, no code."""
+
+    revision: str
+    files: dict[str, tuple[int, str | None]]  # name -> bytes, SHA-256 where the hub states it
+
+    @property
+    def gguf(self) -> str | None:
+        """The GGUF file that has the weights; None for a folder of safetensors."""
+        return next((name for name in self.files if name.endswith(".gguf")), None)
+
+    @property
+    def size(self) -> int:
+        return sum(size for size, _ in self.files.values())
+
+
+def hub_list(repository: str, work: Path) -> HubFiles:
+    """Ask the hub for a repository's safetensors, configs and tokenizer, or for its GGUF file if it
+    has one and no safetensors."""
+    out = work / "list.json"
+    _hub(
+        "list", [repository], work, f"{repository} (there is no such folder)", lambda got: None, out
+    )
+    answer: dict[str, Any] = json.loads(out.read_text())
+    listed = {
+        name: (int(size or 0), sha)
+        for name, (size, sha) in answer["files"].items()
+        if "/" not in name
+    }
+    files = {name: about for name, about in listed.items() if name.endswith(PATTERNS)}
+    ggufs = {name: about for name, about in listed.items() if name.endswith(".gguf")}
+    if ggufs and not any(name.endswith(".safetensors") for name in files):
+        if len(ggufs) > 1:
+            raise WeightsError(
+                f"hub model {repository}: it has {len(ggufs)} GGUF files: download one of "
+                f"{', '.join(sorted(ggufs))} and name the file"
+            )
+        return HubFiles(answer["revision"], ggufs)
+    for needed in ("config.json", "tokenizer.json", ".safetensors"):
+        if not any(name.endswith(needed) for name in files):
+            raise WeightsError(
+                f"hub model {repository}: it has no {needed}; pickled weights and slow tokenizers "
+                "are not read: choose another model"
+            )
+    return HubFiles(answer["revision"], files)
+
+
+def from_hub(
+    repository: str, files: HubFiles, folder: Path, work: Path, progress: Progress
+) -> None:
+    """Download the listed files into `folder` and verify sizes and checksums."""
+    total = files.size
+
+    def report(got: int) -> None:
+        progress(f"fetching {repository}", min(got, total), total)
+
+    folder.mkdir()
+    missing = [
+        name
+        for name, (_, sha256) in files.files.items()
+        if not _linked(repository, sha256, folder / name)
+    ]
+    if missing:
+        _hub("get", [repository, files.revision, str(folder), *missing], work, repository, report)
+    for name, (size, sha256) in files.files.items():
+        path = folder / name
+        got = path.stat().st_size if path.is_file() else 0
+        if got != size or (sha256 is not None and sha256_of(path) != sha256):
+            raise WeightsError(
+                f"hub model {repository}: {name} came truncated or altered "
+                f"({got} of {size} bytes); pull again"
+            )
+
+
+def gguf_from_hub(model: Builtin, target: Path, work: Path, progress: Progress) -> None:
+    """The publisher's own GGUF of a built-in model, verified by the same checksum."""
+    if model.hub is None:
+        raise WeightsError(f"{model.name}: the hub has no such file; pull it without `--from hub`")
+    repository, file = model.hub
+    folder = work / "hub"
+
+    def report(got: int) -> None:
+        progress(f"fetching {model.name} from the hub", min(got, model.size), model.size)
+
+    got = folder / file
+    folder.mkdir()
+    if not _linked(repository, model.sha256, got):
+        _hub("get", [repository, "main", str(folder), file], work, model.name, report)
+    check_sum(model.name, got.stat().st_size, sha256_of(got), model.size, model.sha256)
+    got.rename(target)
+
+
+def _linked(repository: str, sha256: str | None, target: Path) -> bool:
+    """Make `target` a hard link to a file that the hub's cache holds, so that its bytes are not
+    fetched again and are on the disk once. False where it holds none that is whole."""
+    for blob in blobs(repository, sha256) if sha256 else ():
+        try:
+            if sha256_of(blob) == sha256:
+                os.link(blob, target)
+                return True
+        except OSError as error:  # on another disk, or not ours to link
+            log.info("%s: cannot be linked, so it is fetched: %s", blob, error.strerror)
+    return False
+
+
+def _hub(
+    verb: str,
+    arguments: list[str],
+    work: Path,
+    what: str,
+    report: Callable[[int], None],
+    out: Path | None = None,
+) -> None:
+    log = work / "hub.log"
+    status = watch(
+        [str(CHILD), verb, *arguments], work, log, report, out,
+        HF_HUB_DISABLE_PROGRESS_BARS="1", HF_HUB_DISABLE_TELEMETRY="1",
+        HF_HUB_CACHE=str(work / "cache"), HF_XET_CACHE=str(work / "xet"),  # they go with `work`
+    )  # fmt: skip
+    if status != 0:
+        raise WeightsError(f"cannot download {what} from the hub: {reason(log)}; {OFFLINE}")

@@ -1,0 +1,1 @@
+"""GGUF files: their metadata, tensors, tokenizers and chat templates."""

@@ -1,0 +1,136 @@
+"""The tensors of a GGUF file by the names that transformers gives them, as they are stored.
+
+The folder of a GGUF file has no weights; its draftline.json names the file. Tensors are read, not
+mapped: where another program cuts the file short, reading is an error, and touching mapped memory
+would end this process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from engine.weights.errors import WeightsError
+from engine.weights.fetch.integrity import TensorInfo
+from engine.weights.gguf.gguf_config import checked_tensors, model_config
+from engine.weights.gguf.ollama_form import read_model
+from engine.weights.resolve import gguf_of
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+READ_BYTES = 1 << 30  # at a time: Linux reads 2 GiB at most
+OnRead = Callable[[int, int], None]
+
+
+class Stored(NamedTuple):
+    """A tensor as a GGUF file stores it. A vector is one row; experts follow each other."""
+
+    kind: int  # a gguf.GGMLQuantizationType
+    rows: NDArray[np.uint8]  # [rows, bytes of a row], in transformers' order
+    columns: int
+
+
+class Output(NamedTuple):
+    """Where a tensor comes from."""
+
+    source: str  # its name in the file
+    shape: tuple[int, ...]
+    rope_heads: int  # heads whose rows are put back in order; 0: rows stay as they are
+
+
+class GgufTensors:
+    """The tensors of one file, each read when it is asked for. A context manager.
+
+    `on_read` is called with the bytes that were read so far and those of all tensors."""
+
+    def __init__(self, path: Path, on_read: OnRead = lambda done, total: None) -> None:
+        """WeightsError for a file that is gone, damaged or of no model that can run here."""
+        self.path, self.on_read = path, on_read
+        with contextlib.ExitStack() as opened:
+            try:
+                self._file = opened.enter_context(path.open("rb", buffering=0))
+            except OSError as error:
+                raise WeightsError(f"{path}: {error.strerror}: fetch or copy it again") from error
+            self._version = self._stamp()
+            self.gguf = read_model(path)
+            table = checked_tensors(self.gguf, model_config(self.gguf))
+            self._close = opened.pop_all().close
+        self.outputs = {
+            name: Output(source, shape, turned) for source, (name, shape, turned) in table.items()
+        }
+        self._read_bytes = 0
+        self._total_bytes = sum(self.sizes().values())
+
+    def __enter__(self) -> GgufTensors:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._close()
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.outputs
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.outputs)
+
+    def infos(self) -> dict[str, TensorInfo]:
+        """The shapes of all tensors, as those of f32."""
+        return {name: TensorInfo("F32", one.shape) for name, one in self.outputs.items()}
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes of all tensors, as they are stored."""
+        return {name: self._size(one.source) for name, one in self.outputs.items()}
+
+    def read(self, name: str) -> Stored:
+        """One tensor. WeightsError where the file has changed since it was opened."""
+        import numpy as np
+
+        output = self.outputs[name]
+        place = self.gguf.tensors[output.source]
+        columns, size = place.shape[-1], self.gguf.row_bytes(output.source)
+        count = math.prod(place.shape[:-1])
+        rows = np.empty((count, size), np.uint8)
+        rest, at = memoryview(rows.reshape(-1).data), place.start
+        self._file.seek(at)
+        while rest:
+            got = self._file.readinto(rest[:READ_BYTES])
+            if not got:
+                break
+            rest = rest[got:]
+        if rest or self._stamp() != self._version:
+            raise WeightsError(f"{self.path}: it was changed while it was read: load it again")
+        if output.rope_heads and len(output.shape) == 1:  # its values are the rows
+            width = size // columns
+            values = rope_order(rows.reshape(columns, width), output.rope_heads)
+            rows = np.ascontiguousarray(values).reshape(1, size)
+        elif output.rope_heads:
+            rows = np.ascontiguousarray(rope_order(rows, output.rope_heads))
+        self._read_bytes += count * size
+        self.on_read(self._read_bytes, self._total_bytes)
+        return Stored(place.kind, rows, columns)
+
+    def _size(self, source: str) -> int:
+        """Bytes of a tensor of the file."""
+        return math.prod(self.gguf.tensors[source].shape[:-1]) * self.gguf.row_bytes(source)
+
+    def _stamp(self) -> tuple[int, int, int]:
+        status = os.fstat(self._file.fileno())
+        return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def rope_order(rows: NDArray[np.uint8], heads: int) -> NDArray[np.uint8]:
+    """Undo GGML's interleaving of each head's two rotary halves: [rows, bytes]."""
+    pairs = rows.reshape(heads, len(rows) // heads // 2, 2, -1)
+    return pairs.swapaxes(1, 2).reshape(rows.shape)
+
+
+def tensors_of_gguf(folder: Path, on_read: OnRead = lambda done, total: None) -> GgufTensors | None:
+    """The tensors of the GGUF file that a folder was made for; None for a folder with weights."""
+    path = gguf_of(folder)
+    return None if path is None else GgufTensors(path, on_read)
