@@ -23,7 +23,7 @@ from tests.support.command import ROOT, Result, draftline, one_line
 from tests.support.shared_server import private_runtime
 from ui.cli import doctor_checks, storage
 from ui.cli.uninstall import remove_command, run
-from ui.errors import Failure
+from ui.common.errors import Failure
 
 HEX = "0123456789abcdef"
 MODEL = next(iter(BUILTINS))

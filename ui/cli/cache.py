@@ -6,8 +6,8 @@ import argparse
 from typing import Any
 
 from ui.cli.options import add_command
-from ui.errors import OK, USAGE, Failure
-from ui.terminal import format_bytes, write_json, write_line
+from ui.common.errors import OK, USAGE, Failure
+from ui.common.terminal import format_bytes, write_json, write_line
 
 EXIT_CODES = """exit codes:
   0    done

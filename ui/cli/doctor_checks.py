@@ -21,8 +21,8 @@ from typing import Literal
 
 from engine.config import MODEL_VARIABLE
 from index.os_calls import IS_WINDOWS
-from ui.errors import reason
-from ui.terminal import format_bytes
+from ui.common.errors import reason
+from ui.common.terminal import format_bytes
 
 State = Literal["ok", "warn", "fail"]
 OLDEST_PYTHON = (3, 11)

@@ -26,8 +26,8 @@ from rich.text import Text
 from index.records import Stats
 from index.workspace.watch import Watch
 from index.workspace.workspace import Workspace
-from ui.errors import say
-from ui.terminal import one_line, plural, relative_to_cwd, write_json, write_line
+from ui.common.errors import say
+from ui.common.terminal import one_line, plural, relative_to_cwd, write_json, write_line
 
 REFRESH_S = 0.25  # of the progress bar
 WIDE_COLUMNS = 80  # terminals as wide as this show all figures

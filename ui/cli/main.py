@@ -1,7 +1,7 @@
 """The `draftline` command: results go to stdout, everything else to stderr.
 
-Every failure is one line, `draftline: what: remedy`, and an exit code of `ui.errors`. Imports are
-lazy, so that `--help` is fast: torch is loaded only when a model runs.
+Every failure is one line, `draftline: what: remedy`, and an exit code of `ui.common.errors`.
+Imports are lazy, so that `--help` is fast: torch is loaded only when a model runs.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from contextlib import nullcontext
 from typing import Any, NoReturn
 
 from ui.cli.edit import EXIT_CODES
-from ui.cli.interrupt import Interrupt
-from ui.errors import FAILED, INTERRUPTED, OK, USAGE, Failure, say, warnings_on_stderr
+from ui.common.errors import FAILED, INTERRUPTED, OK, USAGE, Failure, say, warnings_on_stderr
+from ui.common.interrupt import Interrupt
 
 SERVERS = {"serve", "lsp", "mcp"}  # commands that set up logging themselves
 

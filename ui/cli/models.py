@@ -21,10 +21,10 @@ from engine.weights import WeightsError
 from engine.weights.memory import CONTEXT_TOKENS
 from engine.weights.model_list import Machine, Row, all_rows, in_words, known_rows
 from ui.cli import model_check
-from ui.cli.loading import progress_bars
 from ui.cli.options import add_command
-from ui.errors import FAILED, OK, Failure
-from ui.terminal import format_bytes, write_json, write_line
+from ui.common.errors import FAILED, OK, Failure
+from ui.common.loading import progress_bars
+from ui.common.terminal import format_bytes, write_json, write_line
 
 EXIT_CODES = """exit codes:
   0    done

@@ -29,7 +29,7 @@ from index.cache_folder import (
     UNUSED_INDEX_DAYS,
 )
 from index.temporary_file import NAME as TEMPORARY
-from ui.errors import FAILED, Failure, reason
+from ui.common.errors import FAILED, Failure, reason
 
 DELETED = ".deleted-"  # begins the name of what is being deleted
 _HEX = "[0-9a-f]"

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ui.cli.options import add_command
-from ui.errors import FAILED, OK, USAGE, Failure
-from ui.terminal import format_bytes, write_line
+from ui.common.errors import FAILED, OK, USAGE, Failure
+from ui.common.terminal import format_bytes, write_line
 
 EXIT_CODES = """exit codes:
   0    done

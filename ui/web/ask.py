@@ -18,8 +18,8 @@ from engine.memory import give_back_memory
 from engine.rag.answer import PreparedQuestion, Turn, cite_answer, prepare
 from engine.records import Request, RequestError
 from index.documents.documents import DocumentError
-from ui import embedding_offer
 from ui.api.jobs import QueueFull
+from ui.common import embedding_offer
 from ui.web import export, html, sampling_options
 from ui.web.documents import QUIET, DocumentPanel, Updates, reload_events
 from ui.web.empty import BEFORE_LOAD, SAMPLES_SCRIPT, empty_conversation

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from html import escape
 
-from ui import embedding_offer
-from ui.embedding_offer import COMMAND, PAGE, SIZE
+from ui.common import embedding_offer
+from ui.common.embedding_offer import COMMAND, PAGE, SIZE
 
 # Gradio provides `element` and `trigger`.
 OFFER_SCRIPT = """
