@@ -34,9 +34,8 @@ def add_parser(commands: Any) -> None:
         "summarize",
         run,
         "summarize a whole document, whatever its length",
-        "Summarize FILE (pdf, docx, html, md, rst, txt, csv, code): an overall statement, the\n"
-        "parties, term, sums and dates of a contract, and every chapter in a few of its own\n"
-        "sentences.",
+        "Summarize FILE (pdf, docx, html, md, rst, txt, csv, code): an overall statement, and\n"
+        "every chapter in a few of its own sentences.",
     )
     add = parser.add_argument
     add("file", type=Path, metavar="FILE", help="what to summarize")
