@@ -1,4 +1,4 @@
-"""`draftline index`: build, watch, search, copy and clear the index of folders. Loads no model.
+"""`draftline index`: build, search, copy and clear the index of folders. Loads no model.
 
 Results go to stdout, progress and problems to stderr. An interrupted build leaves the saved index
 as it is, or with a part of what was read.
@@ -31,7 +31,7 @@ from ui.common.terminal import (
 if TYPE_CHECKING:
     from index.records import Stats
     from index.workspace.workspace import Workspace
-    from ui.cli.index_watch import Build
+    from ui.cli.index_build import Build
 
 EXIT_CODES = """exit codes:
   0    done
@@ -51,7 +51,7 @@ def add_parser(commands: Any) -> None:
         commands,
         "index",
         run,
-        "build, watch and search the index of a folder",
+        "build and search the index of a folder",
         "Index the text files of folders, so that answers may copy from them.\n"
         "The index is saved: a second run reads only the files that changed.",
         EXIT_CODES,
@@ -60,7 +60,6 @@ def add_parser(commands: Any) -> None:
     add("paths", nargs="*", type=Path, metavar="PATH", help="folders of one index; default: this")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--stats", action="store_true", help="print a table of what the index holds")
-    what.add_argument("--watch", action="store_true", help="follow every change until Ctrl-C")
     what.add_argument("--find", metavar="TEXT", help="find this text, newest file first")
     what.add_argument(
         "--clear",
@@ -83,7 +82,7 @@ def add_parser(commands: Any) -> None:
         metavar="N",
         help=f"matches that --find shows; default: {DEFAULT_MAX_MATCHES}",
     )
-    add("--json", action="store_true", help="one JSON object; with --watch, one for each change")
+    add("--json", action="store_true", help="print one JSON object")
     add("--model", metavar="M", help=f"whose tokenizer: {MODEL_HELP}")
     add("--no-save", action="store_true", help="neither use nor save an index on disk")
 
@@ -94,11 +93,9 @@ def run(args: argparse.Namespace) -> int:
     workspace = _workspace(args)
     if args.clear:
         return _clear(args, workspace)
-    from ui.cli.index_watch import build, watch
+    from ui.cli.index_build import build
 
     try:
-        if args.watch:
-            watch(workspace, lambda built: _print_build(args, built, workspace), args.json)
         if args.find is not None:
             build(workspace)
             return _find(args, workspace)
