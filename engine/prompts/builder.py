@@ -173,7 +173,7 @@ def edit_texts(request: Request) -> EditTexts:
     first, last = strip_blank_lines(request.text, start, stop)
     chosen = plain(request.text[first:last])
     fence = "`" * max(3, 1 + longest_run(request.text, "`"))
-    language = LANGUAGES.get(Path(request.path).suffix.lower(), "")
+    language = fence_language(request.path)
     instruction = request.instruction.strip()
     asked = f"{fence}{language}\n{chosen}\n{fence}\n\n{EDIT_REQUEST.format(instruction)}"
     reply = f"{EDIT_REPLY.format(instruction)}{fence}{language}\n"
@@ -247,10 +247,15 @@ def apply_prompt(request: Request, encoder: PromptEncoder, model: str = "") -> P
 Messages = tuple[list[Message], str, str]  # with the start of the reply and the code's end
 
 
+def fence_language(path: str) -> str:
+    """The language that a code fence names for a file; "" if none is known."""
+    return LANGUAGES.get(Path(path).suffix.lower(), "")
+
+
 def apply_messages(code: str, update: str, request: Request) -> Messages:
     """The prompt of a model that has no format of its own."""
     fence = "`" * max(3, 1 + longest_run(f"{code}\n{update}", "`"))
-    language = LANGUAGES.get(Path(request.path).suffix.lower(), "")
+    language = fence_language(request.path)
     shown = [f"{fence}{language}\n{text}\n{fence}" for text in (code, update)]
     instruction = request.instruction.strip()
     asked = APPLY_REQUEST.format(shown[1], f"{instruction}\n" if instruction else "")

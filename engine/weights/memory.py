@@ -33,18 +33,19 @@ def check_memory(path: Path, needed: int, parameters: int) -> None:
     size = path.stat().st_size
     smaller = {name: int(bits * parameters / 8) for name, bits in BITS.items()}
     fitting = [
-        f"{name} (about {_gb(bytes)})"
+        f"{name} (about {in_gb(bytes)})"
         for name, bytes in smaller.items()
         if bytes < SMALLER * size and needed - PACKED * (size - bytes) <= available
     ]
     other = f"its {fitting[0]}" if fitting else "a smaller model"
     raise WeightsError(
-        f"{path}: needs {_gb(needed)} of memory, {_gb(available)} are available: end what else "
-        f"uses memory, or choose {other}"
+        f"{path}: needs {in_gb(needed)} of memory, {in_gb(available)} are available: end "
+        f"what else uses memory, or choose {other}"
     )
 
 
-def _gb(count: float) -> str:
+def in_gb(count: float) -> str:
+    """A number of bytes, as messages show it."""
     return f"{count / 1e9:.1f} GB"
 
 

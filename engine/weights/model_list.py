@@ -13,7 +13,7 @@ from engine.config import DEFAULT_MODEL
 from engine.weights.catalogue.builtins import BUILTINS, LARGER, NEXT_EDITS
 from engine.weights.catalogue.local_models import LocalModel, Program, details_of, local_models
 from engine.weights.errors import WeightsError, one_line
-from engine.weights.memory import LIBRARIES_BYTES, folder_memory, gguf_memory
+from engine.weights.memory import LIBRARIES_BYTES, folder_memory, gguf_memory, in_gb
 from engine.weights.resolve import Model, find, folder_bytes, gguf, gguf_of, installed
 
 
@@ -159,15 +159,11 @@ def check_beside(name: str, other: str, machine: Machine) -> None:
         return
     sizes = {one: _hub_memory(one, machine)[0] - LIBRARIES_BYTES for one in NEXT_EDITS}
     smaller = [one for one, size in sizes.items() if size <= machine.available_bytes]
-    remedy = f"choose {smaller[-1]} ({_gb(sizes[smaller[-1]])})" if smaller else "choose none"
+    remedy = f"choose {smaller[-1]} ({in_gb(sizes[smaller[-1]])})" if smaller else "choose none"
     raise WeightsError(
-        f"needs {_gb(needed)} of memory beside {other} ({_gb(memory_of(other, machine)[0])}), and "
-        f"{_gb(machine.available_bytes)} are available: {remedy}, or a smaller main model"
+        f"needs {in_gb(needed)} of memory beside {other} ({in_gb(memory_of(other, machine)[0])}), "
+        f"and {in_gb(machine.available_bytes)} are available: {remedy}, or a smaller main model"
     )
-
-
-def _gb(count: float) -> str:
-    return f"{count / 1e9:.1f} GB"
 
 
 def _row(

@@ -21,7 +21,7 @@ from engine.editing.by_rule import by_rule
 from engine.editing.edits import EditRefused, plain, too_long
 from engine.editing.outcome import Outcome, better, judge, second_request, why_unchanged
 from engine.editing.text_file import FileError
-from engine.prompts.builder import LANGUAGES
+from engine.prompts.builder import fence_language
 from engine.records import Request, RequestError
 from ui import demo
 from ui.api.jobs import QueueFull
@@ -366,8 +366,7 @@ def open_upload(path: str, state: EditState, text: str, lines: str) -> tuple[Edi
 
 def language(name: str) -> str | None:
     """The highlighting of gr.Code for a file of this name."""
-    suffix = Path(name).suffix.lower()
-    found = EXTRA_SUFFIXES.get(suffix) or LANGUAGES.get(suffix)
+    found = EXTRA_SUFFIXES.get(Path(name).suffix.lower()) or fence_language(name)
     return found if found in HIGHLIGHTED else None
 
 

@@ -25,6 +25,7 @@ from engine.model.torch.cuda.feed_forward import gathered_rows
 from engine.model.torch.cuda.weight_formats import FORMATS, head_format, matrix_bytes
 from engine.model.unsupported import UnsupportedModel
 from engine.weights.catalogue.builtins import BUILTINS
+from engine.weights.memory import in_gb
 from engine.weights.resolve import gguf_of
 
 log = logging.getLogger(__name__)
@@ -230,14 +231,15 @@ def check_fits(
     if need <= free:
         return
     fitting = [
-        f"{option} ({_gb(_needed(other, tokens))})"
+        f"{option} ({in_gb(_needed(other, tokens))})"
         for option, other in (others or {}).items()
         if _needed(other, tokens) <= free
     ]
     raise UnsupportedModel(
-        f"{name} needs {_gb(need)} ({_gb(size.weights)} for weights, {_gb(tokens * size.token)} "
-        f"for {tokens} tokens, {_gb(size.beside)} to compute); {card} has {_gb(free)} of "
-        f"{_gb(total)} free: choose {', '.join([*fitting, _smaller(size, tokens, free)])}, end "
+        f"{name} needs {in_gb(need)} ({in_gb(size.weights)} for weights, "
+        f"{in_gb(tokens * size.token)} for {tokens} tokens, {in_gb(size.beside)} to compute); "
+        f"{card} has {in_gb(free)} of {in_gb(total)} free: "
+        f"choose {', '.join([*fitting, _smaller(size, tokens, free)])}, end "
         "what else uses the card, or take --device cpu"
     )
 
@@ -257,7 +259,7 @@ def _smaller(size: Size, tokens: int, free: int) -> str:
     if not fitting:
         return "a smaller model"
     name = max(fitting, key=lambda one: fitting[one])
-    return f"a smaller model such as {name} ({_gb(fitting[name])})"
+    return f"a smaller model such as {name} ({in_gb(fitting[name])})"
 
 
 def placed(
@@ -344,7 +346,7 @@ def out_of_memory_is_unsupported(name: str, cards: Sequence[torch.device]) -> It
         card = min(cards, key=lambda one: torch.cuda.mem_get_info(one)[0])
         free, total = torch.cuda.mem_get_info(card)
         raise UnsupportedModel(
-            f"{name} does not fit: {_named(card)} has {_gb(free)} of {_gb(total)} "
+            f"{name} does not fit: {_named(card)} has {in_gb(free)} of {in_gb(total)} "
             "left and needs more: choose a smaller model, or take --device cpu"
         ) from error
 
@@ -353,7 +355,3 @@ def _named(card: torch.device) -> str:
     """The name of a card, with its number if that was given."""
     name = torch.cuda.get_device_name(card)
     return name if card.index is None else f"{name} ({card})"
-
-
-def _gb(count: int) -> str:
-    return f"{count / 1e9:.1f} GB"
