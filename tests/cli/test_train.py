@@ -20,7 +20,7 @@ from engine.prompts.tokenizer import Tokenizer
 from tests.support.command import Result, draftline, environment, one_line
 from tests.support.training import make_place, record
 from ui.cli import train as command
-from ui.errors import Failure
+from ui.common.errors import Failure
 
 TIMEOUT_S = 180.0
 

@@ -50,7 +50,7 @@ USAGE = 2
 REFUSED = {
     "draftline mcp": "pip install 'draftline[mcp]'",
     "draftline models add": "arguments are required: PATH",
-    "draftline uninstall": "--yes agrees",  # it asks, and here is no terminal
+    "draftline storage remove": "--yes agrees",  # it asks, and here is no terminal
 }
 
 APP = '''"""Settings in files."""

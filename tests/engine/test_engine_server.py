@@ -20,7 +20,7 @@ from engine.remote.remote_engine import RemoteEngine, open_connection
 from tests.engine.test_remote_engine import ASK, REQUESTS
 from tests.support.held_model import unfinished
 from tests.support.shared_server import private_runtime
-from ui.cli.loading import shared
+from ui.common.loading import shared
 
 
 @pytest.fixture(scope="module")

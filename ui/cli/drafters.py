@@ -6,8 +6,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ui.errors import OK
-from ui.terminal import write_line
+from ui.common.errors import OK
+from ui.common.terminal import write_line
 
 
 def add_parser(commands: Any) -> None:

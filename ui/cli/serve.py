@@ -23,8 +23,6 @@ from typing import TYPE_CHECKING, Any
 
 from engine.remote.engine_url import OPENAI
 from ui.api.addresses import is_loopback
-from ui.cli.consent import choose_model
-from ui.cli.loading import Progress, open_elsewhere, open_engine, progress_bars, shared
 from ui.cli.options import (
     add_command,
     add_drafting,
@@ -36,7 +34,9 @@ from ui.cli.options import (
     embedding,
     embedding_name,
 )
-from ui.errors import OK, USAGE, Failure, reason, say
+from ui.common.consent import choose_model
+from ui.common.errors import OK, USAGE, Failure, reason, say
+from ui.common.loading import Progress, open_elsewhere, open_engine, progress_bars, shared
 
 if TYPE_CHECKING:
     from collections.abc import Callable

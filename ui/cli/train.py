@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ui.cli import train_corpus, train_heads
-from ui.cli.loading import load_target, load_tokenizer, spinner
 from ui.cli.options import MODEL_HELP, add_command, unwritable
-from ui.errors import FAILED, OK, USAGE, Failure, reason, say
-from ui.terminal import format_bytes, plural, write_line
+from ui.common.errors import FAILED, OK, USAGE, Failure, reason, say
+from ui.common.loading import load_target, load_tokenizer, spinner
+from ui.common.terminal import format_bytes, plural, write_line
 
 if TYPE_CHECKING:
     from engine.drafting._drafting import Ngram, Vocabulary, Weights

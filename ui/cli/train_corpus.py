@@ -10,10 +10,10 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ui.cli.loading import load_target, load_tokenizer
 from ui.cli.options import MODEL_HELP, add_command, unwritable
-from ui.errors import FAILED, OK, USAGE, Failure, reason, say
-from ui.terminal import format_bytes, plural, write_line
+from ui.common.errors import FAILED, OK, USAGE, Failure, reason, say
+from ui.common.loading import load_target, load_tokenizer
+from ui.common.terminal import format_bytes, plural, write_line
 
 if TYPE_CHECKING:
     from engine.prompts.tokenizer import Tokenizer

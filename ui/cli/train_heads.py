@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ui.cli.loading import load_target, load_tokenizer
 from ui.cli.options import add_command, positive
-from ui.errors import FAILED, OK, USAGE, Failure, reason, say
-from ui.terminal import write_line
+from ui.common.errors import FAILED, OK, USAGE, Failure, reason, say
+from ui.common.loading import load_target, load_tokenizer
+from ui.common.terminal import write_line
 
 if TYPE_CHECKING:
     from engine.model.torch.torch_target import TorchTarget

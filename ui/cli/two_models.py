@@ -16,11 +16,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ui.cli.consent import agreed
 from ui.cli.options import add_command, checked_text, finite, positive, sampling, text_argument
 from ui.cli.train_heads import DRAFT_MODEL, TARGET_MODEL
-from ui.errors import FAILED, NO_MODEL, OK, USAGE, Failure, reason, say
-from ui.terminal import write_json
+from ui.common.consent import agreed
+from ui.common.errors import FAILED, NO_MODEL, OK, USAGE, Failure, reason, say
+from ui.common.terminal import write_json
 
 if TYPE_CHECKING:
     from engine.research.comparison import TimedRun
@@ -107,7 +107,6 @@ def _compare(
 ) -> int:
     """Continue one text by several methods."""
     from engine.research.comparison import METHODS, benchmark, decode, profiled
-    from ui.cli.answer_view import AnswerView
     from ui.cli.two_models_view import (
         ORIGIN_COLOURS,
         as_json,
@@ -115,6 +114,7 @@ def _compare(
         show_table,
         show_text,
     )
+    from ui.common.answer_view import AnswerView
 
     methods = args.ways or [*METHODS]
 

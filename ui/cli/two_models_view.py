@@ -16,7 +16,7 @@ from engine.research.comparison import (
     median_rate,
 )
 from engine.research.two_models import Round
-from ui.cli.answer_view import AnswerView
+from ui.common.answer_view import AnswerView
 
 # LLMSpeculativeSampling's
 ORIGIN_COLOURS = {"accepted": "red", "corrected": "blue", "own": "magenta"}

@@ -9,7 +9,7 @@ import threading
 from types import FrameType
 from typing import Any, Self
 
-from ui.errors import INTERRUPTED
+from ui.common.errors import INTERRUPTED
 
 CLEANUP_TIMEOUT_S = 2.0
 

@@ -10,9 +10,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from engine.config import DEFAULT_MODEL
-from ui.cli.consent import agreed
-from ui.errors import NO_MODEL, USAGE, Failure, reason, say
-from ui.terminal import format_bytes, plural
+from ui.common.consent import agreed
+from ui.common.errors import NO_MODEL, USAGE, Failure, reason, say
+from ui.common.terminal import format_bytes, plural
 
 if TYPE_CHECKING:
     from engine import Config, Engine

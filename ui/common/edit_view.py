@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.text import Text
 
 from engine.editing.diff import diff, lines_of
-from ui.cli.answer_view import Tally, figures
-from ui.terminal import visible
+from ui.common.answer_view import Tally, figures
+from ui.common.terminal import visible
 
 if TYPE_CHECKING:
     from engine.editing.outcome import Outcome

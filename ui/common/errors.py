@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ui.terminal import one_line
+from ui.common.terminal import one_line
 
 OK = 0
 FAILED = 1

@@ -7,7 +7,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from ui.errors import NO_MODEL, Failure, say
+from ui.common.errors import NO_MODEL, Failure, say
 
 if TYPE_CHECKING:
     from engine.weights.fetch.download import Download
