@@ -184,10 +184,16 @@ def _join(pieces: Iterable[str]) -> str:
 # -- the edit ----------------------------------------------------------------------------------
 
 
-def too_long(model: str, lines: int) -> str | None:
-    """Why a model should not edit a whole file of so many lines; None if it may."""
+def is_weak(model: str) -> bool:
+    """Whether a model is unreliable on whole files."""
     name = model.lower().replace(":", "-")  # ollama:qwen2.5-coder:0.5b
-    if lines > WHOLE_FILE_LINES and any(weak in name for weak in WEAK_MODELS):
+    return any(weak in name for weak in WEAK_MODELS)
+
+
+def too_long(request: Request, model: str) -> str | None:
+    """Why a model should not edit so much at once; None if it may."""
+    lines = line_count(request.text)
+    if request.selection is None and lines > WHOLE_FILE_LINES and is_weak(model):
         return (
             f"{lines} lines, and {model.lower()} is unreliable on whole files of more than "
             f"{WHOLE_FILE_LINES}"
