@@ -368,7 +368,18 @@ def _may_be_added(
             continue
         if single or not is_inside(first, old[last + 1 : last + 2]):
             return True
+        if _block_ends_with(new[row2:], old, at, last):
+            return True
     return False
+
+
+def _block_ends_with(lines: list[str], text: list[str], first: int, last: int) -> bool:
+    """Whether a block of a text, which begins at line `first` and goes on after `last`, ends with
+    the given lines."""
+    stop = last + 1
+    while stop < len(text) and is_inside(text[first], text[stop : stop + 1]):
+        stop += 1
+    return text[stop - len(lines) : stop] == lines
 
 
 def _set_apart(part: Chunk, file: File, pairs: list[tuple[int, int]]) -> tuple[int, int]:
