@@ -8,6 +8,7 @@ files go on; a cancelled request has no answer at all.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
@@ -16,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 from lsprotocol import types
 
 from engine.editing import rename
-from engine.editing.by_rule import by_rule
-from engine.editing.edits import BOM, EditRefused, changes, line_count, too_long
+from engine.editing.dialogue import Ask, dialogue, hold, model_dialogue
+from engine.editing.edits import BOM, EditRefused, changes, too_long
 from engine.editing.instruction import code_names, wanted_names
-from engine.editing.outcome import Outcome, better, judge, second_request, why_unchanged
+from engine.editing.outcome import Outcome, why_unchanged
 from engine.editing.parts import MAX_PARTS, named_parts
 from engine.editing.rename_files import Doubtful, rename_files
 from engine.editing.text_file import FileError, read_text
@@ -243,22 +244,42 @@ async def _renamed(
     return True
 
 
+class _TooLong(EditRefused):
+    """The model should not edit so much at once."""
+
+
 async def _edit(session: Session, instruction: str, file: FileEdit, share: _Share) -> None:
     """Edit one file, or the parts of it that the instruction names. Raises EditRefused."""
     is_open = file.uri in session.documents
     path = session.documents.get(file.uri).source_path if is_open else file.path
     request = Request("edit", file.old, path, instruction=instruction)
-    if session.settings.checks and (made := await asyncio.to_thread(by_rule, request)):
-        file.take(made)
+
+    async def ask(asked: Ask) -> Done:
+        await session.engine(SLOT)
+        if why := too_long(asked.request, session.shared_engine.model):
+            raise _TooLong(why)
+        return await _ask(session, asked, file, share)
+
+    try:
+        file.take(await hold(dialogue(request, session.settings.checks), ask))
+    except _TooLong as why:
+        await _edit_parts(session, request, file, ask, str(why))
         return
-    await session.engine(SLOT)
-    why = too_long(session.shared_engine.model, line_count(file.old))
-    if not why:
-        file.take(await _answer(session, request, file, share))
-        file.note = file.note or ("" if file.changed else why_unchanged(request))
-        return
-    wanted = wanted_names(instruction)
-    names = [name for name in code_names(instruction) if name not in wanted]
+    if not file.rule:
+        file.note = "" if file.changed else why_unchanged(request)
+
+
+async def _edit_parts(
+    session: Session,
+    request: Request,
+    file: FileEdit,
+    ask: Callable[[Ask], Awaitable[Done]],
+    why: str,
+) -> None:
+    """Edit the parts of a file that the instruction names. `why`: it is too long as a whole. Raises
+    EditRefused."""
+    wanted = wanted_names(request.instruction)
+    names = [name for name in code_names(request.instruction) if name not in wanted]
     parts = await asyncio.to_thread(named_parts, request.path, file.old, names)
     if not parts:
         raise EditRefused(f"{why}: name the functions to change as code, such as `main()`")
@@ -268,7 +289,7 @@ async def _edit(session: Session, instruction: str, file: FileEdit, share: _Shar
     warnings: list[str] = []
     for part in reversed(parts):  # from the end, so that the places of the others stay
         one = replace(request, text=text, selection=part)
-        outcome = await _answer(session, one, file, share)
+        outcome = await hold(model_dialogue(one, session.settings.checks), ask)
         text, warnings = outcome.text, [*outcome.warnings, *warnings]
     file.new, file.warnings = text, warnings
     file.note = "only the functions that have the names were edited" if file.changed else (
@@ -276,20 +297,10 @@ async def _edit(session: Session, instruction: str, file: FileEdit, share: _Shar
     )  # fmt: skip
 
 
-async def _answer(session: Session, request: Request, file: FileEdit, share: _Share) -> Outcome:
-    """The model's edit, checked, and asked for again if it fails a check. Raises EditRefused."""
-    checks = session.settings.checks
-    done = await _ask(session, request, file, share)
-    outcome = await asyncio.to_thread(judge, request, done, checks)
-    if again := second_request(request, outcome):
+async def _ask(session: Session, asked: Ask, file: FileEdit, share: _Share) -> Done:
+    if asked.first:
         share.restart()
-        done = await _ask(session, again, file, share)
-        outcome = await asyncio.to_thread(better, request, outcome, done)
-    return outcome
-
-
-async def _ask(session: Session, request: Request, file: FileEdit, share: _Share) -> Done:
-    done = await session.ask(request, SLOT, share.step)
+    done = await session.ask(asked.request, SLOT, share.step)
     if done.reason == "cancelled":
         raise cancelled("the edits were cancelled, or newer ones took their place")
     file.tokens += done.usage.completion_tokens

@@ -1,13 +1,17 @@
-"""What an answer comes to: checked, asked for once more, and shown with what remains to check."""
+"""An edit by rule or by the model: checked, asked for once more, and shown with what remains."""
 
 from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.editing.dialogue import Ask, Dialogue, advance, better, dialogue, hold, judge
 from engine.editing.edits import EditRefused
-from engine.editing.outcome import better, judge, second_request, why_unchanged
+from engine.editing.outcome import Outcome, why_unchanged
 from engine.records import Done, Request
 
 TEXT = "import os\n\n\ndef f(path):\n    # Sorted by name.\n    return os.listdir(path)\n"
@@ -26,22 +30,62 @@ def answer(text: str) -> Done:
     return Done("stop", text, matched="\n```")
 
 
+def held(steps: Dialogue, *answers: str) -> tuple[list[Ask], Ask | Outcome]:
+    """What a dialogue asks, and where it stands after these answers."""
+    at, asks = advance(steps), []
+    for text in answers:
+        assert isinstance(at, Ask)
+        asks.append(at)
+        at = advance(steps, answer(text))
+    return asks, at
+
+
+def test_a_rule_asks_nothing_of_the_model() -> None:
+    request = Request("edit", TEXT, path="a.py", instruction="Rename f to g")
+    outcome = advance(dialogue(request))
+    assert isinstance(outcome, Outcome) and outcome.rule and "def g(path)" in outcome.text
+
+
+def test_without_checks_neither_a_rule_nor_a_check_counts() -> None:
+    request = Request("edit", TEXT, path="a.py", instruction="Rename f to g")
+    asks, outcome = held(dialogue(request, checks=False), LOST)
+    assert asks == [Ask(request)]
+    assert isinstance(outcome, Outcome) and not outcome.failed and not outcome.rule
+
+
 def test_a_good_answer_is_not_asked_for_again() -> None:
-    first = judge(asked(), answer(GOOD))
-    assert (first.failed, first.warning) == ((), "")
-    assert first.text == TEXT.replace(PART, GOOD)
-    assert second_request(asked(), first) is None
+    asks, outcome = held(dialogue(asked()), GOOD)
+    assert asks == [Ask(asked())]
+    assert outcome == Outcome(TEXT.replace(PART, GOOD))
 
 
 def test_the_second_request_names_what_fails_and_nothing_else_changes() -> None:
     request = asked()
-    first = judge(request, answer(LOST))
-    again = second_request(request, first)
-    assert again is not None
+    asks, outcome = held(dialogue(request), LOST, GOOD)
+    again, first = asks[1]
     head, hint = again.instruction.split("\n")
     assert head == request.instruction and hint == "Keep every comment as it is."
     assert again.text == request.text and again.selection == request.selection
-    assert "# Sorted by name." in first.warning
+    assert first == judge(request, answer(LOST)) and "# Sorted by name." in first.warning
+    assert outcome == Outcome(TEXT.replace(PART, GOOD))
+
+
+def test_on_an_event_loop_a_dialogue_comes_to_the_same() -> None:
+    for texts in ([GOOD], [LOST, GOOD], [LOST, WORSE]):
+        left = iter(texts)
+
+        async def ask(asked: Ask, left: Iterator[str] = left) -> Done:
+            return answer(next(left))
+
+        assert asyncio.run(hold(dialogue(asked()), ask)) == held(dialogue(asked()), *texts)[1]
+
+
+def test_on_an_event_loop_a_refusal_is_raised() -> None:
+    async def ask(asked: Ask) -> Done:
+        return answer("")
+
+    with pytest.raises(EditRefused, match="delete everything"):
+        asyncio.run(hold(dialogue(asked()), ask))
 
 
 @pytest.mark.parametrize(
@@ -69,7 +113,7 @@ def test_a_second_answer_that_failed_leaves_the_first() -> None:
 
 def test_nonsense_is_refused_after_the_second_answer() -> None:
     first = judge(asked(), answer("The path is (checked."))
-    assert first.is_nonsense and second_request(asked(), first)
+    assert first.is_nonsense
     with pytest.raises(EditRefused, match="answered twice") as refused:
         better(asked(), first, answer("Here you are ("))
     assert "\n" not in str(refused.value)
