@@ -40,6 +40,7 @@ Run = Callable[[Callable[[], bool]], Iterator[Event]]  # called with `cancelled`
 class Submitted(ABC):
     """A submitted request: iterate it for its events, the last of which is a Done."""
 
+    late = 0  # steps that ended after `cancel`
     _done: Done | None = None
 
     @abstractmethod
@@ -84,7 +85,6 @@ class Job(Submitted):
         self.urgency = by_kind if urgency is None else urgency
         self._events: SimpleQueue[Event] = SimpleQueue()
         self._cancelled = threading.Event()
-        self.late = 0  # steps that ended after `cancel`
 
     def _next(self) -> Event:
         return self._events.get()

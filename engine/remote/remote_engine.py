@@ -1,6 +1,6 @@
 """An engine whose work another process of this machine does.
 
-It has what the faces use of `engine.engine.Engine`. Prompts are made and answered over there; only
+It is an `AnyEngine`. Prompts are made and answered over there; only
 the tokenizer, for those who count tokens, is loaded here. One thread may use it.
 """
 
@@ -12,14 +12,14 @@ import json
 import select
 import socket
 from collections import deque
-from functools import cached_property
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from engine.config import Config
-from engine.records import Done, Event, Info, Message, Request, RequestError
+from engine.records import Done, Event, Request, RequestError
 from engine.remote.address import Address, AddressError, connect, stopped_peer
+from engine.remote.any_engine import ClientEngine
 from engine.remote.framing import MAX_BODY_BYTES, Frames, NotLsp, framed
 from engine.remote.messages import (
     ACCEPTED,
@@ -37,9 +37,6 @@ from engine.remote.messages import (
 )
 from engine.worker import Submitted
 from index.version import own_version
-
-if TYPE_CHECKING:
-    from engine.prompts.tokenizer import Tokenizer
 
 HELLO_TIMEOUT_S = 10.0  # for the first answer of a server that runs
 CHECK_S = 0.5  # between two looks at whether the server was stopped
@@ -220,8 +217,8 @@ class RemoteJob(Submitted):
         self._events.append(event)
 
 
-class RemoteEngine:
-    """The loaded model of a server, with the methods of an `Engine`. A context manager."""
+class RemoteEngine(ClientEngine):
+    """The loaded model of a server. A context manager."""
 
     def __init__(self, connection: Connection) -> None:
         """Wait until the server has loaded its model. AddressError, OSError."""
@@ -234,36 +231,12 @@ class RemoteEngine:
             )
         if self.server.engine is None:
             raise AddressError(f"{connection.address}: no model is loaded: use another server")
-        self.info: Info = self.server.engine
+        self.info = self.server.engine
+        self.folder = Path(self.server.folder)
         self.config = Config(model=self.info.model, device=self.server.device)
         self._jobs: dict[int, RemoteJob] = {}  # that run
 
-    @property
-    def context(self) -> int:
-        """Tokens that a prompt and its answer may have together."""
-        return self.info.context
-
-    @property
-    def folder(self) -> Path:
-        """The model's folder."""
-        return Path(self.server.folder)
-
-    @cached_property
-    def encoder(self) -> Tokenizer:
-        """The model's tokenizer."""
-        from engine.prompts.tokenizer import Tokenizer
-
-        return Tokenizer(self.folder)
-
-    def encode(self, text: str) -> list[int]:
-        """Token ids of plain text: nothing in it becomes a control token."""
-        return self.encoder.encode(text)
-
-    def chat(self, messages: tuple[Message, ...]) -> list[int]:
-        """Token ids of a conversation in the model's chat template."""
-        return self.encoder.chat(messages)
-
-    def submit(self, request: Request, speculation: bool = True, client: str = "") -> RemoteJob:
+    def submit(self, request: Request, speculation: bool = True, *, client: str = "") -> RemoteJob:
         """Queue a request. RequestError where it cannot be answered."""
         params = to_json(Submission(request, speculation, client))
         if len(json.dumps(params)) > MAX_REQUEST_CHARS:
@@ -313,12 +286,6 @@ class RemoteEngine:
     def close(self) -> None:
         """Leave the server, which cancels what runs."""
         self._connection.close()
-
-    def __enter__(self) -> RemoteEngine:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
 
 def _done(message: dict[str, Any]) -> Done:

@@ -48,7 +48,7 @@ from ui.api.security import OWNER, AccessGuard, AccessRules, Receive, Scope, Sen
 from ui.api.tool_calls import CallReader, schemas_of
 
 if TYPE_CHECKING:
-    from engine.remote.openai_engine import OpenAiEngine
+    from engine.remote.any_engine import ServedEngine
 
 QUEUE_SIZE = 32  # requests that are running or waiting
 ANY_MODEL = "*"  # an alias that matches every name
@@ -81,7 +81,7 @@ STREAM: dict[str, Any] = {"content": {"text/event-stream": {"schema": SSE_SCHEMA
 class ApiState:
     """What the routes share."""
 
-    engine: Engine | OpenAiEngine
+    engine: ServedEngine
     jobs: Jobs
     model_names: list[str]  # the first is the model's own name, the others are aliases
     metrics: Metrics
@@ -275,7 +275,7 @@ class EventStreamResponse(Response):
 
 
 def app(
-    engine: Engine | OpenAiEngine,
+    engine: ServedEngine,
     rules: AccessRules | None = None,
     aliases: Sequence[str] = (),
     queue_size: int = QUEUE_SIZE,

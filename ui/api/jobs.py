@@ -25,8 +25,7 @@ from engine.worker import Job, ended_job
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from engine.engine import Engine
-    from engine.remote.openai_engine import OpenAiEngine
+    from engine.remote.any_engine import ServedEngine
 
 T = TypeVar("T")
 SHARE = 4  # slots that an owner gets although others fill the queue
@@ -114,7 +113,7 @@ class Jobs:
 
     def __init__(
         self,
-        engine: Engine | OpenAiEngine,
+        engine: ServedEngine,
         queue_size: int,
         on_end: Callable[[JobStream, Done], None] = lambda stream, done: None,
         owners: int = 0,

@@ -43,8 +43,7 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI, Response
 
-    from engine.engine import Engine
-    from engine.remote.openai_engine import OpenAiEngine
+    from engine.remote.any_engine import ServedEngine
     from index.documents.embeddings import Embed
     from ui.api.startup import Startup
 
@@ -196,7 +195,7 @@ def _load_and_serve(
         _serve(first, load, listening, access.page)
 
 
-def _engine(args: argparse.Namespace, progress: Progress) -> Engine | OpenAiEngine:
+def _engine(args: argparse.Namespace, progress: Progress) -> ServedEngine:
     """The engine that answers. Raises Failure."""
     if not args.engine:
         return open_engine(args, progress)
@@ -209,7 +208,7 @@ def _engine(args: argparse.Namespace, progress: Progress) -> Engine | OpenAiEngi
 
 def _add_page(
     app: FastAPI,
-    engine: Engine | OpenAiEngine,
+    engine: ServedEngine,
     access: Access,
     embed: Embed | None,
     may_offer: bool,
