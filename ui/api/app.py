@@ -22,7 +22,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
-from engine.aio import ThreadStream
+from engine.aio import Stream
 from engine.editing.edits import EditRefused
 from engine.engine import Engine
 from engine.records import Request as EngineRequest
@@ -118,7 +118,7 @@ class ApiState:
         """Vectors of texts, as JSON. It takes a slot of the queue meanwhile. Raises ApiError."""
         model = self.embedding_model(body.model)
 
-        def work(stream: ThreadStream[Any], _: str) -> Iterator[bytes]:
+        def work(stream: Stream[Any], _: str) -> Iterator[bytes]:
             def count(text: str) -> int:
                 return len(self.engine.encode(text))
 
@@ -166,7 +166,7 @@ class ApiState:
         """How many tokens the prompt of a conversation has. It takes a slot of the queue meanwhile.
         Raises ApiError."""
 
-        def count(stream: ThreadStream[int], _: str) -> Iterator[int]:
+        def count(stream: Stream[int], _: str) -> Iterator[int]:
             request = requests.chat_request(body)
             yield self.engine.prompt_tokens(request, lambda: stream.cancelled)
 
@@ -235,7 +235,7 @@ def request_errors() -> Iterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def cancel_on_disconnect(stream: ThreadStream[Any], receive: Receive) -> AsyncIterator[None]:
+async def cancel_on_disconnect(stream: Stream[Any], receive: Receive) -> AsyncIterator[None]:
     """Cancel the job when its client disconnects, or at the end of the block."""
 
     async def watch() -> None:

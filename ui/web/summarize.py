@@ -29,7 +29,7 @@ from ui.web.summary_html import SummaryProgress
 from ui.web.transcript import Entry, figures_of, find_passages
 
 if TYPE_CHECKING:
-    from engine.aio import Cancellation, ThreadStream
+    from engine.aio import Cancellation, Stream
     from index.documents.documents import Document
     from ui.web.state import PageState
 
@@ -157,7 +157,7 @@ class SummarizeTab:
         """Update `progress`; yields None when it is time to refresh the page, and the summary."""
         engine = self.page.engine
 
-        def work(stream: ThreadStream[Any], client: str) -> Iterator[Any]:
+        def work(stream: Stream[Any], client: str) -> Iterator[Any]:
             return summarize(
                 engine,
                 document,
