@@ -78,8 +78,9 @@ class Infill:
         before = int(room * PREFIX_SHARE)
         start, stop = window(prefix + suffix, len(prefix), before, room - before, encode)
         prefix, suffix = prefix[start:], suffix[: stop - len(prefix)]
-        room -= len(encode(prefix)) + len(encode(suffix))
         chunks: list[tuple[str, str]] = []
+        if body.input_extra:
+            room -= len(encode(prefix)) + len(encode(suffix))
         for chunk in reversed(body.input_extra):
             name = chunk.filename or UNNAMED
             shown = f"{name}\n{plain(chunk.text).rstrip()}\n"
