@@ -18,9 +18,9 @@ from uuid import uuid4
 
 from engine.config import Config
 from engine.records import Done, Event, Info, Request, Step
-from engine.remote.address import AddressError
+from engine.remote.address import HELLO_TIMEOUT_S, Address, AddressError, check_running, connect
 from engine.remote.engine_url import EngineUrl
-from engine.remote.link import LinkError, Lost, Refused, check_silence
+from engine.remote.link import READ_TIMEOUT_S, LinkError, Lost, Refused, check_silence
 from engine.remote.link_engine import LinkEngine, LinkJob, max_bytes
 from engine.remote.messages import (
     HTTP_PATH,
@@ -119,29 +119,36 @@ class HttpEngine(LinkEngine):
         progress: Progress | None = None,
         stop: Callable[[], bool] = lambda: False,
         on_lost: Callable[[str], None] = lambda why: None,
+        folder: Path | None = None,
     ) -> None:
         """Wait until the server has loaded its model, or `stop` says that nobody waits. `on_lost`
-        is called, in any thread, with one line when the connection fails. AddressError, LinkError.
-        """
+        is called, in any thread, with one line when the connection fails. `folder`: the model's,
+        where it is on this machine. AddressError, LinkError; OSError where nothing listens at a
+        socket."""
+        if url.socket is not None:
+            with connect(Address(path=url.socket)) as wire:
+                check_running(wire, Address(path=url.socket))
         super().__init__(url, on_lost, {"draftline-protocol": str(HTTP_PROTOCOL)})
         self.name = uuid4().hex  # of this client, among those with the same key
         self._numbers = itertools.count(1)
         try:
             self.host: Host = self._hello(progress or (lambda *_: None), stop)
-            self.folder = self._tokenizer_folder()
+            self.folder = folder or self._tokenizer_folder()
         except BaseException:
             self.link.close()
             raise
         engine = self.host.server.engine
         if engine is None:
             raise AddressError(f"{url}: no model is loaded there: start the server again")
-        self.info: Info = engine._replace(device=f"{engine.device} of {url.host}")
+        where = "" if url.socket else f" of {url.host}"
+        self.info: Info = engine._replace(device=engine.device + where)
         self.config = Config(model=self.info.model, device=self.host.server.device)
 
     def _hello(self, progress: Progress, stop: Callable[[], bool]) -> Host:
+        silence_s = HELLO_TIMEOUT_S if self.url.socket else READ_TIMEOUT_S
         while True:
             try:
-                return host_from_json(self.link.get(f"{HTTP_PATH}/info"))
+                return host_from_json(self.link.get(f"{HTTP_PATH}/info", silence_s))
             except Refused as error:
                 if error.status == 404:
                     raise AddressError(
@@ -194,7 +201,8 @@ class HttpEngine(LinkEngine):
     ) -> HttpJob:
         """Queue a request, as `Engine.submit` does. RequestError where it cannot be answered, or
         may hold secrets; a server that cannot be reached ends the job with one line."""
-        request = without_secrets(request, self.url.host, workspace or self.workspace)
+        if self.url.socket is None:
+            request = without_secrets(request, self.url.host, workspace or self.workspace)
         job = HttpJob(request, self, f"{self.name}-{next(self._numbers)}")
         if cancelled():
             job.fail(LinkError("cancelled"))

@@ -18,7 +18,14 @@ from typing import Any, NoReturn
 
 from engine.config import Config
 from engine.records import Done, Event, Request, RequestError
-from engine.remote.address import Address, AddressError, connect, stopped_peer
+from engine.remote.address import (
+    HELLO_TIMEOUT_S,
+    Address,
+    AddressError,
+    NoAnswer,
+    check_running,
+    connect,
+)
 from engine.remote.any_engine import ClientEngine
 from engine.remote.framing import MAX_BODY_BYTES, Frames, NotLsp, framed
 from engine.remote.messages import (
@@ -38,21 +45,12 @@ from engine.remote.messages import (
 from engine.worker import Submitted
 from index.version import own_version
 
-HELLO_TIMEOUT_S = 10.0  # for the first answer of a server that runs
 CHECK_S = 0.5  # between two looks at whether the server was stopped
 INVALID_PARAMS = -32602
 OTHER_SERVERS = (-32601, -32002)  # MethodNotFound, ServerNotInitialized: of another language
 CHUNK_BYTES = 1 << 16
 MAX_REQUEST_CHARS = MAX_BODY_BYTES - 1024  # of ASCII JSON
 ENDED = "the shared server has ended: run it again"
-
-
-class NoAnswer(AddressError):
-    """What listens at an address takes a request, and does not answer, or was stopped."""
-
-    def __init__(self, message: str, is_stopped: bool = False) -> None:
-        super().__init__(message)
-        self.is_stopped = is_stopped
 
 
 class ServerError(Exception):
@@ -134,12 +132,7 @@ class Connection:
         number = self.send(INFO, {"wait": False})
         deadline = monotonic() + timeout_s
         while not self._answers(min(CHECK_S, timeout_s)):
-            if (process := stopped_peer(self.wire)) is not None:
-                raise NoAnswer(
-                    f"{self.address}: the server, process {process}, was stopped: let it go on "
-                    f"with `kill -CONT {process}`, or end it with `kill -KILL {process}`",
-                    is_stopped=True,
-                )
+            check_running(self.wire, self.address)
             if monotonic() > deadline:
                 raise self._no_answer()
         self.wire.settimeout(timeout_s)
