@@ -102,18 +102,18 @@ def make_parser(argv: list[str]) -> Parser:
         index,
         mcp,
         models,
+        plugins,
         serve,
         summarize,
-        train,
-        two_models,
         uninstall,
     )
 
     for command in (
         edit, apply, ask, summarize, chat, serve, lsp, mcp, index, models, cache,
-        doctor, drafters, train, two_models, demo, uninstall,
+        doctor, drafters, demo, uninstall,
     ):  # fmt: skip
         command.add_parser(commands)
+    plugins.add_commands(commands, argv)
     return parser
 
 
