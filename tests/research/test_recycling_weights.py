@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.cli.test_train import run
 
 from engine import Config
 from engine.drafting._drafting import Ngram, Recycling, Weights
@@ -24,6 +23,7 @@ from research.train.recycling_weights import (
 )
 from research.train.sample_file import SampleError, read_questions
 from tests.conftest import tiny_model
+from tests.research.test_train_command import run
 from tests.support.training import make_place
 
 QUESTIONS = ["Add left and right.", "What is a Point?", "Sum three of them."]
