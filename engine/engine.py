@@ -1,4 +1,4 @@
-"""The headless API that every client uses: `Engine(Config)`, `submit(Request) -> Job`, `close()`."""
+"""The headless API of all clients: `Engine(Config)`, `submit(Request) -> Job`, `close()`."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ import engine.engine
 from engine.weights import home
 
 ROOT = Path(__file__).resolve().parent.parent
-INSTALLED = ("index", "engine", "lsp_server", "ui")
+INSTALLED = ("index", "engine", "lsp_server", "research", "ui")
 PACKAGES = (*INSTALLED, "bench", "tests")
 
 # Package -> the other packages it may import.
@@ -33,8 +33,9 @@ ARROWS = {
     "engine": {"index"},
     "lsp_server": {"index", "engine"},
     "ui": {"index", "engine"},
-    "bench": {"index", "engine", "lsp_server", "ui"},
-    "tests": {"index", "engine", "ui", "lsp_server", "bench"},
+    "research": {"index", "engine", "ui"},  # a plug-in: nothing that is installed imports it
+    "bench": {"index", "engine", "lsp_server", "research", "ui"},
+    "tests": {"index", "engine", "ui", "lsp_server", "research", "bench"},
 }
 
 # The one exception: file -> the package it may import lazily, inside a function.
@@ -57,7 +58,7 @@ WALLS = {
     "markdown_it": ["index/documents/formats/"],
     "mcp": ["ui/mcp/"],
     "model2vec": ["index/documents/"],
-    "numpy": ["index/", "engine/", "lsp_server/protocol/"],
+    "numpy": ["index/", "engine/", "lsp_server/protocol/", "research/"],
     "platformdirs": ["engine/remote/", "engine/weights/"],
     "prometheus_client": ["ui/api/"],
     "psutil": ["engine/", "lsp_server/protocol/", "ui/"],
@@ -68,13 +69,13 @@ WALLS = {
     "rapidocr": ["index/documents/formats/"],
     "re2": ["index/workspace/"],
     "rich": ["ui/"],
-    "safetensors": ["engine/"],
+    "safetensors": ["engine/", "research/"],
     "selectolax": ["index/documents/formats/"],
     "starlette": ["ui/"],
     "stopwordsiso": ["index/documents/"],
     "tokenizers": ["engine/prompts/", "engine/weights/"],
-    "torch": ["engine/model/", "engine/sampling/", "engine/drafting/", "engine/research/"],
-    "transformers": ["engine/model/torch/hf_model.py", "engine/research/"],
+    "torch": ["engine/model/", "engine/sampling/", "research/"],
+    "transformers": ["engine/model/torch/hf_model.py", "research/"],
     "tree_sitter": ["engine/editing/"],
     "tree_sitter_bash": ["engine/editing/"],
     "tree_sitter_c": ["engine/editing/"],

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from bench.replay import collect as replay_collect
 from bench.replay.collect import changed_share, check_text, collect, language_of, main, spread
-from engine.research.train.edit_records import read, replays
 from index.workspace.file_filter import Skipped
+from research.train.edit_records import read, replays
 from tests.bench.conftest import RunBench
 from tests.support.encoders import Bytes
 
