@@ -1,1 +1,1 @@
-"""The faces that are not an editor: the command, the HTTP API and the web page."""
+"""The clients that are not an editor: the command, the HTTP API and the web page."""

@@ -40,7 +40,7 @@ from bench.quality import tasks
 from bench.quality.tables import show, summary
 from bench.quality.tasks import MODES, Record
 from engine import DEFAULT_MODEL, Config, Done, Engine, Request, RequestError
-from engine.editing.edits import EditRefused, apply, line_count, too_long
+from engine.editing.edits import EditRefused, apply, too_long
 from engine.prompts.builder import prompt_of
 from engine.weights import WeightsError
 
@@ -58,7 +58,7 @@ def edit(engine: Engine, record: Record, kind: str, mode: str, known: Answers) -
     """The row of one edit, and the new text ("" if it was refused)."""
     asked = tasks.request(record, kind, mode)
     try:
-        if mode == "file" and (why := too_long(engine.config.model, line_count(asked.text))):
+        if why := too_long(asked, engine.config.model):
             raise EditRefused(f"the whole file is too long for the model: {why}")
         fast, plain = answers(engine, asked, known)
     except (EditRefused, RequestError) as error:

@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from engine.editing.blocks import head_of
-from engine.editing.edits import EditRefused, plain, strip_blank_lines
+from engine.editing.edits import EditRefused, common_prefix, plain, strip_blank_lines
 from engine.editing.merge_ways import (
     END,
     MAX_LINES,
@@ -28,7 +28,7 @@ from engine.editing.merge_ways import (
     merge_ways,
     only_way,
 )
-from engine.editing.readings import Chunk, File, Reading, common, readings
+from engine.editing.readings import Chunk, File, Reading, readings
 
 MAX_MARK_CHARS = 200  # of a line that is a mark
 MAX_CHARS = 2_000_000  # of a file and an update that are merged without a model
@@ -290,7 +290,7 @@ def _may_hide_deletion(file: File, parts: list[Chunk], chosen: list[Reading]) ->
             (part.after, part.lines[-1] != END, (old[::-1], new[::-1])),
         ):
             if mark:
-                ends.append((part, blank, blank + common(*lines)))
+                ends.append((part, blank, blank + common_prefix(*lines)))
     others = {shown for _, blank, shown in ends if not 0 < blank < shown}
     return next((part for part, blank, shown in ends if {blank} == others and blank < shown), None)
 
@@ -333,8 +333,8 @@ def _ways(file: File, parts: list[Chunk], every: list[list[Reading]]) -> MergeWa
 def _beside(one: Reading, file: File) -> list[list[str]]:
     """The lines of a reading with those that it replaces, before and after its new ones."""
     old, new = [*file.lines[one.start : one.stop]], [*one.lines]
-    first = common(old, new)
-    last = min(common(old[::-1], new[::-1]), len(old) - first, len(new) - first)
+    first = common_prefix(old, new)
+    last = min(common_prefix(old[::-1], new[::-1]), len(old) - first, len(new) - first)
     before, after = new[:first], new[len(new) - last :]
     stay, own = old[first : len(old) - last], new[first : len(new) - last]
     return [[*before, *stay, *own, *after], [*before, *own, *stay, *after]] if stay else []

@@ -1,6 +1,4 @@
-"""An edit of a file by an instruction, for programs: made by a rule where one is certain, else by
-the model, whose answer is checked and asked for once more if it fails.
-"""
+"""An edit of a file by an instruction, for programs."""
 
 from __future__ import annotations
 
@@ -8,10 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.editing.by_rule import by_rule
+from engine.editing.dialogue import Ask, advance, dialogue
 from engine.editing.diff import diff
 from engine.editing.edits import EditRefused, line_count, line_span, too_long
-from engine.editing.outcome import Outcome, better, judge, second_request
 from engine.editing.text_file import read_text, replace_text
 from engine.records import Done, Request, RequestError
 
@@ -68,26 +65,22 @@ def edit_file(
         "edit",
         text,
         path=str(file),
-        selection=None if lines is None else _selection(text, lines),
+        selection=None if lines is None else selection_of(text, lines),
         instruction=instruction,
         max_tokens=max_tokens,
     )
-    if made := by_rule(request):
-        return Edit(file, text, made.text, made.rule, tuple(made.warnings), made.notes)
-    outcome = _asked(request, ask)
-    why = too_long(model, line_count(text)) if lines is None else None
-    warnings = [why, *outcome.warnings] if why else outcome.warnings
-    return Edit(file, text, outcome.text, warnings=tuple(warnings))
+    steps = dialogue(request)
+    outcome = advance(steps)
+    while isinstance(outcome, Ask):
+        outcome = advance(steps, ask(outcome.request))
+    warnings = outcome.warnings
+    if not outcome.rule and (why := too_long(request, model)):
+        warnings = [why, *warnings]
+    return Edit(file, text, outcome.text, outcome.rule, tuple(warnings), outcome.notes)
 
 
-def _asked(request: Request, ask: Callable[[Request], Done]) -> Outcome:
-    outcome = judge(request, ask(request))
-    again = second_request(request, outcome)
-    return better(request, outcome, ask(again)) if again else outcome
-
-
-def _selection(text: str, lines: tuple[int, int]) -> tuple[int, int]:
-    """The code points of lines, from 1, both included. RequestError."""
+def selection_of(text: str, lines: tuple[int, int]) -> tuple[int, int]:
+    """Return the code points of lines, from 1, both included. Raises RequestError."""
     first, last = lines
     count = line_count(text)
     if not 1 <= first <= last <= count:

@@ -109,8 +109,8 @@ def _is_regular(old: str, new: str, end: str) -> bool:
 
 def align(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[bool, int, int, int, int]]:
     """Runs (equal?, old start, old stop, new start, new stop) that cover both sequences."""
-    head = _common(old, new)
-    tail = _common(old[head:][::-1], new[head:][::-1])
+    head = common_prefix(old, new)
+    tail = common_prefix(old[head:][::-1], new[head:][::-1])
     a, b = old[head : len(old) - tail], new[head : len(new) - tail]
     yield True, 0, head, 0, head
     for tag, i, j, k, m in difflib.SequenceMatcher(
@@ -120,14 +120,16 @@ def align(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[bool, int, i
     yield True, len(old) - tail, len(old), len(new) - tail, len(new)
 
 
-def _common(a: Sequence[str], b: Sequence[str]) -> int:
-    """The length of the common prefix."""
-    count = 0
-    for x, y in zip(a, b, strict=False):
-        if x != y:
-            break
-        count += 1
-    return count
+def common_prefix(one: Sequence[str], other: Sequence[str]) -> int:
+    """Return the length of the common prefix of two texts, lists or tuples, by bisection."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def line_count(text: str) -> int:
@@ -184,10 +186,16 @@ def _join(pieces: Iterable[str]) -> str:
 # -- the edit ----------------------------------------------------------------------------------
 
 
-def too_long(model: str, lines: int) -> str | None:
-    """Why a model should not edit a whole file of so many lines; None if it may."""
+def is_weak(model: str) -> bool:
+    """Whether a model is unreliable on whole files."""
     name = model.lower().replace(":", "-")  # ollama:qwen2.5-coder:0.5b
-    if lines > WHOLE_FILE_LINES and any(weak in name for weak in WEAK_MODELS):
+    return any(weak in name for weak in WEAK_MODELS)
+
+
+def too_long(request: Request, model: str) -> str | None:
+    """Why a model should not edit so much at once; None if it may."""
+    lines = line_count(request.text)
+    if request.selection is None and lines > WHOLE_FILE_LINES and is_weak(model):
         return (
             f"{lines} lines, and {model.lower()} is unreliable on whole files of more than "
             f"{WHOLE_FILE_LINES}"
@@ -266,7 +274,7 @@ def _reindented(original: str, answer: str) -> str:
     """
     lines = answer.split("\n")
     indents = [_indent(line) for line in original.split("\n") if line.strip()] or [""]
-    margin = min(indents)[: _common(min(indents), max(indents))]
+    margin = min(indents)[: common_prefix(min(indents), max(indents))]
     first = next((i for i, line in enumerate(lines) if line.strip()), 0)
     left = _indent(lines[first])
     if len(left) >= len(margin) or not margin.startswith(left):
@@ -297,8 +305,8 @@ def changes(old: str, new: str) -> list[Change]:
     for same, i, j, k, m in align(ours, theirs):
         if not same:
             before, after = "".join(ours[i:j]), "".join(theirs[k:m])
-            head = _back_off(before, after, _common(before, after))
-            tail = _common(before[head:][::-1], after[head:][::-1])
+            head = _back_off(before, after, common_prefix(before, after))
+            tail = common_prefix(before[head:][::-1], after[head:][::-1])
             cut = [text[head : len(text) - tail] for text in (before, after)]
             if tail and "\r" in (cut[0][-1:], cut[1][-1:]) and before[-tail] == "\n":
                 tail -= 1

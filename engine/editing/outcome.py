@@ -1,18 +1,12 @@
-"""What an edit's answer comes to: a text that is checked, asked for once more where a check fails,
-and shown with the warnings that remain.
-"""
+"""What an edit comes to: a text, with warnings where it fails a check."""
 
 from __future__ import annotations
 
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from engine.editing.checks import failed_checks
-from engine.editing.edits import EditRefused, apply
 from engine.editing.instruction import code_names, wanted_names, words
-from engine.editing.moved_imports import move_imports
 from engine.editing.side import FailedCheck
-from engine.records import Done, Request
+from engine.records import Request
 
 BROKEN, LOST = ("syntax", "brackets"), ("definitions", "deleted")  # kinds of checks
 
@@ -42,43 +36,6 @@ class Outcome:
     def warning(self) -> str:
         """All of that in one line; "" if every check passes."""
         return "; ".join(self.warnings)
-
-
-def judge(request: Request, done: Done, checks: bool = True) -> Outcome:
-    """The answer's text with new imports moved, and the checks that it fails; without `checks` the
-    text alone. Raises EditRefused if it is unusable."""
-    text = apply(request, done)
-    if not checks:
-        return Outcome(text)
-    failed = failed_checks(request, text)
-    if all(check.kind != "hidden" for check in failed):
-        text = move_imports(request, text)
-    return Outcome(text, tuple(failed))
-
-
-def second_request(request: Request, first: Outcome) -> Request | None:
-    """The request to make after an outcome that fails checks, which it names; None if it fails
-    none. A request of its own: speculation changes neither answer."""
-    if not first.failed:
-        return None
-    hints = " ".join(dict.fromkeys(check.hint for check in first.failed))
-    return replace(request, instruction=f"{request.instruction.strip()}\n{hints}")
-
-
-def better(request: Request, first: Outcome, second: Done) -> Outcome:
-    """The first outcome, or that of the second answer if it changes something and fails fewer
-    checks of the first request. Raises EditRefused if the better one is nonsense."""
-    best = first
-    with suppress(EditRefused):
-        again = judge(request, second)
-        if again.text != request.text and len(again.failed) < len(first.failed):
-            best = again
-    if best.is_nonsense:
-        raise EditRefused(
-            f"the model answered twice, and {best.warning}: say more precisely what to change, "
-            "select fewer lines, or try a larger model"
-        )
-    return best
 
 
 def why_unchanged(request: Request) -> str:

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from engine.editing.edits import common_prefix
+
 MAX_COMPARED = 10_000_000  # lines in one search; many equal ones have countless placements
 
 
@@ -62,8 +64,8 @@ class Search:
         self._old, self._new = tuple(old), tuple(new)
         self._parts, self._after = parts, after
         self._places = _places(self._old), _places(self._new)
-        self._head = _common(self._old, self._new)  # lines at the start that both have
-        self._tail = _common(self._old[::-1], self._new[::-1])
+        self._head = common_prefix(self._old, self._new)  # lines at the start that both have
+        self._tail = common_prefix(self._old[::-1], self._new[::-1])
         self._left = MAX_COMPARED
 
     def placements(self) -> Iterator[Placement]:
@@ -147,12 +149,6 @@ class Search:
         self._left -= lines
         if self._left < 0:
             raise TooManyPlacements
-
-
-def _common(one: Sequence[str], other: Sequence[str]) -> int:
-    """The length of the common start."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def _places(lines: Sequence[str]) -> dict[str, list[int]]:

@@ -26,6 +26,7 @@ from engine.editing.blocks import (
     is_inside,
     is_same_block,
 )
+from engine.editing.edits import common_prefix
 from engine.editing.line_distance import distances, matches
 from engine.editing.merge_ways import END, START, Lines
 
@@ -196,8 +197,8 @@ def _anchored(pattern: list[str], file: File) -> Iterator[tuple[int, int]]:
 
 def _aligned(pattern: list[str], text: list[str], start: int) -> list[tuple[int, int]]:
     """The equal lines of a pattern and a part of the file's text from `start`, as pairs."""
-    first = common(pattern, text)
-    last = min(common(pattern[::-1], text[::-1]), len(pattern) - first, len(text) - first)
+    first = common_prefix(pattern, text)
+    last = min(common_prefix(pattern[::-1], text[::-1]), len(pattern) - first, len(text) - first)
     inner, other = pattern[first : len(pattern) - last], text[first : len(text) - last]
     found = matches(inner, other) if len(inner) * len(other) <= MAX_ALIGNED else []
     return [
@@ -205,13 +206,6 @@ def _aligned(pattern: list[str], text: list[str], start: int) -> list[tuple[int,
         *((row + first, start + column + first) for row, column in found),
         *((len(pattern) - at, start + len(text) - at) for at in range(last, 0, -1)),
     ]
-
-
-def common(a: list[str], b: list[str]) -> int:
-    """The length of the common beginning."""
-    return next(
-        (at for at, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
-    )
 
 
 def _meant(found: list[Reading]) -> list[Reading]:
@@ -374,7 +368,18 @@ def _may_be_added(
             continue
         if single or not is_inside(first, old[last + 1 : last + 2]):
             return True
+        if _block_ends_with(new[row2:], old, at, last):
+            return True
     return False
+
+
+def _block_ends_with(lines: list[str], text: list[str], first: int, last: int) -> bool:
+    """Whether a block of a text, which begins at line `first` and goes on after `last`, ends with
+    the given lines."""
+    stop = last + 1
+    while stop < len(text) and is_inside(text[first], text[stop : stop + 1]):
+        stop += 1
+    return text[stop - len(lines) : stop] == lines
 
 
 def _set_apart(part: Chunk, file: File, pairs: list[tuple[int, int]]) -> tuple[int, int]:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
 
-from engine.editing.by_rule import by_rule
-from engine.editing.edits import Change, EditRefused, changes, line_count, too_long
-from engine.editing.outcome import Outcome, better, judge, second_request, why_unchanged
+from engine.editing.dialogue import Ask, dialogue, hold
+from engine.editing.edits import Change, EditRefused, changes, too_long
+from engine.editing.outcome import Outcome, why_unchanged
 from engine.records import Done, Request, RequestError, Step
 from lsp_server.editing.rebase import Conflict, Rebase
 from lsp_server.protocol.messages import (
@@ -121,14 +121,9 @@ async def _run(
     start, stop = request.selection or (0, len(request.text))
     expected_chars = max(1, stop - start)
     written_chars = 0
+    slot = ("edit", document.uri)
+    requests, done = 0, Done("stop")
     began = perf_counter()
-    checks = session.settings.checks
-    if checks and (made := await asyncio.to_thread(by_rule, request)):
-        stats = _stats(Done("stop"), perf_counter() - began)
-        stats |= {"rule": made.rule, "notes": made.notes}
-        found = await asyncio.to_thread(changes, request.text, made.text)
-        latest, moved = _latest(session, document, rebase, found)
-        return EditResult(latest, made, moved, stats, "" if moved else made.rule)
 
     def on_step(step: Step) -> None:
         nonlocal written_chars
@@ -140,33 +135,32 @@ async def _run(
             written = min(1.0, written_chars / expected_chars)
             progress.report("writing", PREFILL_SHARE + (1 - PREFILL_SHARE) * written)
 
-    if session.shared_engine.loaded is None:
-        progress.report("loading the model", 0.0)
-    slot = ("edit", document.uri)
-    await session.engine(slot)
-    if request.selection is None:
-        why = too_long(session.shared_engine.model, line_count(request.text))
-        if why:
+    async def ask(asked: Ask) -> Done:
+        nonlocal written_chars, requests, done
+        requests += 1
+        if asked.first:
+            log.debug("asking again: %s", ", ".join(check.kind for check in asked.first.failed))
+            written_chars = 0
+            progress.restart("asking again")
+        if session.shared_engine.loaded is None:
+            progress.report("loading the model", 0.0)
+        await session.engine(slot)
+        if why := too_long(request, session.shared_engine.model):
             raise failed(f"{display_name(document)}: {why}: select fewer lines")
-
-    async def ask(one: Request) -> Done:
-        done = await session.ask(one, slot, on_step)
+        done = await session.ask(asked.request, slot, on_step)
         _refuse_if_lost(session, document, rebase)
         if done.reason == "cancelled":
             raise cancelled("the edit was cancelled, or a newer one took its place")
         return done
 
-    done = await ask(request)
-    outcome = await asyncio.to_thread(judge, request, done, checks)  # slow for large texts
-    if again := second_request(request, outcome):
-        log.debug("asking again: %s", ", ".join(check.kind for check in outcome.failed))
-        written_chars = 0
-        progress.restart("asking again")
-        done = await ask(again)
-        outcome = await asyncio.to_thread(better, request, outcome, done)
+    outcome = await hold(dialogue(request, session.settings.checks), ask)
     text_changes = await asyncio.to_thread(changes, request.text, outcome.text)
-    stats = _stats(done, perf_counter() - began) | {"requests": 2 if again else 1}
-    note = "" if text_changes else why_unchanged(request)
+    stats = _stats(done, perf_counter() - began)
+    if outcome.rule:
+        stats |= {"rule": outcome.rule, "notes": outcome.notes}
+    else:
+        stats |= {"requests": requests}
+    note = "" if text_changes else outcome.rule or why_unchanged(request)
     latest, moved = _latest(session, document, rebase, text_changes)
     return EditResult(latest, outcome, moved, stats, note)
 

@@ -8,6 +8,7 @@ files go on; a cancelled request has no answer at all.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
@@ -15,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
 
-from engine.editing import rename
-from engine.editing.by_rule import by_rule
-from engine.editing.edits import BOM, EditRefused, changes, line_count, too_long
+from engine.editing import rename_request
+from engine.editing.dialogue import Ask, dialogue, hold, model_dialogue
+from engine.editing.edits import BOM, EditRefused, changes, too_long
 from engine.editing.instruction import code_names, wanted_names
-from engine.editing.outcome import Outcome, better, judge, second_request, why_unchanged
+from engine.editing.outcome import Outcome, why_unchanged
 from engine.editing.parts import MAX_PARTS, named_parts
 from engine.editing.rename_files import Doubtful, rename_files
+from engine.editing.rename_request import RenameRequest
 from engine.editing.text_file import FileError, read_text
 from engine.records import Done, Request, RequestError, Step
 from lsp_server.editing.find_files import (
@@ -188,16 +190,16 @@ async def _edit_all(
     """Edit the files that could be read. Returns whether all of them must change or none, as those
     of a rename. Raises EditRefused if none may."""
     readable = [file for file in files if not file.error]
-    if session.settings.checks and (wishes := rename.read(instruction)):
+    if session.settings.checks and (renames := rename_request.read(instruction)):
         began = perf_counter()
         try:
-            done = await _renamed(session, wishes, readable)
+            done = await _renamed(session, renames, readable)
         except Doubtful as doubt:
             answers = (ANYWAY, CANCEL)
             kind = types.MessageType.Warning
             if await chosen_answer(server, kind, f"Draftline: {doubt}.", answers) != ANYWAY:
                 raise
-            done = await _renamed(session, wishes, readable, anyway=True)
+            done = await _renamed(session, renames, readable, anyway=True)
         if done:
             for file in readable:
                 file.seconds = perf_counter() - began
@@ -214,11 +216,11 @@ async def _edit_all(
 
 
 async def _renamed(
-    session: Session, wishes: list[rename.Wish], files: list[FileEdit], anyway: bool = False
+    session: Session, renames: list[RenameRequest], files: list[FileEdit], anyway: bool = False
 ) -> bool:
     """Whether the renames were made by rule, where the names are used. Raises EditRefused, and
     Doubtful unless they are to be made `anyway`."""
-    old = [wish.old for wish in wishes]
+    old = [each.old for each in renames]
     chosen = {file.path or file.uri for file in files}
     documents = [*session.documents]
     if session.shared_engine.loaded is not None:
@@ -229,7 +231,7 @@ async def _renamed(
     complete = complete and all_searched and session.workspace is not None
     others = {one.path or one.uri: one.text for one in texts if (one.path or one.uri) not in chosen}
     given = {file.path or file.uri: file.old for file in files}
-    made = await asyncio.to_thread(rename_files, given, others, wishes, anyway)
+    made = await asyncio.to_thread(rename_files, given, others, renames, anyway)
     if made is None:
         return False
     for file in files:
@@ -243,22 +245,42 @@ async def _renamed(
     return True
 
 
+class _TooLong(EditRefused):
+    """The model should not edit so much at once."""
+
+
 async def _edit(session: Session, instruction: str, file: FileEdit, share: _Share) -> None:
     """Edit one file, or the parts of it that the instruction names. Raises EditRefused."""
     is_open = file.uri in session.documents
     path = session.documents.get(file.uri).source_path if is_open else file.path
     request = Request("edit", file.old, path, instruction=instruction)
-    if session.settings.checks and (made := await asyncio.to_thread(by_rule, request)):
-        file.take(made)
+
+    async def ask(asked: Ask) -> Done:
+        await session.engine(SLOT)
+        if why := too_long(asked.request, session.shared_engine.model):
+            raise _TooLong(why)
+        return await _ask(session, asked, file, share)
+
+    try:
+        file.take(await hold(dialogue(request, session.settings.checks), ask))
+    except _TooLong as why:
+        await _edit_parts(session, request, file, ask, str(why))
         return
-    await session.engine(SLOT)
-    why = too_long(session.shared_engine.model, line_count(file.old))
-    if not why:
-        file.take(await _answer(session, request, file, share))
-        file.note = file.note or ("" if file.changed else why_unchanged(request))
-        return
-    wanted = wanted_names(instruction)
-    names = [name for name in code_names(instruction) if name not in wanted]
+    if not file.rule:
+        file.note = "" if file.changed else why_unchanged(request)
+
+
+async def _edit_parts(
+    session: Session,
+    request: Request,
+    file: FileEdit,
+    ask: Callable[[Ask], Awaitable[Done]],
+    why: str,
+) -> None:
+    """Edit the parts of a file that the instruction names. `why`: it is too long as a whole. Raises
+    EditRefused."""
+    wanted = wanted_names(request.instruction)
+    names = [name for name in code_names(request.instruction) if name not in wanted]
     parts = await asyncio.to_thread(named_parts, request.path, file.old, names)
     if not parts:
         raise EditRefused(f"{why}: name the functions to change as code, such as `main()`")
@@ -268,7 +290,7 @@ async def _edit(session: Session, instruction: str, file: FileEdit, share: _Shar
     warnings: list[str] = []
     for part in reversed(parts):  # from the end, so that the places of the others stay
         one = replace(request, text=text, selection=part)
-        outcome = await _answer(session, one, file, share)
+        outcome = await hold(model_dialogue(one, session.settings.checks), ask)
         text, warnings = outcome.text, [*outcome.warnings, *warnings]
     file.new, file.warnings = text, warnings
     file.note = "only the functions that have the names were edited" if file.changed else (
@@ -276,20 +298,10 @@ async def _edit(session: Session, instruction: str, file: FileEdit, share: _Shar
     )  # fmt: skip
 
 
-async def _answer(session: Session, request: Request, file: FileEdit, share: _Share) -> Outcome:
-    """The model's edit, checked, and asked for again if it fails a check. Raises EditRefused."""
-    checks = session.settings.checks
-    done = await _ask(session, request, file, share)
-    outcome = await asyncio.to_thread(judge, request, done, checks)
-    if again := second_request(request, outcome):
+async def _ask(session: Session, asked: Ask, file: FileEdit, share: _Share) -> Done:
+    if asked.first:
         share.restart()
-        done = await _ask(session, again, file, share)
-        outcome = await asyncio.to_thread(better, request, outcome, done)
-    return outcome
-
-
-async def _ask(session: Session, request: Request, file: FileEdit, share: _Share) -> Done:
-    done = await session.ask(request, SLOT, share.step)
+    done = await session.ask(asked.request, SLOT, share.step)
     if done.reason == "cancelled":
         raise cancelled("the edits were cancelled, or newer ones took their place")
     file.tokens += done.usage.completion_tokens

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from engine.editing.edits import Change
+from engine.editing.edits import Change, common_prefix
 
 
 class Conflict(ValueError):
@@ -100,17 +100,5 @@ class Rebase:
 
 def _common_ends(one: str, other: str) -> tuple[int, int]:
     """The lengths of the common prefix and of the common suffix of what follows it."""
-    head = _common_prefix(one, other)
-    return head, _common_prefix(one[head:][::-1], other[head:][::-1])
-
-
-def _common_prefix(one: str, other: str) -> int:
-    """The length of the common prefix, by bisection: the texts may be long."""
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    head = common_prefix(one, other)
+    return head, common_prefix(one[head:][::-1], other[head:][::-1])

@@ -26,7 +26,7 @@ from bench.install import install
 from engine.weights import locate
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("index", "engine", "lsp_server", "ui")
+PACKAGES = ("index", "engine", "lsp_server", "research", "ui")
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
 TIMEOUT_S = 300  # a backstop for a busy machine
 
@@ -348,8 +348,7 @@ def test_servers_of_readme(command: str, installed: Installed, folder: Path) -> 
 def run_client(port: int, folder: Path) -> None:
     """Run the example for clients of OpenAI, whose package Draftline does not need."""
     example = CLIENT.replace("127.0.0.1:8000", f"127.0.0.1:{port}")
-    code = f"from pathlib import Path\ncode = Path('app.py').read_text()\n{example}"
-    command = [sys.executable, "-c", code]
+    command = [sys.executable, "-c", example]
     ran = subprocess.run(command, cwd=folder, capture_output=True, timeout=TIMEOUT_S)
     assert ran.returncode == 0, ran.stderr
 

@@ -426,6 +426,13 @@ def test_a_new_block_that_ends_as_the_next_one_does_not_replace_it(
             assert all(first.format(f"old{n}") in kept for n in range(len(blocks)))
 
 
+def test_a_new_block_that_begins_and_ends_as_the_next_one_does_does_not_replace_it() -> None:
+    text = "a:\n\t./run 1\n\nb:\n\t./run 1\n\t./run 1\n\t./run 1\n"
+    update = f"{MARK}\na:\n\t./run 1\n\nfresh:\n\t./run 1\n\t./run 1\n\n{MARK}\n"
+    found = merge(text, update)
+    assert found.text is None and "may add a block before a similar one" in found.doubt
+
+
 def test_an_update_in_spaces_is_written_in_tabs() -> None:
     text = "all: main.o\n\tgcc main.o\n\nclean:\n\trm -f main\n\ninstall: all\n\tcp main /usr\n"
     update = f"{MARK}\nclean:\n    rm -f main main.o\n\ninstall: all\n{MARK}\n"

@@ -14,6 +14,7 @@ from engine.editing.edits import (
     EditRefused,
     apply,
     changes,
+    common_prefix,
     line_count,
     line_span,
     plain,
@@ -303,3 +304,12 @@ def test_changes_are_small() -> None:
     at = old.index("40")
     after = old.index("line 8\n")
     assert changes(old, new) == [(after, after, "more\n"), (at, at + 2, "forty")]
+
+
+@given(st.text("ab"), st.text("ab"), st.text("ab"))
+def test_a_common_prefix_is_the_longest_one(head: str, one: str, other: str) -> None:
+    one, other = head + one, head + other
+    size = common_prefix(one, other)
+    assert size >= len(head) and one[:size] == other[:size]
+    assert one[size : size + 1] != other[size : size + 1] or size == min(len(one), len(other))
+    assert common_prefix([*one], [*other]) == size

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.editing.outcome import judge
+from engine.editing.dialogue import judge
 from engine.prompts.fim import FORMATS
 from engine.prompts.word_tokenizer import WordTokenizer
 from engine.records import Done, Request, RequestError, Step

@@ -13,7 +13,7 @@ import pytest
 from pygls.exceptions import JsonRpcException
 
 from engine.editing import by_rule as rules
-from engine.editing import edits, outcome
+from engine.editing import dialogue, edits, outcome
 from engine.records import Done, Request
 from lsp_server.editing import edit as editing
 from lsp_server.protocol.messages import EditParams, Identifier
@@ -35,18 +35,20 @@ def run(
     async def ask(request: Request, *rest: Any) -> Done:
         return Done("stop", "x=9", matched="\n```")
 
+    judged = dialogue.judge
+
     def judge(request: Request, done: Done, checks: bool) -> outcome.Outcome:
         assert threading.current_thread() is not threading.main_thread()
         meanwhile(session)
-        return outcome.judge(request, done, checks)
+        return judged(request, done, checks)
 
     def by_rule(request: Request) -> outcome.Outcome | None:
         if found := rules.by_rule(request):
             meanwhile(session)
         return found
 
-    monkeypatch.setattr(editing, "judge", judge)
-    monkeypatch.setattr(editing, "by_rule", by_rule)
+    monkeypatch.setattr(dialogue, "judge", judge)
+    monkeypatch.setattr(dialogue, "by_rule", by_rule)
     shared: Any = SimpleNamespace(loaded=object(), model="a model", configure=lambda *wish: None)
     session = Session(shared, documents, lambda method, params: None, "client")
     session.configure()

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from engine.editing.rename_files import rename_files
+from engine.records import Request
 from lsp_server.editing import edit_files, find_files
 from lsp_server.editing.edit_files import MAX_FILES
 from tests.support.command import FENCE, chain_model
@@ -254,7 +255,11 @@ async def test_an_answer_that_fails_a_check_has_a_warning_in_its_line(
 async def test_of_a_file_that_is_too_long_the_named_functions_are_edited(
     editor: Open, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(edit_files, "too_long", lambda model, lines: f"{lines} lines are too many")
+
+    def too_long(request: Request, model: str) -> str | None:
+        return None if request.selection else "20 functions are too many"
+
+    monkeypatch.setattr(edit_files, "too_long", too_long)
     text = "".join(f"def f_{number}():\n    return 1\n\n\n" for number in range(20))
     (folder / "long.py").write_text(text, newline="")
     async with editor(settings={"checks": False}) as one:

@@ -16,8 +16,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine import Config, Engine, Request, RequestError
+from engine.editing.dialogue import judge
 from engine.editing.edits import LINE_END, plain
-from engine.editing.outcome import judge
 from engine.editing.text_file import FileError
 from engine.records import Done
 from tests.support.command import EDITED, EOS, FENCE, SOURCE, chain_model
@@ -174,22 +174,23 @@ def test_line_ranges(lines: str, expected: tuple[int, int] | None) -> None:
         {"instruction": " "},
         {"instruction": "\0"},
         *({"lines": lines} for lines in ("0", "9", "3:2", "x", ":", "1:9", "1,2", "-")),
-        {"text": "line\n" * 81},
     ],
 )
 def test_invalid_fields_are_refused(invalid: dict[str, str]) -> None:
-    valid = {"text": "a\nb\nc\n", "name": "", "lines": "", "instruction": "do", "model": "smollm2"}
+    valid = {"text": "a\nb\nc\n", "name": "", "lines": "", "instruction": "do"}
     edit_state.make_request(**valid)
     with pytest.raises(RequestError) as error:
         edit_state.make_request(**valid | invalid)
     assert re.fullmatch(r"[^\n]{1,200}: [^\n]+", str(error.value))
 
 
-def test_the_line_limit_of_weak_models_can_be_overridden() -> None:
+def test_weak_models_edit_few_lines_at_once() -> None:
     text = "line\n" * 81
-    assert edit_state.make_request(text, "", "", "do", "smollm2", whole=True).selection is None
-    assert edit_state.make_request(text, "", "2:3", "do", "smollm2").selection == (5, 15)
-    assert edit_state.make_request(text, "", "", "do", "a larger one").selection is None
+    request = edit_state.make_request(text, "", "", "do")
+    edit_state.check_length(request, "a larger one")
+    edit_state.check_length(edit_state.make_request(text, "", "2:3", "do"), "smollm2")
+    with pytest.raises(RequestError, match=r"^81 lines, .*: name the lines to edit, or tick"):
+        edit_state.check_length(request, "smollm2")
 
 
 @pytest.mark.parametrize(

@@ -189,10 +189,12 @@ class Chat:
         max_tokens = self.args.max_tokens or min(DEFAULT_MAX_TOKENS, context // 2)
         turns = len(self.conversation.turns)
         self.first_turn = before = min(self.first_turn, turns)
-        if self._prompt_tokens(question) + max_tokens > context:
+        tokens = self._prompt_tokens(question)
+        if tokens + max_tokens > context:
             room = context * 3 // 4 - max_tokens
-            while self.first_turn < turns and self._prompt_tokens(question) > room:
+            while self.first_turn < turns and tokens > room:
                 self.first_turn += 2
+                tokens = self._prompt_tokens(question)
         if self.first_turn > before:
             say(f"the context is full: the model does not see the first {self.first_turn} messages")
         return Request(

@@ -202,12 +202,12 @@ def _check_length(args: argparse.Namespace, request: Request, model: str = "") -
     """Raise Failure if the model should not edit so much at once. An engine elsewhere tells its
     `model` once it is reached."""
     from engine import DEFAULT_MODEL
-    from engine.editing.edits import line_count, too_long
+    from engine.editing.edits import too_long
 
     if args.engine and not model:
         return
-    why = too_long(model or args.model or DEFAULT_MODEL, line_count(request.text))
-    if why and request.selection is None and not args.whole_file:
+    why = too_long(request, model or args.model or DEFAULT_MODEL)
+    if why and not args.whole_file:
         message = f"{args.file}: {why}: select lines with --lines, or allow it by --whole-file"
         raise Failure(USAGE, message)
 
@@ -237,30 +237,28 @@ def _answer(
     """The model's last answer, what it comes to, and why it is refused, if it is; without the
     model if a rule makes the edit. Raises Failure if there is no model or the request does not fit
     it."""
-    from engine.editing.by_rule import by_rule
+    from engine.editing.dialogue import Ask, advance, dialogue
     from engine.editing.edits import EditRefused
-    from engine.editing.outcome import Outcome, better, judge, second_request
+    from engine.editing.outcome import Outcome
     from engine.records import Done
 
+    steps, done = dialogue(request), Done("stop")
     try:
-        if made := by_rule(request):
-            return Done("stop"), made, ""
+        asked = advance(steps)
+        if isinstance(asked, Outcome):
+            return done, asked, ""
+        _check_length(args, request)  # before anything is fetched
+        choose_model(args)
+        _check_length(args, request)
+        with model(args, view, lambda name: _check_length(args, request, name)) as ask:
+            while isinstance(asked, Ask):
+                if asked.first:
+                    say(f"{args.file}: asking again: {asked.first.warning}")
+                done = ask(asked.request)
+                asked = advance(steps, done)
+        return done, asked, ""
     except EditRefused as error:
-        return Done("stop"), Outcome(request.text), str(error)
-    _check_length(args, request)  # before anything is fetched
-    choose_model(args)
-    _check_length(args, request)
-    with model(args, view, lambda name: _check_length(args, request, name)) as ask:
-        done = ask(request)
-        try:
-            outcome = judge(request, done)
-            if again := second_request(request, outcome):
-                say(f"{args.file}: asking again: {outcome.warning}")
-                done = ask(again)
-                outcome = better(request, outcome, done)
-            return done, outcome, ""
-        except EditRefused as error:
-            return done, Outcome(request.text), str(error)
+        return done, Outcome(request.text), str(error)
 
 
 @contextmanager

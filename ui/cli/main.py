@@ -104,18 +104,18 @@ def make_parser(argv: list[str]) -> Parser:
         index,
         mcp,
         models,
+        plugins,
         serve,
         storage,
         summarize,
-        train,
-        two_models,
     )
 
     for command in (
         edit, apply, ask, summarize, chat, serve, lsp, mcp, index, models, storage,
-        doctor, drafters, train, two_models, demo,
+        doctor, drafters, demo,
     ):  # fmt: skip
         command.add_parser(commands)
+    plugins.add_commands(commands, argv)
     return parser
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from engine.config import DEFAULT_MODEL
@@ -24,16 +24,13 @@ if TYPE_CHECKING:
     from engine.remote.http_engine import HttpEngine
     from engine.remote.messages import ServerInfo
     from engine.remote.openai_engine import OpenAiEngine
-    from engine.remote.remote_engine import RemoteEngine
 
-log = logging.getLogger(__name__)
 
 Progress = Callable[[str, int, int], None]  # (stage, done, total)
 CONFIG_OPTIONS = (
     "model", "device", "dtype", "drafter", "corpus", "verification", "workspace", "exact",
 )  # fmt: skip
 OWN_OPTIONS = CONFIG_OPTIONS[2:]  # that a server's engine cannot follow
-TEXT_OPTIONS = ("dtype", "verification", "exact")  # of these, those that may change a text
 
 
 def open_engine(args: argparse.Namespace, progress: Progress) -> Engine:
@@ -96,10 +93,11 @@ def open_elsewhere(args: argparse.Namespace, progress: Progress) -> HttpEngine |
         raise Failure(NO_MODEL, str(error)) from error
 
 
-def _joined(args: argparse.Namespace, progress: Progress) -> RemoteEngine | None:
-    """The engine of the server that `--server` names, or of this user's shared one if it has the
-    same model and device. Raises Failure."""
+def _joined(args: argparse.Namespace, progress: Progress) -> AnyEngine | None:
+    """The engine of the server that `--server` names, or of a server of this user's, for windows or
+    of `draftline serve`, if it has the same model and device. Raises Failure."""
     from engine.remote.address import OWN, AddressError
+    from engine.remote.link import LinkError
     from engine.remote.remote_engine import RemoteEngine, open_connection
 
     own = [name for name in OWN_OPTIONS if getattr(args, name, None)]
@@ -122,48 +120,56 @@ def _joined(args: argparse.Namespace, progress: Progress) -> RemoteEngine | None
                 progress("waiting for the server's model", 0, 0)
                 engine = RemoteEngine(connection)
                 if not args.server:
-                    which = f"{engine.info.model} of process {engine.server.process}"
-                    say(f"{which}, which has loaded it already; --server own loads it again")
+                    _say_joined(engine.server)
                 return engine
             connection.close()
             if args.server:
                 raise Failure(USAGE, f"{address}: {problem}")
-    except (AddressError, OSError) as error:
+        return None if args.server else _served(args)
+    except (AddressError, LinkError, OSError) as error:
         if args.server:
             raise Failure(USAGE, str(error)) from error
         say(f"{error}: this command loads a model of its own")
     return None
 
 
-def _addresses(args: argparse.Namespace) -> list[Address]:
-    """Where to look for a server: the address that is named, or the sockets of this user's: the
-    language servers', and that of a `draftline serve` with the same model."""
-    from engine.remote.address import parse, shared_address
-    from engine.remote.engine_server import address_of
+def _served(args: argparse.Namespace) -> HttpEngine | None:
+    """The engine of this user's `draftline serve` with the same model and device. AddressError,
+    LinkError, OSError where it does not answer."""
+    from engine.remote.address import serve_address
+    from engine.remote.engine_url import EngineUrl
+    from engine.remote.http_engine import HttpEngine
     from engine.weights import find
+
+    folder = find(args.model or DEFAULT_MODEL)
+    address = serve_address(folder) if folder else None
+    if address is None or address.path is None or not address.path.exists():
+        return None
+    try:
+        engine = HttpEngine(EngineUrl("http://localhost", socket=address.path), folder=folder)
+    except ConnectionRefusedError:  # of a server that has ended
+        return None
+    server = replace(engine.host.server, folder=str(folder))
+    if _unfit(args, server):
+        engine.close()
+        return None
+    _say_joined(server)
+    return engine
+
+
+def _say_joined(server: ServerInfo) -> None:
+    which = f"{server.model} of process {server.process}"
+    say(f"{which}, which has loaded it already; --server own loads it again")
+
+
+def _addresses(args: argparse.Namespace) -> list[Address]:
+    """Where to look for a language server: the address that is named, or this user's sockets."""
+    from engine.remote.address import parse, shared_address
 
     if args.server:
         return [parse(args.server)]
-    folder = find(args.model or DEFAULT_MODEL)
     sockets = [shared_address(), shared_address(args.model)]
-    sockets += [address_of(folder)] if folder else []
     return [address for address in dict.fromkeys(sockets) if address]
-
-
-def shared(engine: Engine, args: argparse.Namespace) -> AbstractContextManager[object]:
-    """Lets this user's commands join an engine, in the context, unless it has options that may
-    change a text."""
-    from engine.remote.address import AddressError
-    from engine.remote.engine_server import EngineServer, address_of
-
-    if any(getattr(args, name) for name in TEXT_OPTIONS):
-        return nullcontext()
-    try:
-        address = address_of(engine.folder)
-        return EngineServer(engine, address) if address else nullcontext()
-    except (AddressError, OSError) as error:  # another server has this model
-        log.info("commands cannot join this server: %s", error)
-        return nullcontext()
 
 
 def _unfit(args: argparse.Namespace, server: ServerInfo) -> str | None:

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, TypeVar
 from engine.aio import follow
 from engine.editing.apply_answer import MAX_MERGES, apply_outcome, merged
 from engine.editing.apply_snippet import merge
-from engine.editing.by_rule import by_rule
 from engine.editing.command_files import why_not_startup
+from engine.editing.dialogue import Ask, dialogue, hold
 from engine.editing.diff import diff
-from engine.editing.edits import EditRefused, line_count, line_span, too_long
-from engine.editing.outcome import Outcome, better, judge, second_request, why_unchanged
+from engine.editing.edit import selection_of
+from engine.editing.edits import EditRefused, too_long
+from engine.editing.outcome import Outcome, why_unchanged
 from engine.editing.text_file import FileChanged, FileError, read_text, replace_text
 from engine.records import Done, Request, RequestError
 from index.workspace.file_filter import EXEMPTIONS, Skipped, why_secret
@@ -129,11 +130,9 @@ class Tools:
         fails a check is written only with `force`."""
         file, text = await asyncio.to_thread(_read, roots, path)
         try:
-            selection = _selection(text, lines) if lines else None
+            selection = selection_of(text, lines) if lines else None
             request = Request("edit", text, str(file), selection=selection, instruction=instruction)
-            outcome = await asyncio.to_thread(by_rule, request)
-            if outcome is None:
-                outcome = await self._edited(request)
+            outcome = await hold(dialogue(request), self._ask_for_edit)
         except (EditRefused, RequestError) as error:
             raise ToolFailure(f"{path}: {error}") from error
         if outcome.text == text:
@@ -145,17 +144,12 @@ class Tools:
         notes += [f"Forced: {one}" for one in outcome.warnings]
         return await asyncio.to_thread(_write, roots, file, text, outcome.text, "; ".join(notes))
 
-    async def _edited(self, request: Request) -> Outcome:
-        """The outcome of the model's answer, asked for again if it fails checks."""
-        engine = await self._opened()
-        why = too_long(engine.info.model, line_count(request.text))
-        if why and request.selection is None:
+    async def _ask_for_edit(self, asked: Ask) -> Done:
+        """The model's answer, if it may edit so much at once."""
+        request, engine = asked.request, await self._opened()
+        if why := too_long(request, engine.info.model):
             raise ToolFailure(f"{request.path}: {why}: name the lines to edit")
-        outcome = await asyncio.to_thread(judge, request, await self._ask(request))
-        if again := second_request(request, outcome):
-            done = await self._ask(again)
-            outcome = await asyncio.to_thread(better, request, outcome, done)
-        return outcome
+        return await self._ask(request)
 
     # -- reading -------------------------------------------------------------------------------
 
@@ -314,13 +308,3 @@ def _write(roots: Roots, file: Path, old: str, new: str, note: str) -> str:
         raise ToolFailure(str(error)) from error
     head = f"{note}\n\n" if note else ""
     return head + diff(old, new, roots.relative(file))
-
-
-def _selection(text: str, lines: tuple[int, int]) -> tuple[int, int]:
-    """The code points of lines, from 1, both included."""
-    first, last = lines
-    count = line_count(text)
-    if not 1 <= first <= last <= count:
-        message = f"lines {first} to {last}: the file has {count} lines, from 1"
-        raise ToolFailure(message)
-    return line_span(text, first, last)

@@ -13,7 +13,7 @@ from html import escape
 from itertools import pairwise, zip_longest
 from typing import NamedTuple
 
-from engine.editing.edits import BOM, LINE, LINE_END, MAX_EXACT_PIECES, WORD, plain
+from engine.editing.edits import BOM, LINE, LINE_END, WORD, align, plain
 from ui.common.terminal import visible
 
 CONTEXT_LINES = 3  # shown around a hunk
@@ -43,15 +43,7 @@ def split_lines(text: str) -> list[str]:
 def find_hunks(old: str, new: str) -> list[Hunk]:
     """The differences in order; at least one equal line separates two hunks."""
     old_lines, new_lines = split_lines(old), split_lines(new)
-    head = _common_prefix(old_lines, new_lines)
-    tail = _common_prefix(old_lines[head:][::-1], new_lines[head:][::-1])
-    a, b = old_lines[head : len(old_lines) - tail], new_lines[head : len(new_lines) - tail]
-    opcodes = SequenceMatcher(None, a, b, len(b) > MAX_EXACT_PIECES).get_opcodes()
-    return [
-        Hunk(head + i, head + j, head + k, head + m)
-        for tag, i, j, k, m in opcodes
-        if tag != "equal"
-    ]
+    return [Hunk(*run) for same, *run in align(old_lines, new_lines) if not same]
 
 
 def apply_hunks(old: str, new: str, hunks: Sequence[Hunk], accepted: Collection[int]) -> str:
@@ -106,13 +98,6 @@ def describe_hunks(hunks: Sequence[Hunk]) -> str:
     added = sum(hunk.new_stop - hunk.new_start for hunk in hunks)
     changes = f"{len(hunks)} change{'s' * (len(hunks) != 1)}"
     return f"{changes}: {added} line{'s' * (added != 1)} added, {removed} removed"
-
-
-def _common_prefix(a: Sequence[str], b: Sequence[str]) -> int:
-    """How many leading elements are equal."""
-    return next(
-        (n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
-    )
 
 
 # -- side by side ----------------------------------------------------------------------------------

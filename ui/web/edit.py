@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 import gradio as gr
 
-from engine.editing.by_rule import by_rule
-from engine.editing.edits import EditRefused, plain, too_long
-from engine.editing.outcome import Outcome, better, judge, second_request, why_unchanged
+from engine.editing.dialogue import Ask, advance, dialogue
+from engine.editing.edits import EditRefused, is_weak, plain
+from engine.editing.outcome import Outcome, why_unchanged
 from engine.editing.text_file import FileError
 from engine.prompts.builder import fence_language
 from engine.records import Request, RequestError
@@ -123,7 +123,7 @@ class EditTab:
             )
         self.whole = gr.Checkbox(
             label="All lines, even where this model is unreliable",
-            visible=too_long(self.page.engine.config.model, 10**6) is not None,
+            visible=is_weak(self.page.engine.config.model),
             elem_id="edit-whole",
             container=False,
         )
@@ -291,44 +291,28 @@ async def stream_edit(
     """Yield the answer's progress, the state and a message: an error, or "". The last state has the
     proposal, unless the edit failed or was stopped."""
     progress: AnswerProgress | None = None
-    outcome: Outcome | None = None
     try:
-        model = page.engine.config.model
-        request = edit_state.make_request(state.text, name, lines, instruction, model, whole=True)
+        request = edit_state.make_request(state.text, name, lines, instruction)
         edited_lines = edit_state.line_range(lines, state.text)
-        if made := await asyncio.to_thread(by_rule, request):
-            proposed = await asyncio.to_thread(
-                edit_state.propose, state, request, made, edited_lines
-            )
-            message = "; ".join([f"By rule, without the model: {made.rule}", *made.notes])
-            yield None, proposed, html.note(f"{message}.")
-            return
-        request = edit_state.make_request(state.text, name, lines, instruction, model, whole)
-        asked: Request | None = request
+        steps = dialogue(request)
+        asked = await asyncio.to_thread(advance, steps)
+        if isinstance(asked, Ask) and not whole:
+            edit_state.check_length(request, page.engine.config.model)
         with page.stoppable(f"{session}-edit") as cancellation:
-            while asked is not None:
-                make = partial(replace, asked)
-                steps = stream_answer(page, make, f"page {session}", cancellation)
-                async with aclosing(steps):
-                    async for progress in steps:
+            while isinstance(asked, Ask):
+                make = partial(replace, asked.request)
+                answer = stream_answer(page, make, f"page {session}", cancellation)
+                async with aclosing(answer):
+                    async for progress in answer:
                         if progress.done is None:
-                            yield progress, state, _asking_again(outcome)
+                            yield progress, state, _asking_again(asked.first)
                 assert progress is not None and progress.done is not None
                 if progress.done.reason == "cancelled":
                     yield progress, state, html.note("Stopped: the text is unchanged.")
                     return
-                done = progress.done
-                if outcome is None:
-                    outcome = await asyncio.to_thread(judge, request, done)
-                    asked = second_request(request, outcome)
-                else:
-                    outcome = await asyncio.to_thread(better, request, outcome, done)
-                    asked = None
-        assert progress is not None and outcome is not None
-        proposed = await asyncio.to_thread(
-            edit_state.propose, state, request, outcome, edited_lines
-        )
-        yield progress, proposed, _remark(request, outcome)
+                asked = await asyncio.to_thread(advance, steps, progress.done)
+        proposed = await asyncio.to_thread(edit_state.propose, state, request, asked, edited_lines)
+        yield progress, proposed, _remark(request, asked)
     except EditRefused as error:
         why = f"The answer was not used: {error}" if progress else str(error)
         yield progress, state, html.note(why, "error")
@@ -344,7 +328,10 @@ def _asking_again(first: Outcome | None) -> str:
 
 
 def _remark(request: Request, outcome: Outcome) -> str:
-    """The message beside an edit: what to check, or why nothing changed."""
+    """The message beside an edit: what a rule did, what to check, or why nothing changed."""
+    if outcome.rule:
+        message = "; ".join([f"By rule, without the model: {outcome.rule}", *outcome.notes])
+        return html.note(f"{message}.")
     if outcome.text == request.text:
         return html.note(f"Nothing changed: {why_unchanged(request)}.")
     return html.note(f"Check this edit: {outcome.warning}.", "warning") if outcome.warning else ""

@@ -111,22 +111,22 @@ def check_text(text: str, what: str = "the text") -> None:
         raise RequestError(f"{what} is larger than {MAX_TEXT_BYTES >> 20} MB: edit a part of it")
 
 
-def make_request(
-    text: str, name: str, lines: str, instruction: str, model: str, whole: bool = False
-) -> Request:
-    """The request for an edit. `whole` allows more lines than the model is trusted with. Raises
-    RequestError if a field is invalid."""
+def make_request(text: str, name: str, lines: str, instruction: str) -> Request:
+    """The request for an edit. Raises RequestError if a field is invalid."""
     check_text(text)
     if not instruction.strip():
         raise RequestError("the instruction is empty: say what to change")
     check_text(instruction, "the instruction")
     span = line_range(lines, text)
-    reason = too_long(model, line_count(text))
-    if reason and not span and not whole:
-        raise RequestError(f"{reason}: name the lines to edit, or tick the box for all of them")
     selection = line_span(text, *span) if span else None
     path = file_name(name)
     return Request("edit", text, path=path, selection=selection, instruction=instruction)
+
+
+def check_length(request: Request, model: str) -> None:
+    """Raise RequestError if the model should not edit so much at once."""
+    if reason := too_long(request, model):
+        raise RequestError(f"{reason}: name the lines to edit, or tick the box for all of them")
 
 
 def describe(text: str) -> str:

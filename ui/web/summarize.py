@@ -31,7 +31,7 @@ from ui.web.streaming import MIN_REFRESH_S
 from ui.web.transcript import Entry, figures_of, find_passages
 
 if TYPE_CHECKING:
-    from engine.aio import Cancellation, ThreadStream
+    from engine.aio import Cancellation, Stream
     from index.documents.documents import Document
     from ui.web.state import PageState
 
@@ -175,7 +175,7 @@ class SummarizeTab:
         """Update `progress`; yields None when it is time to refresh the page, and the summary."""
         engine = self.page.engine
 
-        def work(stream: ThreadStream[Any], client: str) -> Iterator[Any]:
+        def work(stream: Stream[Any], client: str) -> Iterator[Any]:
             return summarize(
                 engine,
                 document,
