@@ -1,16 +1,15 @@
-"""The bridge from threads to asyncio: an iterator that runs in a thread, read in the event loop."""
+"""The bridge from threads to asyncio: items that a thread hands over, read in the event loop."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import AsyncGenerator, Callable, Iterable
-from concurrent.futures import Executor
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
+
+from engine.records import Done, Event
 
 if TYPE_CHECKING:
-    from engine.records import Event
     from engine.worker import Submitted
 
 T = TypeVar("T")
@@ -40,31 +39,34 @@ class Cancellation:
             target.cancel()
 
 
-class ThreadStream(Cancellation, Generic[T]):
-    """Runs an iterator in a thread and yields its items in the event loop that created it.
+class Stream(Cancellation, Generic[T]):
+    """Items that threads hand to the event loop that created it. Iterate it once.
 
-    Iterate it once. An exception of the iterator is raised to the reader, after the items before
-    it. Items are buffered without a limit, so a slow reader never blocks the thread. `cancel` and
-    `attach` may be called from any thread; everything else belongs to the event loop. Cancelling is
-    cooperative: it reaches the attached job, and the iterator may check `cancelled`.
+    Items are buffered without a limit, so a slow reader never blocks a thread. `put`, `end`,
+    `cancel` and `attach` may be called from any thread; everything else belongs to the event loop.
+    Cancelling is cooperative: it reaches the attached job, and a thread may check `cancelled`.
     """
 
-    def __init__(
-        self, source: Callable[[Self], Iterable[T]], executor: Executor | None = None
-    ) -> None:
-        """Start iterating `source(self)`, which is called in the thread: one of the executor's, or
-        a daemon thread of its own."""
+    def __init__(self) -> None:
         super().__init__()
         self._loop = asyncio.get_running_loop()
         self._items: asyncio.Queue[T | _End] = asyncio.Queue()
         self._exhausted = False
-        if executor is not None:
-            executor.submit(self._pump, source)
-        else:
-            thread = threading.Thread(
-                target=self._pump, args=(source,), name="draftline-events", daemon=True
-            )
-            thread.start()
+
+    def put(self, item: T) -> None:
+        """Hand an item to the reader. Where the event loop is closed, nobody reads any more, and
+        the stream is cancelled."""
+        self._post(item)
+
+    def end(self, error: Exception | None = None) -> None:
+        """The last item was put. An error is raised to the reader, after the items before it."""
+        self._post(_End(error))
+
+    def _post(self, item: T | _End) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._items.put_nowait, item)
+        except RuntimeError:  # the loop is closed
+            self.cancel()
 
     def __aiter__(self) -> Self:
         return self
@@ -81,7 +83,7 @@ class ThreadStream(Cancellation, Generic[T]):
         raise StopAsyncIteration
 
     async def aclose(self) -> None:
-        """Cancel it, for `contextlib.aclosing`. The thread ends on its own."""
+        """Cancel it, for `contextlib.aclosing`."""
         self.cancel()
 
     async def with_ticks(self, interval_s: float) -> AsyncGenerator[T | None]:
@@ -95,26 +97,8 @@ class ThreadStream(Cancellation, Generic[T]):
                 return
             except TimeoutError:
                 if not timeout.expired():
-                    raise  # the iterator's own
+                    raise  # the stream's own
             yield item
-
-    def _pump(self, source: Callable[[Self], Iterable[T]]) -> None:
-        error: Exception | None = None
-        try:
-            for item in source(self):
-                if not self._post(item):
-                    self.cancel()  # and drain the rest: nobody reads any more
-        except Exception as raised:
-            error = raised
-        self._post(_End(error))
-
-    def _post(self, item: T | _End) -> bool:
-        """Hand an item to the event loop; False if the loop is closed."""
-        try:
-            self._loop.call_soon_threadsafe(self._items.put_nowait, item)
-        except RuntimeError:
-            return False
-        return True
 
 
 @dataclass(frozen=True)
@@ -124,8 +108,15 @@ class _End:
     error: Exception | None
 
 
-def follow(job: Submitted) -> ThreadStream[Event]:
+def follow(job: Submitted) -> Stream[Event]:
     """The events of a job, up to its Done. Use `aclosing`: closing the stream cancels the job."""
-    stream: ThreadStream[Any] = ThreadStream(lambda _: job)
+    stream: Stream[Event] = Stream()
+
+    def pass_on(event: Event) -> None:
+        stream.put(event)
+        if isinstance(event, Done):
+            stream.end()
+
     stream.attach(job)
+    job.deliver(pass_on)
     return stream

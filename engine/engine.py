@@ -1,4 +1,4 @@
-"""The headless API that every client uses: `Engine(Config)`, `submit(Request) -> Job`, `close()`."""
+"""The headless API of all clients: `Engine(Config)`, `submit(Request) -> Job`, `close()`."""
 
 from __future__ import annotations
 
@@ -165,8 +165,9 @@ class Engine:
         self,
         request: Request,
         speculation: bool = True,
-        workspace: Workspace | None = None,
+        *,
         client: str = "",
+        workspace: Workspace | None = None,
         drafter: str = "",
         cancelled: Callable[[], bool] = lambda: False,
         urgency: int | None = None,

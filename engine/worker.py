@@ -35,11 +35,14 @@ MAX_WAIT_S = 1.0  # of a job, for more urgent ones of its owner
 MIN_PROGRESS = 2.0  # of a slice, in times of its first step, which may read the prompt again
 MAX_CLIENTS = 256  # whose last turns, and owners whose times, are remembered
 Run = Callable[[Callable[[], bool]], Iterator[Event]]  # called with `cancelled`
+Sink = Callable[[Event], None]
 
 
 class Submitted(ABC):
-    """A submitted request: iterate it for its events, the last of which is a Done."""
+    """A submitted request: iterate it for its events, the last of which is a Done, or `deliver`
+    them."""
 
+    late = 0  # steps that ended after `cancel`
     _done: Done | None = None
 
     @abstractmethod
@@ -49,6 +52,18 @@ class Submitted(ABC):
     @abstractmethod
     def cancel(self) -> None:
         """Stop after the current forward pass. The Done has the text written so far."""
+
+    def deliver(self, sink: Sink) -> None:
+        """Call `sink` with every event, from another thread, in place of iterating."""
+
+        def run() -> None:
+            try:
+                for event in self:
+                    sink(event)
+            except Exception as error:  # nobody iterates, to whom it could be raised
+                sink(Done("failed", error=one_line(error)))
+
+        threading.Thread(target=run, name="draftline-events", daemon=True).start()
 
     def __iter__(self) -> Iterator[Event]:
         while self._done is None:
@@ -83,8 +98,9 @@ class Job(Submitted):
         by_kind = URGENCY.get(request.kind, max(URGENCY.values()))
         self.urgency = by_kind if urgency is None else urgency
         self._events: SimpleQueue[Event] = SimpleQueue()
+        self._sink: Sink = self._events.put
+        self._passing = threading.Lock()  # an event on: one at a time, in order
         self._cancelled = threading.Event()
-        self.late = 0  # steps that ended after `cancel`
 
     def _next(self) -> Event:
         return self._events.get()
@@ -96,9 +112,18 @@ class Job(Submitted):
     def cancelled(self) -> bool:
         return self._cancelled.is_set()
 
+    def deliver(self, sink: Sink) -> None:
+        """Call `sink` with every event, in the worker's thread, which waits for it."""
+        with self._passing:
+            while not self._events.empty():
+                sink(self._events.get())
+            self._sink = sink
+
     def put(self, event: Event) -> None:
+        """Pass an event on."""
         self.late += self.cancelled() and not isinstance(event, Done)
-        self._events.put(event)
+        with self._passing:
+            self._sink(event)
 
 
 def ended_job(request: Request, client: str, done: Done) -> Job:

@@ -1,4 +1,4 @@
-"""Speculative decoding with two models: every function of engine/research/two_models.py once.
+"""Speculative decoding with two models: every function of research/two_models.py once.
 
     python examples/two_models.py [DRAFT [TARGET]]
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from engine.research.two_models import agreement, generate_and_check, load, speculative_decoding
+from research.two_models import agreement, generate_and_check, load, speculative_decoding
 
 names = [*sys.argv[1:], *("qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b")[len(sys.argv) - 1 :]]
 draft_model, target_model = names

@@ -125,8 +125,7 @@ def _serve(args: argparse.Namespace) -> int:
             return transport.serve_socket(make, listener, args.idle_minutes * 60, release)
         if args.transport == "stdio":
             return transport.serve_stdio(make, args.client)
-        serve = transport.serve_tcp if args.transport == "tcp" else transport.serve_ws
-        return serve(make, args.host, args.port)
+        return transport.serve_tcp(make, args.host, args.port)
     except AddressError as error:
         raise _Failure(USAGE, f"--host {error}") from error
     except OSError as error:
@@ -308,7 +307,6 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     for name, text in {
         "stdio": "one client over stdin and stdout (default)",
         "tcp": "clients over TCP",
-        "ws": "clients over WebSockets, but no web pages",
     }.items():
         transport.add_argument(
             f"--{name}",
@@ -318,7 +316,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
             default="stdio",
             help=text,
         )
-    add("--host", default="127.0.0.1", metavar="H", help="a loopback address, for --tcp and --ws")
+    add("--host", default="127.0.0.1", metavar="H", help="a loopback address, for --tcp")
     add(
         "--port",
         type=_port,

@@ -389,8 +389,8 @@ class Session:
             job = engine.submit(
                 request,
                 self.settings.speculation,
-                workspace,
-                self.name,
+                client=self.name,
+                workspace=workspace,
                 cancelled=lambda: running.cancelled,
                 urgency=URGENCY["edit"] if predicts else None,
             )

@@ -18,7 +18,7 @@ import pytest
 from selectolax.lexbor import LexborHTMLParser
 
 from ui.cli.main import make_parser
-from ui.errors import Failure
+from ui.common.errors import Failure
 
 ROOT = Path(__file__).resolve().parent.parent
 SPEC = importlib.util.spec_from_file_location("site_hooks", ROOT / "docs" / "site_hooks.py")

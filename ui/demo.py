@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.config import SMALL_MODEL
-from ui.cli.consent import agreed
-from ui.cli.loading import open_engine, progress_bars
-from ui.errors import FAILED, OK, say
-from ui.terminal import ratio
+from ui.common.consent import agreed
+from ui.common.errors import FAILED, OK, say
+from ui.common.loading import open_engine, progress_bars
+from ui.common.terminal import ratio
 
 if TYPE_CHECKING:
     from engine import Done, Engine, Request
-    from ui.cli.answer_view import Tally
+    from ui.common.answer_view import Tally
 
 SAMPLE = Path(__file__).with_name("sample.py")
 LINES = (21, 65)
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     from engine import Request
     from engine.editing.diff import diff
     from engine.editing.edits import EditRefused, apply, line_span
-    from ui.cli import edit_view
+    from ui.common import edit_view
 
     text = SAMPLE.read_text("utf-8")
     selection = line_span(text, *LINES)
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
 
 def answer(engine: Engine, request: Request, speculation: bool) -> tuple[Done, Tally]:
     """One run with its progress, on an engine that has forgotten all earlier answers."""
-    from ui.cli.answer_view import AnswerView
+    from ui.common.answer_view import AnswerView
 
     engine.forget()
     with AnswerView(silent=True) as view:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from engine.editing.edits import line_count, plain
-from engine.research.train.edit_records import Edit, read
+from research.train.edit_records import Edit, read
 
 SEED = 20261123
 MARK = "... existing code ..."

@@ -9,6 +9,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+VALUE_CHARS = 100  # characters; shorter values of a record stay on one line
+ROW_CHARS = 1000  # characters; so do shorter rows of its tables
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -74,7 +77,21 @@ def interval(line: dict[str, Any], value: str, prefix: str) -> str:
 
 def write_json(path: Path, record: dict[str, Any]) -> None:
     """Write a record to a file atomically."""
-    write_text(path, json.dumps(record, indent=1) + "\n")
+    write_text(path, formatted(record) + "\n")
+
+
+def formatted(value: Any, levels: int = 2, indent: str = "") -> str:
+    """JSON with a row of each table on a line: long values of the upper levels are split."""
+    line = json.dumps(value)
+    if not isinstance(value, dict | list) or len(line) <= (VALUE_CHARS if levels else ROW_CHARS):
+        return line
+    deeper, below = indent + " ", max(levels - 1, 0)
+    if isinstance(value, dict):
+        parts = [f"{json.dumps(key)}: {formatted(value[key], below, deeper)}" for key in value]
+    else:
+        parts = [formatted(each, below, deeper) for each in value]
+    opening, closing = "{}" if isinstance(value, dict) else "[]"
+    return f"{opening}\n{deeper}" + f",\n{deeper}".join(parts) + f"\n{indent}{closing}"
 
 
 def write_text(path: Path, text: str) -> None:

@@ -8,9 +8,8 @@ token nor as time. A pass is a forward that produced tokens.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import pairwise, takewhile
 from pathlib import Path
 from time import perf_counter
@@ -20,16 +19,13 @@ from bench.common.engine_thread import in_engine_thread
 from bench.common.tasks import Task
 from bench.decode.llama_cpp import Llama
 from engine import Done, Engine, Request, Step
-from engine.drafting.methods.prompt_lookup import PromptLookupDrafter
-from engine.generate import Generation, generate
 from engine.model.cost_model import CostModel
 from engine.prompts.builder import Prompt, prompt_of
 from engine.prompts.tokenizer import Tokenizer
-from engine.records import Event
 from engine.worker import Job
 
 # Like transformers and llama.cpp, it also matches where fewer tokens follow than it drafts.
-lookup_drafter = partial(PromptLookupDrafter, whole=False)
+LOOKUP = "prompt-lookup:whole=no"
 
 
 @dataclass(frozen=True)
@@ -98,20 +94,9 @@ class DraftlineRunner:
         )
 
     def _begin(self, request: Request) -> Job:
-        if self.mode != "lookup":
-            return self.engine.submit(request, self.mode == "draftline")
-        prompt = prompt_of(request, self.engine.parts.tokenizer)
-        target, tokenizer = self.engine.parts.target, self.engine.parts.tokenizer
-
-        def run(cancelled: Callable[[], bool]) -> Iterator[Event]:
-            return generate(
-                Generation(request, prompt, tokenizer, target.context),
-                target,
-                lookup_drafter(),
-                cancelled,
-            )
-
-        return self.engine.worker.submit(Job(request, run))
+        if self.mode == "lookup":
+            return self.engine.submit(request, drafter=LOOKUP)
+        return self.engine.submit(request, self.mode == "draftline")
 
 
 def relative_cost(cost: CostModel, runs: list[Run]) -> float | None:

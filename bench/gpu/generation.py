@@ -21,8 +21,8 @@ from engine.config import Config
 from engine.drafting import Drafter, NullDrafter
 from engine.drafting._drafting import Ngram, Recycling
 from engine.drafting.drafter_weights import load_weights
-from engine.drafting.methods.token_recycling import WIDTH
 from engine.drafting.next_token import NextTokenDrafter, NextTokenModel
+from engine.drafting.recycling import WIDTH
 from engine.generate import Generation, generate
 from engine.model.cost_model import CostModel, guess, measure
 from engine.model.torch.torch_target import TorchTarget

@@ -25,8 +25,8 @@ from bench.gpu.generation import EmptyLibrary
 from engine.config import Config
 from engine.drafting._drafting import Recycling
 from engine.drafting.drafter_weights import load_weights
-from engine.drafting.methods.token_recycling import WIDTH
 from engine.drafting.next_token import NextTokenDrafter, NextTokenModel
+from engine.drafting.recycling import WIDTH
 from engine.generate import Generation, generate
 from engine.model.cost_model import USUAL_GPU, CostModel
 from engine.model.torch.cuda.static_pass import BUCKETS, PassOutput, bucket_of

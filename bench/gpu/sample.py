@@ -22,8 +22,8 @@ from bench.common.cli import argument_parser, complain
 from engine import DEFAULT_MODEL, Request
 from engine.prompts.builder import prompt_of
 from engine.prompts.tokenizer import Tokenizer
-from engine.research.train.edit_records import Edit, EditError, Mode, cut, read
 from engine.weights import WeightsError, locate
+from research.train.edit_records import Edit, EditError, Mode, cut, read
 
 EDITS = Path(__file__).parents[1] / "replay" / "sample_edits.jsonl"
 OUT = Path(__file__).parents[1] / "common" / "samples" / "gpu_edits.json"

@@ -11,7 +11,7 @@ prefix   time to first token at a position, and again after one more keystroke
 edit     60 lines edited with and without speculation, in turns; the answers must be equal
 change   10,000 random edits of a 10,000-line file: the cost of didChange over pipes, the processor
          time of the server's own code, and the memory that stays allocated
-clients  eight clients over --ws at the same moment: waiting times, and whether answers are mixed
+clients  eight clients over --tcp at the same moment: waiting times, and whether answers are mixed
          up; then again while one of them floods the server
 next_edit  time to the first token of a next edit by a model in Sweep's format, against one forward
          pass over the tokens of its prompt that are not cached, in turns
@@ -58,7 +58,7 @@ from bench.latency.slow_link import slow_link
 from bench.serving.serving import server_of
 from engine.config import DEFAULT_MODEL
 
-PACKAGES = ("draftline", "torch", "pygls", "lsprotocol", "websockets")
+PACKAGES = ("draftline", "torch", "pygls", "lsprotocol")
 OWN = "own"  # the value of --engine that starts a server here
 LINKED = ("typist", "prefix", "edit")  # parts that can be measured with --engine
 TYPED = ROOT / "index" / "workspace" / "token_db.py"  # about 300 lines

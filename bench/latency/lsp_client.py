@@ -1,4 +1,4 @@
-"""A small client of the language server for benchmarks, over pipes or WebSockets.
+"""A small client of the language server for benchmarks, over pipes or TCP.
 
 The reading thread notes when an answer arrives. The client keeps no documents, and answers the
 server's own requests with null.
@@ -10,11 +10,12 @@ import contextlib
 import itertools
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -182,32 +183,46 @@ class Client:
             self.notifications.append({**message, "at": now})
 
 
-class ServerProcess:
-    """A server process: `client` connects over its pipes, `connect` over WebSockets."""
+def _bodies(read: Callable[[], bytes]) -> Bodies:
+    """Receives the bodies of messages from what `read` returns."""
+    frames = Frames()
 
-    def __init__(self, model: str, ws: bool = False, engine: str = "") -> None:
+    def receive() -> list[bytes]:
+        with contextlib.suppress(OSError):  # closed while it is read
+            while data := read():
+                if bodies := [one for one in frames.feed(data) if isinstance(one, bytes)]:
+                    return bodies
+        return []
+
+    return receive
+
+
+class ServerProcess:
+    """A server process: `client` connects over its pipes, `connect` over TCP."""
+
+    def __init__(self, model: str, tcp: bool = False, engine: str = "") -> None:
         """`engine`: the address of one on another machine, in place of the model."""
         command = [sys.executable, "-m", "lsp_server"]
         command += ["--engine", engine] if engine else ["--model", model]
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(
-            [*command, "--ws"] if ws else command,
+            [*command, "--tcp"] if tcp else command,
             stdin=pipe,
             stdout=pipe,
-            stderr=pipe if ws else None,
+            stderr=pipe if tcp else None,
             cwd=ROOT,
             # Set to "": through the shared server
             env={"DRAFTLINE_SERVER": "" if engine else "own"} | os.environ,
         )
         self.usage = psutil.Process(self.process.pid)
         self._port = 0
-        if ws:
+        if tcp:
             assert self.process.stderr
             line = self.process.stderr.readline()
             _, _, port = line.strip().rpartition(b":")
             if not port.isdigit():
                 raise ServerError(
-                    f"--ws: the server did not start: {line.decode(errors='replace')}"
+                    f"--tcp: the server did not start: {line.decode(errors='replace')}"
                 )
             self._port = int(port)
             threading.Thread(target=self._forward_stderr, daemon=True).start()
@@ -216,38 +231,20 @@ class ServerProcess:
         """A client over stdin and stdout."""
         wire, source = self.process.stdin, self.process.stdout
         assert wire and source
-        frames, descriptor = Frames(), source.fileno()
+        descriptor = source.fileno()
 
         def send(body: bytes) -> None:
             wire.write(framed(body))
             wire.flush()
 
-        def receive() -> list[bytes]:
-            while data := os.read(descriptor, 1 << 16):
-                if bodies := [one for one in frames.feed(data) if isinstance(one, bytes)]:
-                    return bodies
-            return []
-
-        return Client(send, receive)
+        return Client(send, _bodies(lambda: os.read(descriptor, 1 << 16)))
 
     @contextlib.contextmanager
-    def connect(self) -> Any:
-        """A context with a client over WebSockets."""
-        try:
-            from websockets.exceptions import ConnectionClosed
-            from websockets.sync.client import connect
-        except ImportError as error:
-            raise ServerError("websockets is missing: pip install websockets") from error
-        address = f"ws://127.0.0.1:{self._port}"
-        with connect(address, compression=None, max_size=None) as connection:
-
-            def receive() -> list[bytes]:
-                try:
-                    return [connection.recv(decode=False)]
-                except ConnectionClosed:
-                    return []
-
-            yield Client(lambda body: connection.send(body.decode()), receive)
+    def connect(self) -> Iterator[Client]:
+        """A context with a client over TCP."""
+        with socket.create_connection(("127.0.0.1", self._port)) as connection:
+            receive = _bodies(lambda: connection.recv(1 << 16))
+            yield Client(lambda body: connection.sendall(framed(body)), receive)
 
     def resident(self) -> int:
         """Resident memory in bytes."""
@@ -259,7 +256,7 @@ class ServerProcess:
         return float(times.user + times.system)
 
     def close(self) -> None:
-        """End the process: by closing its stdin, or with --ws by a signal."""
+        """End the process: by closing its stdin, or with --tcp by a signal."""
         assert self.process.stdin and self.process.stdout
         with contextlib.suppress(OSError):
             self.process.stdin.close()

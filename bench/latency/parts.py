@@ -193,8 +193,8 @@ def change(bench: LatencyBench) -> Figures:
 
 
 def clients(model: str, amounts: Amounts, workspace: Path) -> Figures:
-    """Eight clients of a second server, which listens for WebSockets."""
-    with closing(ServerProcess(model, ws=True)) as served:
+    """Eight clients of a second server, which listens on a port."""
+    with closing(ServerProcess(model, tcp=True)) as served:
         report.say("clients: eight at once")
         rounds = [*load.clients(served, amounts.repeats, workspace)]
         report.say("clients: one floods")

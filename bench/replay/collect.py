@@ -4,7 +4,7 @@
         [--language LANGUAGE ...] [--most N]
 
 OLDER and NEWER are the unpacked folders of both releases; no archive is opened and nothing is
-fetched. Each changed text file becomes a record (engine/research/train/edit_records.py) that is
+fetched. Each changed text file becomes a record (research/train/edit_records.py) that is
 appended to OUT unless it is there. `package` is "language:NAME", so that packages of several
 languages can share a file.
 
@@ -23,8 +23,8 @@ from difflib import SequenceMatcher
 from pathlib import Path
 
 from bench.common.cli import argument_parser
-from engine.research.train.edit_records import EditError, read
 from index.workspace.file_filter import FileEntry, Skipped, load, walk
+from research.train.edit_records import EditError, read
 
 # fmt: off
 SUFFIXES = {

@@ -20,8 +20,8 @@ from engine.drafting.next_token import WeightKind
 from engine.drafting.stdlib_ngram import StdlibNgram
 from engine.drafting.vocabulary import vocabulary
 from engine.prompts.tokenizer import Tokenizer
-from engine.research.train.drafter import fit, lessons, line_start, token_count
-from engine.research.train.edit_records import Edit, replays
+from research.train.drafter import fit, lessons, line_start, token_count
+from research.train.edit_records import Edit, replays
 
 # The packages of the published results; other packages are halved alphabetically.
 FOLDS = (

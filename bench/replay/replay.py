@@ -5,7 +5,7 @@
         [--session] [--package NAME ...] [--small-diffs] [--limit N] [--every N] [--by-language]
         [--index FOLDER ...] [--library FOLDER] [--model NAME] [--json] [--out FILE]
 
-EDITS is JSONL (engine/research/train/edit_records.py); by default edits of this project,
+EDITS is JSONL (research/train/edit_records.py); by default edits of this project,
 bench/replay/sample_edits.jsonl, which `python -m bench replay-sample` made from its git history.
 
 A step that drafts n nodes, at most --budget, costs 1 + beta x n, where plain decoding costs 1 per
@@ -46,9 +46,9 @@ from engine.config import DEFAULT_MODEL
 from engine.drafting.drafter_weights import SHIPPED
 from engine.drafting.stdlib_ngram import StdlibNgram
 from engine.prompts.tokenizer import Tokenizer
-from engine.research.train.edit_records import Edit, EditError, read, replays
 from engine.weights import WeightsError, home, locate
 from index.workspace.workspace import Workspace
+from research.train.edit_records import Edit, EditError, read, replays
 
 SAMPLE = Path(__file__).with_name("sample_edits.jsonl")
 BUDGETS, BETAS = [16, 32, 64], [0.0, 0.02, 0.05, 0.1]

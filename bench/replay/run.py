@@ -20,9 +20,9 @@ import numpy as np
 from engine.drafting import DraftContext, Drafter
 from engine.drafting.answer_history import AnswerHistory
 from engine.records import Scores
-from engine.research.train.edit_records import Replay, other_files
 from engine.sampling.verify import accept
 from index.workspace.workspace import Workspace
+from research.train.edit_records import Replay, other_files
 
 END_OF_ANSWER = -1  # the choice after an answer's end; never drafted
 

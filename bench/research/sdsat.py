@@ -29,10 +29,10 @@ from bench.common.environment import ROOT, environment
 from bench.common.report import print_json_line
 from bench.research.sdsat_figures import AnswersByK, SdsatAnswer, answers_of, results, write
 from engine import DEFAULT_MODEL, Config, Done, Engine, Request, Step
-from engine.drafting.methods.sdsat import TEMPLATES, SdsatDrafter, install_embeddings, load
 from engine.generate import Generation, generate
 from engine.prompts.builder import prompt_of
 from engine.weights import WeightsError
+from research.methods.sdsat import TEMPLATES, SdsatDrafter, install_embeddings, load
 
 CHAINS, WARM_UP = tuple(range(14)), 16
 

@@ -39,12 +39,12 @@ from engine.drafting.draft_length import (
     OracleLength,
 )
 from engine.drafting.draft_model import DraftModel, draft_model, load_draft
-from engine.drafting.methods.specdec import AcceptanceHead, specdec
 from engine.generate import Generation, generate
 from engine.model.torch.placement import choose_device
 from engine.prompts.builder import prompt_of
-from engine.research.train.sample_file import read_questions
 from engine.weights import WeightsError
+from research.methods.specdec import AcceptanceHead, specdec
+from research.train.sample_file import read_questions
 
 CONSTANTS = (2, 4, 6, 8, 10, 14)
 THRESHOLDS = (0.1, 0.3, 0.5, 0.7, 0.9)

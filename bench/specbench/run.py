@@ -30,13 +30,13 @@ from bench.decode.runners import (
     parameters,
 )
 from engine import DEFAULT_MODEL, Config, Done, Engine, Request, Step
-from engine.drafting.registry import DRAFTERS, parse_choice
+from engine.drafting.registry import drafter_names, parse_choice
 from engine.model.kv_cache import common_prefix
 from engine.model.torch.placement import choose_device, choose_dtype
 from engine.prompts.builder import prompt_of
-from engine.research.train.teacher_forcing import forced_rows
 from engine.sampling.verify import values_of
 from engine.weights import locate
+from research.train.teacher_forcing import forced_rows
 
 PLAIN = "plain"
 TRANSFORMERS = ("hf", "hf-lookup")
@@ -135,8 +135,8 @@ def parse_methods(text: str) -> dict[str, str]:
     for one in given:
         name = one.partition(":")[0]
         if one not in (PLAIN, *TRANSFORMERS):
-            if name not in DRAFTERS:
-                known = ", ".join((PLAIN, *TRANSFORMERS, *DRAFTERS))
+            if name not in drafter_names():
+                known = ", ".join((PLAIN, *TRANSFORMERS, *drafter_names()))
                 raise ValueError(f"--methods {one}: unknown: choose from {known}")
             parse_choice(one)
     given = list(dict.fromkeys([PLAIN, *given]))

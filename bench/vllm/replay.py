@@ -26,8 +26,8 @@ from engine.drafting.stdlib_ngram import StdlibNgram
 from engine.drafting.vocabulary import vocabulary
 from engine.model.cost_model import USUAL, USUAL_GPU, CostModel
 from engine.prompts.tokenizer import Tokenizer
-from engine.research.train.edit_records import Edit, Mode, cut
 from engine.weights import home
+from research.train.edit_records import Edit, Mode, cut
 
 Ids = NDArray[np.int32]
 

@@ -48,8 +48,8 @@ from bench.vllm.replay import draftline, play, recorded_answers
 from bench.vllm.server import METHODS, PYTHON, DraftCounts, VllmAnswer, VllmServer, vllm_server
 from engine.prompts.builder import EDIT_REQUEST
 from engine.prompts.tokenizer import Tokenizer
-from engine.research.train.edit_records import EditError, read
 from engine.weights import WeightsError, locate
+from research.train.edit_records import EditError, read
 
 Row = dict[str, Any]
 SETTINGS = {

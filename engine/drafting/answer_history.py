@@ -2,7 +2,7 @@
 
 An answer belongs to a client and to the file it was written for, and is forgotten with either.
 Answers for a file that has since been deleted are never offered. The Token Recycling tables
-(`methods/token_recycling.py`) are kept here per client, too. Nothing is written to disk.
+are kept here per client, too. Nothing is written to disk.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.drafting._drafting import Recycling
-from engine.drafting.methods.token_recycling import WIDTH
+from engine.drafting.recycling import WIDTH
 
 MAX_HISTORY_TOKENS = 2048  # offered to one client
 MAX_ANSWERS = 64  # of all clients together

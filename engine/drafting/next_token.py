@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from engine.drafting import DraftContext, NullDrafter
 from engine.drafting._drafting import Drafter as Native
 from engine.drafting._drafting import Recycling, Vocabulary, Weights
-from engine.drafting.methods.token_recycling import WIDTH, update_table
+from engine.drafting.recycling import WIDTH, update_table
 from engine.drafting.stdlib_ngram import StdlibNgram
 from engine.model.cost_model import CostModel
 from engine.records import Draft
@@ -33,7 +33,7 @@ Ids = NDArray[np.int32]
 WeightKind = Literal["file", "hunk"]  # answers that repeat a whole file; all others
 BORDER = -1  # pseudo token between two texts
 PROMPT_TAIL_TOKENS = 96  # of the prompt, which count as text before the answer
-LEARNING_RATE = 0.2  # of online updates (engine/research/train/drafter.py fits the shipped weights)
+LEARNING_RATE = 0.2  # of online updates (research/train/drafter.py fits the shipped weights)
 CONFIDENT_RUN_TOKENS = 12  # matching tokens inside a copy from which other files are not queried
 
 

@@ -1,29 +1,36 @@
-"""The registry of drafters, which `--drafter`, `draftline drafters` and the tests read.
+"""The drafters by name, which `--drafter`, `draftline drafters` and the tests read.
 
 A drafter is chosen as `name` or `name:option=value,option=value` (`sam:bias=0,factor=2`). Each
-name maps to a builder in `builders.py`, which runs once per engine and returns a factory that makes
-the drafter of one answer.
+name has a `DrafterSpec`. Its builder runs once per engine and returns a factory that makes the
+drafter of one answer. Those in BUILT_IN are here; packages add others as entry points of the group
+`draftline.drafters`, and `research` in this repository is the first of them.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from engine import plugins
 from engine.config import Config
 from engine.drafting import builders
-from engine.drafting.builders import DrafterFactory, EngineParts
+from engine.drafting.builders import Builder, DrafterFactory, EngineParts
+from engine.plugins import PluginError
 
+log = logging.getLogger(__name__)
+
+GROUP = "draftline.drafters"  # of entry points
 MAX_OPTION_NUMBER = 1_000_000
 OptionValue = int | float | bool | str
 
 
 class DrafterSpec(NamedTuple):
-    """An entry of the registry."""
+    """What the registry knows of a drafter."""
 
     summary: str
-    build: Callable[[EngineParts, Mapping[str, Any]], DrafterFactory]  # receives every option
+    build: Builder
     options: Mapping[str, OptionValue] = {}  # name -> default, which sets the type; "": required
     uses_corpus: bool = False  # can copy from `Config.corpus`
     runs_model: bool = False  # runs a model of its own, or parts of the target
@@ -35,48 +42,105 @@ class DrafterChoice:
     """A drafter and the options that were given for it."""
 
     name: str
+    spec: DrafterSpec
     options: dict[str, OptionValue] = field(default_factory=dict)
-
-    @property
-    def spec(self) -> DrafterSpec:
-        """The drafter's entry of the registry."""
-        return DRAFTERS[self.name]
 
     def load(self, parts: EngineParts) -> DrafterFactory:
         """Load what the drafter needs. Raises ValueError or OSError with a one-line message."""
-        spec = self.spec
-        options = {**spec.options, **self.options}
+        options = {**self.spec.options, **self.options}
         for key, value in options.items():
             if value == "":
                 usage = f"write {self.name}:{key}=..."
                 raise ValueError(f"drafter {self.name}: option {key} is required: {usage}")
-        return spec.build(parts, options)
+        if self.spec.needs_tensors and not parts.target.has_tensors:
+            remedy = f"start it with --drafter {self.name}:..."
+            raise ValueError(f"drafter {self.name}: this engine runs without torch: {remedy}")
+        return self.spec.build(parts, options)
+
+
+BUILT_IN: dict[str, DrafterSpec] = {
+    "auto": DrafterSpec(
+        "one tree from all sources, sized by what a pass costs on this machine; the default",
+        builders.auto,
+    ),
+    "draft-model": DrafterSpec(
+        "a smaller model with the same tokenizer drafts",
+        builders.draft_model,
+        {"model": "", "lengths": "adaptive", "most": 12, "threshold": 0.3},
+        runs_model=True,
+    ),
+    "auto+draft-model": DrafterSpec(
+        "auto where copying pays more, a smaller model elsewhere",
+        builders.auto_and_model,
+        {"model": "", "most": 12},
+        runs_model=True,
+    ),
+    "self-draft": DrafterSpec(
+        "the model's own first layers draft; layers=0: half of them",
+        builders.self_draft,
+        {"layers": 0, "lengths": "adaptive", "most": 12, "threshold": 0.3},
+        runs_model=True,
+    ),
+}
+
+
+def drafter_names() -> list[str]:
+    """The names of all drafters, without importing any."""
+    return [*BUILT_IN, *(name for name in plugins.offers(GROUP) if name not in BUILT_IN)]
+
+
+def drafter_spec(name: str) -> DrafterSpec:
+    """The drafter of a name, which is imported if it is a plug-in. Raises ValueError."""
+    if name in BUILT_IN:
+        return BUILT_IN[name]
+    if name not in plugins.offers(GROUP):
+        raise ValueError(f"unknown drafter {name!r}: choose from {', '.join(drafter_names())}")
+    return plugins.load(GROUP, name, _checked)
+
+
+def usable_drafters(report: Callable[[str], None]) -> dict[str, DrafterSpec]:
+    """All drafters that can be used; of plug-ins that cannot, `report` receives a line each."""
+    found = dict(BUILT_IN)
+    for name in plugins.offers(GROUP):
+        try:
+            if name in BUILT_IN:
+                raise plugins.shadowed(GROUP, name)
+            found[name] = drafter_spec(name)
+        except PluginError as error:
+            report(str(error))
+    return found
+
+
+def _checked(offered: object) -> DrafterSpec:
+    """What an entry point names, if it is a drafter."""
+    if not isinstance(offered, DrafterSpec):
+        raise TypeError(f"a DrafterSpec is expected, not a {type(offered).__name__}")
+    return offered
 
 
 def parse_choice(text: str) -> DrafterChoice:
     """Parse the value of `--drafter`. Raises ValueError for an unknown name, option or value."""
     name, _, rest = text.partition(":")
-    if name not in DRAFTERS:
-        raise ValueError(f"unknown drafter {name!r}: choose from {', '.join(DRAFTERS)}")
-    defaults = DRAFTERS[name].options
+    spec = drafter_spec(name)
+    known = f"choose from: {', '.join(spec.options)}" if spec.options else "it has no options"
     options: dict[str, OptionValue] = {}
     for pair in filter(None, rest.split(",")):
         key, _, value = pair.partition("=")
-        if key not in defaults:
-            known = f"choose from: {', '.join(defaults)}" if defaults else "it has no options"
+        if key not in spec.options:
             raise ValueError(f"drafter {name}: no option {key!r}: {known}")
         try:
-            options[key] = _parse_value(value, defaults[key])
+            options[key] = _parse_value(value, spec.options[key])
         except ValueError as error:
             raise ValueError(f"drafter {name}: {pair}: {error}") from error
-    return DrafterChoice(name, options)
+    return DrafterChoice(name, spec, options)
 
 
 def choice_for(config: Config) -> DrafterChoice:
     """The drafter that `config` names. Raises ValueError if that would ignore its corpus."""
     choice = parse_choice(config.drafter)
-    if config.corpus is not None and not DRAFTERS[choice.name].uses_corpus:
-        others = ", ".join(name for name, spec in DRAFTERS.items() if spec.uses_corpus)
+    if config.corpus is not None and not choice.spec.uses_corpus:
+        usable = usable_drafters(log.warning)
+        others = ", ".join(name for name, spec in usable.items() if spec.uses_corpus)
         raise ValueError(
             f"corpus {config.corpus}: drafter {choice.name} does not use a corpus: try {others}"
         )
@@ -99,94 +163,3 @@ def _parse_value(text: str, default: OptionValue) -> OptionValue:
     if number > MAX_OPTION_NUMBER:
         raise ValueError(f"write {MAX_OPTION_NUMBER} or less")
     return number
-
-
-SAM_OPTIONS: dict[str, OptionValue] = {"most": 60, "factor": 4.0, "across": 8, "bias": 5}
-RUN_OPTIONS: dict[str, OptionValue] = {"run": 40, "threshold": 5, "bias": 5}
-RECYCLING_OPTIONS: dict[str, OptionValue] = {
-    "template": "2.2.2",
-    "width": 8,
-    "cold": False,
-    "prompt": False,
-}
-EAGLE_OPTIONS: dict[str, OptionValue] = {"head": "", "total": 60, "depth": 7, "width": 10}
-DRAFTERS: dict[str, DrafterSpec] = {
-    "auto": DrafterSpec(
-        "one tree from all sources, sized by what a pass costs on this machine; the default",
-        builders.auto,
-    ),
-    "prompt-lookup": DrafterSpec(
-        "Prompt lookup: what followed the first occurrence of the last 3, 2 or 1 tokens",
-        builders.prompt_lookup,
-        {"longest": 3, "tokens": 10, "whole": True},
-    ),
-    "sam": DrafterSpec(
-        "SAM-Decoding: what followed the longest suffix match, 4 nodes per matched token",
-        builders.sam,
-        SAM_OPTIONS,
-        uses_corpus=True,
-    ),
-    "recycling": DrafterSpec(
-        "Token Recycling: the model's own most likely successors of each token",
-        builders.recycling,
-        RECYCLING_OPTIONS,
-    ),
-    "sam+recycling": DrafterSpec(
-        "SAM-Decoding where 5 tokens match, Token Recycling elsewhere",
-        builders.sam_and(builders.recycling, *RECYCLING_OPTIONS),
-        {**RUN_OPTIONS, **RECYCLING_OPTIONS, "template": "samd"},
-        uses_corpus=True,
-    ),
-    "draft-model": DrafterSpec(
-        "a smaller model with the same tokenizer drafts",
-        builders.draft_model,
-        {"model": "", "lengths": "adaptive", "most": 12, "threshold": 0.3},
-        runs_model=True,
-    ),
-    "auto+draft-model": DrafterSpec(
-        "auto where copying pays more, a smaller model elsewhere",
-        builders.auto_and_model,
-        {"model": "", "most": 12},
-        runs_model=True,
-    ),
-    "self-draft": DrafterSpec(
-        "the model's own first layers draft; layers=0: half of them",
-        builders.self_draft,
-        {"layers": 0, "lengths": "adaptive", "most": 12, "threshold": 0.3},
-        runs_model=True,
-    ),
-    "specdec++": DrafterSpec(
-        "SpecDec++: a draft model with an acceptance head that decides when to stop",
-        builders.specdec,
-        {"model": "", "head": "", "threshold": 0.7, "least": 2, "most": 20},
-        runs_model=True,
-    ),
-    "eagle2": DrafterSpec(
-        "EAGLE-2: a head on the model's hidden states drafts a tree; total=0: sized by cost",
-        builders.eagle,
-        EAGLE_OPTIONS,
-        runs_model=True,
-        needs_tensors=True,
-    ),
-    "sam+eagle2": DrafterSpec(
-        "SAM-Decoding where 5 tokens match, EAGLE-2 elsewhere",
-        builders.sam_and(builders.eagle, *EAGLE_OPTIONS),
-        {**RUN_OPTIONS, **EAGLE_OPTIONS},
-        uses_corpus=True,
-        runs_model=True,
-        needs_tensors=True,
-    ),
-    "sdsat": DrafterSpec(
-        "SDSAT: the model itself predicts several tokens at once behind adaptive tokens",
-        builders.sdsat,
-        {"tokens": "", "slots": 5, "tree": False},
-        runs_model=True,
-        needs_tensors=True,
-    ),
-    "rest": DrafterSpec(
-        "REST: the 64 most likely continuations in a corpus or workspace",
-        builders.rest,
-        {"nodes": 64, "deep": 10, "longest": 16, "least": 2},
-        uses_corpus=True,
-    ),
-}

@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from engine.editing import imports, rename
+from engine.editing import imports, rename_request
 from engine.editing.outcome import Outcome
+from engine.editing.rename import rename
 from engine.editing.scopes.names import Unsure
 
 if TYPE_CHECKING:
@@ -27,11 +28,11 @@ def by_rule(request: Request) -> Outcome | None:
     if request.kind != "edit" or len(request.instruction) > MAX_INSTRUCTION_CHARS:
         return None
     try:
-        if wishes := rename.read(request.instruction):
-            done = rename.rename(request.path, request.text, request.selection, wishes)
+        if renames := rename_request.read(request.instruction):
+            done = rename(request.path, request.text, request.selection, renames)
             return Outcome(done.text, rule=done.title, notes=done.notes)
-        if wish := imports.read(request.instruction):
-            text, title = imports.tidy(request.path, request.text, request.selection, wish)
+        if edit := imports.read(request.instruction):
+            text, title = imports.tidy(request.path, request.text, request.selection, edit)
             return Outcome(text, rule=title)
     except Unsure as reason:
         logger.info("left to the model, not made by rule: %s", reason)

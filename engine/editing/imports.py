@@ -49,40 +49,42 @@ REMOVE = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What an instruction asks for."""
+class ImportEdit:
+    """The changes of imports that an instruction asks for."""
 
     order: bool = False
     unused: bool = False
     name: str = ""  # of the one unused import
 
 
-def read(instruction: str) -> Wish | None:
-    """The wish of an instruction; None if it asks for anything else."""
+def read(instruction: str) -> ImportEdit | None:
+    """The changes of imports that an instruction asks for; None if it asks for anything else."""
     words = re.sub(r"\s+", " ", instruction).strip().rstrip(".!").removeprefix("please ")
     words = words.removeprefix("Please ")
-    whole = Wish()
+    whole = ImportEdit()
     for part in re.split(r", and |,? then |, | and (?!group|sort the? imports)", words, flags=re.I):
         if SORT.fullmatch(part):
-            whole = Wish(True, whole.unused, whole.name)
+            whole = ImportEdit(True, whole.unused, whole.name)
         elif found := REMOVE.fullmatch(part):
-            whole = Wish(whole.order, True, found["name"] or "")
+            whole = ImportEdit(whole.order, True, found["name"] or "")
         else:
             return None
     return whole
 
 
-def tidy(path: str, text: str, selection: tuple[int, int] | None, wish: Wish) -> tuple[str, str]:
+def tidy(
+    path: str, text: str, selection: tuple[int, int] | None, edit: ImportEdit
+) -> tuple[str, str]:
     """The new text, and what was done. Raises EditRefused and Unsure."""
     done = []
-    if wish.unused:
+    if edit.unused:
         old = text
-        text, removed = _without_unused(path, text, selection, wish.name)
+        text, removed = _without_unused(path, text, selection, edit.name)
         if selection:
             selection = (selection[0], max(selection[0], selection[1] + len(text) - len(old)))
         names = ", ".join(f"`{name}`" for name in removed)
         done.append(f"unused imports removed: {names}" if removed else "no import is unused")
-    if wish.order:
+    if edit.order:
         new = _in_order(path, text, selection)
         done.append("imports sorted" if new != text else "the imports are sorted already")
         text = new

@@ -115,12 +115,6 @@ GONE = re.compile(
     re.I,
 )
 VALUES = frozenset(("nil", "null", "None", "none", "true", "True", "false", "False", "undefined"))
-RENAME = re.compile(
-    r"\b(?:rename|replace)\b[^.;\n]*?(?<![\w.])[`'\"]?(?P<old>[^\W\d]\w*)[`'\"]?(?:\(\))?"
-    r"(?: (?:of|in) (?:the )?(?:\w+ )?[`'\"]?\w+[`'\"]?(?:\(\))?)? "
-    r"(?:to|with|by|into) [`'\"]?(?P<new>[^\W\d]\w*)[`'\"]?",
-    re.I,
-)
 
 
 def words(text: str) -> set[str]:
@@ -217,8 +211,3 @@ def gone_names(instruction: str) -> list[tuple[str, bool]]:
         if len(match["name"]) > 2 and match["name"] not in VALUES:
             found.append((match["name"], every is not None))
     return found
-
-
-def renames(instruction: str) -> list[tuple[str, str]]:
-    """Pairs (old, new) of names that are to be replaced, as in "rename a to b"."""
-    return [(match["old"], match["new"]) for match in RENAME.finditer(instruction)]

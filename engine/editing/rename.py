@@ -15,85 +15,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.editing.edits import EditRefused
-from engine.editing.scopes.go import GoNames
+from engine.editing.rename_request import RenameRequest
 from engine.editing.scopes.javascript import JavaScriptNames
 from engine.editing.scopes.names import Binding, Place, Scope, Unsure, Walker
 from engine.editing.scopes.python_renames import PythonRenames
-from engine.editing.scopes.rust import RustNames
 from engine.editing.syntax import Tree, language_of, parse
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
 WALKERS: dict[str, type[Walker]] = {
-    "go": GoNames,
-    "rust": RustNames,
     "python": PythonRenames,
     **dict.fromkeys(("javascript", "typescript", "tsx"), JavaScriptNames),
 }
 
-KINDS = {  # a word of the instruction -> what it may mean, the first that there is
-    **dict.fromkeys(("parameter", "param", "argument", "arg"), ("parameter",)),
-    **dict.fromkeys(
-        ("variable", "var", "local variable", "global variable", "local"), ("variable", "parameter")
-    ),
-    **dict.fromkeys(("constant", "const"), ("constant", "variable")),
-    **dict.fromkeys(("function", "func", "fn"), ("function", "method", "variable")),
-    "method": ("method",),
-    **dict.fromkeys(("class", "type", "struct", "enum", "interface", "trait"), ("class", "type")),
-    **dict.fromkeys(("attribute", "field", "property", "member"), ("attribute", "method")),
-}
-KIND = "|".join(sorted(KINDS, key=len, reverse=True)).replace(" ", r"\s")
-QUOTES = "`'\"\u2018\u2019\u201c\u201d"
-WORD = rf"(?:[{QUOTES}](?P<%s_quoted>[^\s{QUOTES}]+)[{QUOTES}]|(?P<%s>[^\s{QUOTES},;]+))"
-OLD, NEW = WORD.replace("%s", "old"), WORD.replace("%s", "new")
-TEXTS = r"(?:the\s)?(?:comments?|doc\s?strings?|strings?)"
-TAIL = rf"""
-    (?P<where>,?\s(?:everywhere|throughout|(?:in|within|across)\s(?:the|this)\s(?:whole\s|entire\s)?
-    (?:file|selection|code|module|(?P<part>function|method|class))))?
-    (?P<texts>,?\s(?P<also>(?:(?:and|also|including|even)\s)*)(?:in\s)?
-    {TEXTS}(?:(?:,|\sand|,\sand)\s{TEXTS})*(?P<too>,?\s(?:too|as\swell))?)?
-"""
-PLEASE = r"(?:(?:please|can\syou|could\syou)\s)?"
-FORMS = [
-    re.compile(rf"{PLEASE}{form}{TAIL}", re.I | re.X)
-    for form in (
-        rf"""(?:rename|change\sthe\sname\sof)\s(?:the\s)?(?:(?P<kind>{KIND})\s)?{OLD}
-        (?:\s(?P<kind_after>{KIND}))?\s?(?:\s(?:to|into|as)\s|->|=>|\u2192)\s?{NEW}""",
-        rf"""(?:change|rename)\s(?:the\s)?(?:(?P<kind>{KIND})(?:'s)?\s)?name\s(?:from\s)?{OLD}
-        \sto\s{NEW}""",
-        rf"""the\s(?P<kind>{KIND})\s{OLD}\sshould\sbe\s(?:called|named|renamed\sto)\s{NEW}""",
-    )
-]
-ARTICLES = {"a", "an", "any", "each", "every", "this", "that"}
-PROSE = {  # may mean something else than a name
-    "all", "an", "any", "anything", "argument", "arguments", "attribute", "attributes",
-    "class", "classes", "constant", "constants", "each", "every", "everything", "field",
-    "fields", "file", "files", "function", "functions", "identifier", "identifiers", "it",
-    "its", "local", "locals", "method", "methods", "module", "name", "names", "one",
-    "parameter", "parameters", "params", "that", "the", "them", "these", "they", "thing",
-    "things", "this", "those", "type", "types", "value", "values", "variable", "variables",
-    "vars",
-}  # fmt: skip
-STYLE = re.compile(r"(?:\w+[_ -]?case|case|style|[\w-]*english|something|be|have|match)", re.I)
-COMMENTS = {"comment", "line_comment", "block_comment"}
-STRINGS = {
-    "string_content", "string_fragment", "interpreted_string_literal_content",
-    "raw_string_literal_content",
-}  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """One rename that an instruction asks for."""
-
-    old: str
-    new: str
-    kinds: tuple[str, ...] = ()  # what the old name is of; (): not said
-    certain: bool = True  # the old word is meant as a name, even if it is not there
-    in_comments: bool = False
-    in_strings: bool = False
-    in_part: bool = False  # "in this function": one must be selected
+COMMENT, STRINGS = "comment", {"string_content", "string_fragment"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,45 +42,11 @@ class Renamed:
     is_wide: bool = False  # other files may use the name
 
 
-def read(instruction: str) -> list[Wish]:
-    """The renames that an instruction asks for; none if it asks for anything else."""
-    words = re.sub(r"\s+", " ", instruction).strip().rstrip(".!")
-    first, *more = re.split(r"(?:,| and|, and|;) (?=\S+ (?:to|->|as) |rename )", words)
-    texts = [first, *(each if each.startswith("rename ") else f"rename {each}" for each in more)]
-    wishes = [_wish(text) for text in texts]
-    return [wish for wish in wishes if wish] if all(wishes) else []
-
-
-def _wish(text: str) -> Wish | None:
-    for form in FORMS:
-        if found := form.fullmatch(text):
-            parts = found.groupdict()
-            kind = (parts.get("kind") or parts.get("kind_after") or "").lower()
-            old = (parts["old_quoted"] or parts["old"]).removesuffix("()")
-            new = (parts["new_quoted"] or parts["new"]).removesuffix("()")
-            if parts["texts"] and not (parts["also"] or parts["too"]):
-                return None  # there alone
-            if STYLE.fullmatch(new) and not parts["new_quoted"]:
-                return None
-            if old.lower() in ARTICLES and parts.get("kind_after"):
-                return None
-            kinds = KINDS.get(kind, ())
-            for owner in ("self.", "this.", "cls."):
-                if old.startswith(owner):
-                    old, new = old.removeprefix(owner), new.removeprefix(owner)
-                    kinds = ("attribute", "method")
-            texts = (parts["texts"] or "").lower()
-            comments, strings = "comment" in texts, "string" in texts
-            certain = bool(parts["old_quoted"]) or old.lower() not in PROSE
-            return Wish(old, new, kinds, certain, comments, strings, bool(parts["part"]))
-    return None
-
-
 def rename(
     path: str,
     text: str,
     selection: tuple[int, int] | None,
-    wishes: list[Wish],
+    requests: list[RenameRequest],
     alone: bool = True,
 ) -> Renamed:
     """The text after all renames; `alone`: other files stay as they are, which a note says. Raises
@@ -153,63 +55,67 @@ def rename(
     titles: list[str] = []
     notes: list[str] = []
     is_wide = False
-    for wish in wishes:
-        places, own, wide = _places(path, text, (start, stop), wish, selection is not None)
-        text, start, stop = rewritten(text, places, wish.new, start, stop)
+    for request in requests:
+        places, own, wide = _places(path, text, (start, stop), request, selection is not None)
+        text, start, stop = rewritten(text, places, request.new, start, stop)
         count = f"{len(places)} place{'s' * (len(places) != 1)}"
-        titles.append(f"`{wish.old}` renamed to `{wish.new}` in {count}")
+        titles.append(f"`{request.old}` renamed to `{request.new}` in {count}")
         notes += own
         is_wide = is_wide or wide
         if wide and alone:
-            notes.append(f"other files that use `{wish.old}` are unchanged")
+            notes.append(f"other files that use `{request.old}` are unchanged")
     return Renamed(text, "; ".join(titles), tuple(dict.fromkeys(notes)), is_wide)
 
 
 def _places(
-    path: str, text: str, selection: tuple[int, int], wish: Wish, is_part: bool
+    path: str, text: str, selection: tuple[int, int], request: RenameRequest, is_part: bool
 ) -> tuple[list[Place], list[str], bool]:
     """Where a text is to be rewritten, what the user should know, and whether other files may use
     the name."""
     language = language_of(path)
     if language is None:
         raise Unsure("the language is not known")
-    if wish.in_part and not is_part:
+    if request.in_part and not is_part:
         raise Unsure("it is not known which part of the file is meant")
     where = "the selection" if is_part else "the file"
-    if not re.search(word(wish.old), text[slice(*selection)]):
-        if not wish.certain or not re.fullmatch(r"[\w$]+", wish.old):
-            raise Unsure(f"`{wish.old}` may not be meant as a name")
-        raise EditRefused(f"`{wish.old}` is not in {where}: check the name, or select other lines")
+    if not re.search(word(request.old), text[slice(*selection)]):
+        if not request.certain or not re.fullmatch(r"[\w$]+", request.old):
+            raise Unsure(f"`{request.old}` may not be meant as a name")
+        raise EditRefused(
+            f"`{request.old}` is not in {where}: check the name, or select other lines"
+        )
     tree = parse(path, text)
     if tree is None or language not in WALKERS:
         raise Unsure(f"names of {language} are not understood")
     names = WALKERS[language](tree)
-    if not names.is_identifier(wish.new):
-        raise EditRefused(f"`{wish.new}` cannot be a name: choose letters, digits and underscores")
-    if wish.new == wish.old:
-        raise EditRefused(f"`{wish.old}` is the name already: choose another one")
+    if not names.is_identifier(request.new):
+        raise EditRefused(
+            f"`{request.new}` cannot be a name: choose letters, digits and underscores"
+        )
+    if request.new == request.old:
+        raise EditRefused(f"`{request.old}` is the name already: choose another one")
     if tree.errors:
         raise Unsure("the file has syntax errors")
     names.read()
     if names.unsure:
         raise Unsure(names.unsure)
-    bindings, scopes = _targets(names, selection, wish)
-    places = {place for binding in bindings for place in names.places(binding, wish.new)}
+    bindings, scopes = _targets(names, selection, request)
+    places = {place for binding in bindings for place in names.places(binding, request.new)}
     for scope in scopes:
-        places |= set(names.member_places(wish.old, scope, wish.new))
-    check(path, names, bindings, places, wish)
+        places |= set(names.member_places(request.old, scope, request.new))
+    check(path, names, bindings, places, request)
     regions = [binding.scope for binding in bindings] + scopes
-    texts = _texts(tree, regions, wish)
+    texts = _texts(tree, regions, request)
     starts = {place.start for place in places}
-    wanted = {one for kind, one in texts if one.start not in starts and _asked(kind, wish)}
-    everywhere = _texts(tree, [names.top], wish) if scopes else texts  # members have no region
+    wanted = {one for kind, one in texts if one.start not in starts and _asked(kind, request)}
+    everywhere = _texts(tree, [names.top], request) if scopes else texts  # members have no region
     left = {one for _, one in everywhere if one.start not in starts} - wanted
     is_wide = any(binding.scope.kind in {"module", "class"} for binding in bindings)
-    return sorted(places | wanted), _notes(len(left), wish), is_wide or bool(scopes)
+    return sorted(places | wanted), _notes(len(left), request), is_wide or bool(scopes)
 
 
 def _targets(
-    names: Walker, selection: tuple[int, int], wish: Wish
+    names: Walker, selection: tuple[int, int], request: RenameRequest
 ) -> tuple[list[Binding], list[Scope]]:
     """The bindings that are meant, and the classes whose member is meant. Raises Unsure."""
     start, stop = selection
@@ -220,51 +126,51 @@ def _targets(
     found: dict[Binding, None] = {}
     is_free = False
     for use, binding in names.resolved:
-        if use.name == wish.old and inside(use.place):
+        if use.name == request.old and inside(use.place):
             if binding:
                 found[binding] = None
             else:
                 is_free = True
-    members = any(name == wish.old and inside(place) for name, place in names.member_uses())
+    members = any(name == request.old and inside(place) for name, place in names.member_uses())
     own = [binding for binding in found if binding.scope.kind != "class"]
-    if wish.kinds:
-        for kind in wish.kinds:
+    if request.kinds:
+        for kind in request.kinds:
             if kind == "attribute" and members:
-                return [], _classes(names, wish)
+                return [], _classes(names, request)
             if kind == "method":
                 methods = [each for each in found if kind in each.kinds] or members
                 if methods:
-                    return [], _classes(names, wish)
+                    return [], _classes(names, request)
             elif matching := [binding for binding in own if kind in binding.kinds]:
                 return matching, []
-        raise Unsure(f"`{wish.old}` is not what the instruction calls it")
+        raise Unsure(f"`{request.old}` is not what the instruction calls it")
     if is_free:
-        raise Unsure(f"`{wish.old}` is not defined in this file")
+        raise Unsure(f"`{request.old}` is not defined in this file")
     if len(own) < len(found) or members:
         if own:
-            raise Unsure(f"`{wish.old}` is both a name and an attribute")
-        return [], _classes(names, wish)
+            raise Unsure(f"`{request.old}` is both a name and an attribute")
+        return [], _classes(names, request)
     if not own:
-        raise Unsure(f"`{wish.old}` is only in comments or strings")
+        raise Unsure(f"`{request.old}` is only in comments or strings")
     return own, []
 
 
-def _classes(names: Walker, wish: Wish) -> list[Scope]:
+def _classes(names: Walker, request: RenameRequest) -> list[Scope]:
     """The one class whose member is meant."""
-    scopes = names.classes_with(wish.old)
+    scopes = names.classes_with(request.old)
     if len(scopes) != 1:
-        raise Unsure(f"it is not certain what `.{wish.old}` refers to")
+        raise Unsure(f"it is not certain what `.{request.old}` refers to")
     return scopes
 
 
 def check(
-    path: str, names: Walker, bindings: list[Binding], places: set[Place], wish: Wish
+    path: str, names: Walker, bindings: list[Binding], places: set[Place], request: RenameRequest
 ) -> None:
     """Read the new text again, and refuse it if any name refers to something else than before."""
-    text, _, _ = rewritten(names.tree.text, sorted(places), wish.new, 0, 0)
+    text, _, _ = rewritten(names.tree.text, sorted(places), request.new, 0, 0)
     tree = parse(path, text)
     taken = EditRefused(
-        f"`{wish.new}` is used already, where it would mean something else: choose another name"
+        f"`{request.new}` is used already, where it would mean something else: choose another name"
     )
     if tree is None or tree.errors:
         raise Unsure("the new text has syntax errors")
@@ -275,7 +181,7 @@ def check(
     starts = {place.start for place in places}
     partner: dict[Binding, Binding] = {}
     for (old, was), (new, now) in zip(names.resolved, after.resolved, strict=True):
-        name = wish.new if old.place.start in starts else old.name
+        name = request.new if old.place.start in starts else old.name
         if new.name != name:
             raise Unsure("the new text has other names")
         if (was is None) != (now is None):
@@ -285,7 +191,7 @@ def check(
     if len(set(partner.values())) != len(partner):
         raise taken
     if after.unsure or any(partner[each].unsure for each in bindings if each in partner):
-        raise Unsure(f"`{wish.new}` is a special name")
+        raise Unsure(f"`{request.new}` is a special name")
 
 
 def rewritten(
@@ -309,11 +215,11 @@ def word(name: str) -> str:
     return rf"(?<![\w$]){re.escape(name)}(?![\w$])"
 
 
-def _asked(kind: str, wish: Wish) -> bool:
-    return wish.in_comments if kind in COMMENTS else wish.in_strings
+def _asked(kind: str, request: RenameRequest) -> bool:
+    return request.in_comments if kind == COMMENT else request.in_strings
 
 
-def _texts(tree: Tree, scopes: list[Scope], wish: Wish) -> list[tuple[str, Place]]:
+def _texts(tree: Tree, scopes: list[Scope], request: RenameRequest) -> list[tuple[str, Place]]:
     """The old name in comments and strings of some scopes."""
     found = []
     todo = [scope.node for scope in scopes if scope.node]
@@ -325,9 +231,9 @@ def _texts(tree: Tree, scopes: list[Scope], wish: Wish) -> list[tuple[str, Place
         if node.id in roots:
             done.add(node.id)
         todo += node.children
-        if node.type in COMMENTS | STRINGS:
+        if node.type in {COMMENT, *STRINGS}:
             start, _ = tree.span(node)
-            for match in re.finditer(word(wish.old), _without_escapes(tree, node)):
+            for match in re.finditer(word(request.old), _without_escapes(tree, node)):
                 found.append((node.type, Place(start + match.start(), start + match.end())))
     return found
 
@@ -346,8 +252,8 @@ def _without_escapes(tree: Tree, node: Node) -> str:
     return text
 
 
-def _notes(left: int, wish: Wish) -> list[str]:
+def _notes(left: int, request: RenameRequest) -> list[str]:
     """What the user should know of the old name's `left` places in comments and strings."""
     if left <= 0:
         return []
-    return [f"`{wish.old}` is still in {left} place{'s' * (left != 1)} of comments or strings"]
+    return [f"`{request.old}` is still in {left} place{'s' * (left != 1)} of comments or strings"]

@@ -15,13 +15,12 @@ from dataclasses import replace
 from pathlib import PurePath
 
 from engine.editing.edits import EditRefused
-from engine.editing.rename import WALKERS, Renamed, Wish, check, rename, rewritten, word
-from engine.editing.scopes.javascript import JavaScriptNames
+from engine.editing.rename import WALKERS, Renamed, check, rename, rewritten, word
+from engine.editing.rename_request import RenameRequest
 from engine.editing.scopes.javascript_modules import COMMON_JS, JavaScriptModule
 from engine.editing.scopes.modules import Module, Uses
-from engine.editing.scopes.names import Unsure, Walker
+from engine.editing.scopes.names import Unsure
 from engine.editing.scopes.python_modules import PythonModule
-from engine.editing.scopes.python_renames import PythonRenames
 from engine.editing.syntax import language_of, parse
 from engine.editing.unread_uses import may_use, written
 
@@ -38,16 +37,16 @@ class Doubtful(EditRefused):
 def rename_files(
     files: Mapping[str, str],
     others: Mapping[str, str],
-    wishes: list[Wish],
+    requests: list[RenameRequest],
     anyway: bool = False,
 ) -> dict[str, Renamed] | None:
     """Each of `files`, by path, after all renames; None leaves them to the model. `others`: files
     of the workspace that were not chosen and have the names. Raises EditRefused; Doubtful, unless
     it is to be done `anyway`, where a file has a name and cannot be read as code."""
     done = {path: Renamed(text, "", ()) for path, text in files.items()}
-    for wish in wishes:
+    for request in requests:
         now = {path: each.text for path, each in done.items()}
-        made = _renamed(now, others, wish, anyway)
+        made = _renamed(now, others, request, anyway)
         if made is None:
             return None
         for path, each in made.items():
@@ -58,18 +57,18 @@ def rename_files(
 
 
 def _renamed(
-    files: dict[str, str], others: Mapping[str, str], wish: Wish, anyway: bool
+    files: dict[str, str], others: Mapping[str, str], request: RenameRequest, anyway: bool
 ) -> dict[str, Renamed] | None:
     """The files that one rename changes, and those that were chosen and keep the name."""
-    chosen = {path: text for path, text in files.items() if _has(path, text, wish)}
+    chosen = {path: text for path, text in files.items() if _has(path, text, request)}
     if not chosen:
-        if not wish.certain:
+        if not request.certain:
             return None
-        raise EditRefused(f"`{wish.old}` is in none of these files: check the name")
+        raise EditRefused(f"`{request.old}` is in none of these files: check the name")
     code = [path for path in chosen if language_of(path) in WALKERS]
-    if not code or wish.in_part:
+    if not code or request.in_part:
         return None
-    rest = {path: text for path, text in others.items() if _has(path, text, wish)}
+    rest = {path: text for path, text in others.items() if _has(path, text, request)}
     known = rest | chosen
     modules: dict[str, Module] = {}
     doubts: dict[str, str] = {}  # file -> why it is not known what the name is in it
@@ -79,83 +78,85 @@ def _renamed(
                 modules[path] = module
         except Unsure as reason:
             doubts[path] = str(reason)
-    home = _home([path for path, each in modules.items() if path in chosen], modules, wish)
+    home = _home([path for path, each in modules.items() if path in chosen], modules, request)
     if home:
         family = _family(home)
         doubts = {path: why for path, why in doubts.items() if _family(path) == family}
-        doubts |= _unread(known, {family}, wish)
-        made = _from_home(home, chosen, modules, doubts, wish, anyway)
+        doubts |= _unread(known, {family}, request)
+        made = _from_home(home, chosen, modules, doubts, request, anyway)
     else:
-        _refuse_users(chosen, rest, modules, wish)
-        found = _each_alone(code, chosen, rest, wish)
+        _refuse_users(chosen, rest, modules, request)
+        found = _each_alone(code, chosen, rest, request)
         if found is None:
             return None
         made, doubts = found
-        _refuse_doubts(doubts, wish, anyway)
+        _refuse_doubts(doubts, request, anyway)
     left = {
         path
         for path, text in known.items()
-        if _has(path, made[path].text if path in made else text, wish)
+        if _has(path, made[path].text if path in made else text, request)
     }
-    return _with_notes(made, left, chosen, doubts, wish)
+    return _with_notes(made, left, chosen, doubts, request)
 
 
-def _has(path: str, text: str, wish: Wish) -> bool:
+def _has(path: str, text: str, request: RenameRequest) -> bool:
     pattern = word if language_of(path) in WALKERS else written
-    return re.search(pattern(wish.old), text) is not None
+    return re.search(pattern(request.old), text) is not None
 
 
-def _unread(files: Mapping[str, str], families: Iterable[str], wish: Wish) -> dict[str, str]:
+def _unread(
+    files: Mapping[str, str], families: Iterable[str], request: RenameRequest
+) -> dict[str, str]:
     """The files that are not read as code and may use a name of these languages, with the reason
     why that is not known."""
     return {
         path: f"it {UNREAD}"
         for path, text in files.items()
         if language_of(path) not in WALKERS
-        and any(may_use(path, text, wish.old, family) for family in families)
+        and any(may_use(path, text, request.old, family) for family in families)
     }
 
 
-def _refuse_doubts(doubts: Mapping[str, str], wish: Wish, anyway: bool) -> None:
+def _refuse_doubts(doubts: Mapping[str, str], request: RenameRequest, anyway: bool) -> None:
     """Raise Doubtful where a file may use the name."""
     if doubts and not anyway:
-        one = f"has `{wish.old}`, and {next(iter(doubts.values()))}"
-        several = f"have `{wish.old}`, and {UNREAD}"
+        one = f"has `{request.old}`, and {next(iter(doubts.values()))}"
+        several = f"have `{request.old}`, and {UNREAD}"
         why = f"{_shown(doubts)} {one if len(doubts) == 1 else several}"
         raise Doubtful(f"{why}: {REPAIR} there, and anyway in all other files")
 
 
 def _module(path: str, text: str) -> Module | None:
-    """A file of a language whose imports are understood; None for others. Raises Unsure."""
+    """A file of a language with renames; None for others. Raises Unsure."""
     language = language_of(path)
-    if language not in ("python", *FAMILIES):
+    if language not in WALKERS:
         return None
     tree = parse(path, text)
     if tree is None:
         raise Unsure("it is too large")
     if tree.errors:
         raise Unsure("it has syntax errors")
-    names: Walker = PythonRenames(tree) if language == "python" else JavaScriptNames(tree)
+    names = WALKERS[language](tree)
     names.read()
     return (PythonModule if language == "python" else JavaScriptModule)(path, names)
 
 
-def _home(paths: list[str], modules: Mapping[str, Module], wish: Wish) -> str | None:
+def _home(paths: list[str], modules: Mapping[str, Module], request: RenameRequest) -> str | None:
     """The file of `paths` that defines what is meant, for others to import; not its stub. Raises
     EditRefused."""
-    found = [path for path in paths if _defines(modules[path], wish)]
+    found = [path for path in paths if _defines(modules[path], request)]
     homes = [path for path in found if not (_twin(path) in found and path.endswith(".pyi"))]
     if len(homes) > 1:
         raise EditRefused(
-            f"`{wish.old}` is defined in {_shown(homes)}: choose only one of these at a time"
+            f"`{request.old}` is defined in {_shown(homes)}: choose only one of these at a time"
         )
     return homes[0] if homes else None
 
 
-def _defines(module: Module, wish: Wish) -> bool:
+def _defines(module: Module, request: RenameRequest) -> bool:
     """Whether a module defines what is meant."""
-    found = module.definition(wish.old)
-    return found is not None and (not wish.kinds or not found.kinds.isdisjoint(wish.kinds))
+    found = module.definition(request.old)
+    return found is not None and (not request.kinds or not found.kinds.isdisjoint(request.kinds))
 
 
 def _twin(path: str) -> str:
@@ -173,41 +174,43 @@ def _from_home(
     chosen: Mapping[str, str],
     modules: Mapping[str, Module],
     doubts: Mapping[str, str],
-    wish: Wish,
+    request: RenameRequest,
     anyway: bool,
 ) -> dict[str, Renamed]:
     """The file that defines a name, its stub, and the chosen files that use it. Raises
     EditRefused."""
     family = _family(home)
     twin = _twin(home)
-    homes = [home, twin] if twin in modules and _defines(modules[twin], wish) else [home]
-    made = {path: _of_home(modules[path], wish) for path in homes}
-    users = _users(homes, [each for each in modules.values() if _family(each.path) == family], wish)
+    homes = [home, twin] if twin in modules and _defines(modules[twin], request) else [home]
+    made = {path: _of_home(modules[path], request) for path in homes}
+    users = _users(
+        homes, [each for each in modules.values() if _family(each.path) == family], request
+    )
     if missing := sorted({*homes, *users} - set(chosen)):
         raise EditRefused(
-            f"{_shown(missing)} {_uses(missing)} `{wish.old}`: choose {_them(missing)}, too"
+            f"{_shown(missing)} {_uses(missing)} `{request.old}`: choose {_them(missing)}, too"
         )
-    _refuse_doubts(doubts, wish, anyway)
+    _refuse_doubts(doubts, request, anyway)
     for path, uses in users.items():
-        made[path] = _rewritten(modules[path], uses, wish)
+        made[path] = _rewritten(modules[path], uses, request)
     return made
 
 
-def _of_home(own: Module, wish: Wish) -> Renamed:
+def _of_home(own: Module, request: RenameRequest) -> Renamed:
     """A file that defines the name. Raises EditRefused."""
-    found = own.definition(wish.old)
+    found = own.definition(request.old)
     assert found is not None
     place, path, text = found.places[0], own.path, own.tree.text
     try:
         if _family(path) == "javascript" and COMMON_JS.search(text):
             raise Unsure("it exports names in several ways")
-        own.uses(wish.old, [path])  # as a string, or imported into itself
-        return rename(path, text, (place.start, place.stop), [wish], alone=False)
+        own.uses(request.old, [path])  # as a string, or imported into itself
+        return rename(path, text, (place.start, place.stop), [request], alone=False)
     except Unsure as reason:
         raise EditRefused(f"{_shown([path])}: {reason}: {REPAIR}") from None
 
 
-def _users(own: list[str], modules: list[Module], wish: Wish) -> dict[str, Uses]:
+def _users(own: list[str], modules: list[Module], request: RenameRequest) -> dict[str, Uses]:
     """The modules that use the name of `own`, directly or by a re-export. Raises EditRefused."""
     homes, users = [own[0]], {}
     while True:
@@ -216,7 +219,7 @@ def _users(own: list[str], modules: list[Module], wish: Wish) -> dict[str, Uses]
             if module.path in own:
                 continue
             try:
-                uses = module.uses(wish.old, homes)
+                uses = module.uses(request.old, homes)
             except Unsure as reason:
                 raise EditRefused(f"{_shown([module.path])}: {reason}: {REPAIR}") from None
             if uses.places or uses.exports:
@@ -228,69 +231,76 @@ def _users(own: list[str], modules: list[Module], wish: Wish) -> dict[str, Uses]
         homes += more
 
 
-def _rewritten(module: Module, uses: Uses, wish: Wish) -> Renamed:
+def _rewritten(module: Module, uses: Uses, request: RenameRequest) -> Renamed:
     """A file that uses the name, which is read again. Raises EditRefused."""
     places = sorted(set(uses.places))
     try:
-        check(module.path, module.names, [], set(places), wish)
+        check(module.path, module.names, [], set(places), request)
     except (Unsure, EditRefused) as reason:
         raise EditRefused(f"{_shown([module.path])}: {reason}") from None
-    text, _, _ = rewritten(module.tree.text, places, wish.new, 0, 0)
+    text, _, _ = rewritten(module.tree.text, places, request.new, 0, 0)
     count = f"{len(places)} place{'s' * (len(places) != 1)}"
-    return Renamed(text, f"`{wish.old}` renamed to `{wish.new}` in {count}", ())
+    return Renamed(text, f"`{request.old}` renamed to `{request.new}` in {count}", ())
 
 
 # -- names of one file -------------------------------------------------------------------------
 
 
 def _refuse_users(
-    chosen: Mapping[str, str], rest: Mapping[str, str], modules: Mapping[str, Module], wish: Wish
+    chosen: Mapping[str, str],
+    rest: Mapping[str, str],
+    modules: Mapping[str, Module],
+    request: RenameRequest,
 ) -> None:
     """Refuse what is defined in a file that was not chosen."""
-    defined = [path for path in rest if path in modules and modules[path].definition(wish.old)]
+    defined = [path for path in rest if path in modules and modules[path].definition(request.old)]
     for path in chosen:
         for home in defined if path in modules else ():
             if _family(home) != _family(path):
                 continue
             try:
-                used = modules[path].uses(wish.old, [home]).places
+                used = modules[path].uses(request.old, [home]).places
             except Unsure:
                 continue  # refused below, if it matters
             if used:
                 where = f"{_shown([path])} is defined in {_shown([home])}"
-                raise EditRefused(f"`{wish.old}` of {where}: choose it, too")
+                raise EditRefused(f"`{request.old}` of {where}: choose it, too")
 
 
 def _each_alone(
-    code: list[str], chosen: Mapping[str, str], rest: Mapping[str, str], wish: Wish
+    code: list[str], chosen: Mapping[str, str], rest: Mapping[str, str], request: RenameRequest
 ) -> tuple[dict[str, Renamed], dict[str, str]] | None:
     """Each file after a rename of its own names, and the files that may use these, with the reason
     why that is not known; None leaves the only file to the model."""
     made = {}
     for path in code:
         try:
-            made[path] = rename(path, chosen[path], None, [wish], alone=False)
+            made[path] = rename(path, chosen[path], None, [request], alone=False)
         except Unsure as reason:
             if len(chosen) + len(rest) == 1:
                 return None
             raise EditRefused(f"{_shown([path])}: {reason}: {REPAIR}") from None
         except EditRefused as reason:
             raise EditRefused(f"{_shown([path])}: {reason}") from None
-    takers = {name for path in code for name in _takers(path, chosen[path], wish.old)}
-    doubts = _unread({**rest, **chosen}, {_family(one) for one in made if made[one].is_wide}, wish)
+    takers = {name for path in code for name in _takers(path, chosen[path], request.old)}
+    doubts = _unread(
+        {**rest, **chosen}, {_family(one) for one in made if made[one].is_wide}, request
+    )
     for path, text in {**rest, **{path: each.text for path, each in made.items()}}.items():
         alike = [one for one in made if one != path and _family(one) == _family(path)]
-        if not alike or not _has(path, text, wish):
+        if not alike or not _has(path, text, request):
             continue
         wide = any(made[one].is_wide for one in alike)
         try:
-            used = wide and _may_use(path, text, wish.old)
-            used = used or _gives(path, text, wish.old, takers)
+            used = wide and _may_use(path, text, request.old)
+            used = used or _gives(path, text, request.old, takers)
         except Unsure as reason:
             doubts[path] = str(reason)
             continue
         if used:
-            raise EditRefused(f"{_shown([path])} may use `{wish.old}` of {_shown(alike)}: {REPAIR}")
+            raise EditRefused(
+                f"{_shown([path])} may use `{request.old}` of {_shown(alike)}: {REPAIR}"
+            )
     return made, doubts
 
 
@@ -298,8 +308,7 @@ def _may_use(path: str, text: str, name: str) -> bool:
     """Whether a file may use another one's name: as a member, or as a name that is not its own.
     Raises Unsure."""
     module = _module(path, text)
-    if module is None:
-        return True  # a language whose imports are not understood
+    assert module is not None
     free = any(use.name == name and found is None for use, found in module.names.resolved)
     return free or any(member == name for member, _ in module.names.member_uses())
 
@@ -341,7 +350,7 @@ def _with_notes(
     left: Collection[str],
     chosen: Mapping[str, str],
     doubts: Mapping[str, str],
-    wish: Wish,
+    request: RenameRequest,
 ) -> dict[str, Renamed]:
     """The files, of which the first says where the old name still is, and with them those that were
     chosen and keep it."""
@@ -350,16 +359,18 @@ def _with_notes(
     plain = sorted(path for path in kept if path not in doubts)
     notes = []
     if plain:
-        notes.append(f"`{wish.old}` is also in {_shown(plain)}, for something else or in a text")
+        notes.append(f"`{request.old}` is also in {_shown(plain)}, for something else or in a text")
     if unread:
         them = _them(unread)
-        notes.append(f"`{wish.old}` stays in {_shown(unread)}, which {UNREAD}: look through {them}")
+        notes.append(
+            f"`{request.old}` stays in {_shown(unread)}, which {UNREAD}: look through {them}"
+        )
     first = next(iter(made))
     made[first] = replace(made[first], notes=(*made[first].notes, *notes))
     for path in kept:
         if path in chosen:
             why = f"it {UNREAD}" if path in doubts else "for something else or in a text"
-            made[path] = Renamed(chosen[path], "", (f"`{wish.old}` stays in this file: {why}",))
+            made[path] = Renamed(chosen[path], "", (f"`{request.old}` stays in this file: {why}",))
     return made
 
 

@@ -10,11 +10,11 @@ from engine.editing.instruction import (
     KEYWORDS,
     gone_names,
     only_asked,
-    renames,
     speaks_of_layout,
     wanted_names,
     words,
 )
+from engine.editing.rename_request import replaced_names
 from engine.editing.side import FailedCheck, Side, kinds_of, listed
 
 
@@ -57,7 +57,7 @@ def additions(instruction: str, before: Side, after: Side) -> Iterator[FailedChe
 
 def renamed(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
     """A variable that is to be replaced is gone from the functions that have the new one."""
-    for old, new in renames(instruction):
+    for old, new in replaced_names(instruction):
         if after.tree and any({old, new} <= each for each in variables(after.tree, after.span)):
             warning = f"`{old}` still occurs beside `{new}`"
             yield FailedCheck("rename", warning, f"Replace every `{old}`.")

@@ -9,7 +9,7 @@ from pathlib import PurePath
 
 from engine.editing.syntax import language_of
 
-OTHER_LANGUAGES = frozenset({"c", "cpp", "java"})  # which import nothing of those with renames
+OTHER_LANGUAGES = frozenset({"c", "cpp", "go", "java", "rust"})  # none of them has renames
 PROSE = frozenset({".md", ".markdown", ".rst", ".adoc", ".txt"})  # where only code is a use
 ONLY_OF = {  # what code of only one family of languages is in
     **dict.fromkeys((".vue", ".svelte", ".astro", ".mdx"), "javascript"),

@@ -118,11 +118,6 @@ def _comments(code: str) -> Iterator[str]:
         yield f"\n{dedent(block)}\n" if block else match["line"] or ""
 
 
-def table_rows(text: str) -> list[str]:
-    """The rows of a text's tables without their outer bars, on one line each."""
-    return list(text_lines("\n".join(re.findall(r"^.*\|.*$", text, re.MULTILINE))))
-
-
 def text_lines(text: str) -> Iterator[str]:
     """Lines with at least two words, on one line without a table's outer bars."""
     for line in text.splitlines():

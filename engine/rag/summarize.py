@@ -1,5 +1,5 @@
-"""Summaries of whole documents: an overall statement, a contract's key facts, and every chapter in
-a few of its own sentences.
+"""Summaries of whole documents: an overall statement, and every chapter in a few of its own
+sentences.
 
 Only the overall statement is the model's. One with numbers or many words that the document does not
 have is replaced by the document's first sentence. All else is copied, so it can be cited, and
@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from engine.rag.citations import Citation, Source, cite, coverage
-from engine.rag.contract_facts import KeyFact
 from engine.rag.sentences import find_sentences
 from engine.rag.summary_plan import SectionSummary, SummaryOptions, SummaryPlan
 from engine.records import Done, Step
@@ -129,10 +128,10 @@ def _text(segments: Sequence[Segment]) -> str:
 
 
 def _compose(plan: SummaryPlan, statement: str) -> list[Segment]:
-    """A summary's title, overall statement, key facts and chapters."""
+    """A summary's title, overall statement and chapters."""
     long, bullets = plan.options.length == "long", plan.options.style == "bullets"
     mark = "- " if bullets else ""
-    items = [_fact(fact, mark) for fact in plan.facts]
+    items = []
     for section in _without(plan.sections, statement):
         title = section.title
         if not section.sentences:
@@ -145,14 +144,6 @@ def _compose(plan: SummaryPlan, statement: str) -> list[Segment]:
     paragraph = "\n" if bullets and not long else "\n\n"
     parts = [[Segment(plan.title, False)], [Segment(statement, True)], _joined(items, paragraph)]
     return _joined([one for one in parts if _text(one)], "\n\n")
-
-
-def _fact(fact: KeyFact, mark: str) -> list[Segment]:
-    """A key fact on one line, or each of its sentences on a line of its own."""
-    if len(fact.sentences) == 1:
-        return _item(f"{mark}{fact.label}: ", fact.sentences, "")
-    between = f"\n{mark and '  '}- "
-    return _item(f"{mark}{fact.label}:{between}", fact.sentences, between)
 
 
 def _item(start: str, sentences: Sequence[str], between: str) -> list[Segment]:

@@ -1,6 +1,7 @@
-"""An engine in another process of this machine: how to find it, and how to ask it.
+"""An engine in another process, here or on another machine: how to find it, and how to ask it.
 
-`address` finds and checks sockets, `messages` maps requests and events to JSON, `remote_engine` is
-an engine whose work another process does, `engine_server` shares an engine of this one; the
-language server shares its own in `lsp_server`. Nothing here imports torch.
+`any_engine` says what clients need, `address` finds and checks sockets, `messages` maps requests
+and events to JSON. `http_engine` is an engine that `draftline serve` offers, here or on another
+machine, `remote_engine` that of a language server, `openai_engine` one of OpenAI's protocol.
+Nothing here imports torch.
 """

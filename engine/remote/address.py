@@ -32,6 +32,7 @@ from index.version import own_version
 
 MAX_PATH_BYTES = 100  # of a socket; the smallest limit of a system is 104
 CONNECT_TIMEOUT_S = 10.0  # to a socket
+HELLO_TIMEOUT_S = 10.0  # for the first answer of a server that runs
 BACKLOG = 64  # clients that wait for a server that is still starting
 STOPPED = ("T", "t")  # states of processes: by a signal, by a debugger
 OWN = "own"  # the value of --server that shares nothing
@@ -41,6 +42,14 @@ SOL_LOCAL, LOCAL_PEERCRED, XUCRED_BYTES = 0, 1, 76  # of macOS and the BSDs
 
 class AddressError(ValueError):
     """An address that cannot be used. The message is one line with the problem and a remedy."""
+
+
+class NoAnswer(AddressError):
+    """What listens at an address takes a request, and does not answer, or was stopped."""
+
+    def __init__(self, message: str, is_stopped: bool = False) -> None:
+        super().__init__(message)
+        self.is_stopped = is_stopped
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +110,11 @@ def shared_address(model: str | None = None, options: Sequence[str] = ()) -> Add
     )
     name = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:16]
     return Address(path=_private_folder() / f"{name}.sock")
+
+
+def serve_address(folder: Path) -> Address | None:
+    """The socket of this user's `draftline serve` of the model in `folder`. As `shared_address`."""
+    return shared_address(str(folder), ("engine",))
 
 
 def runtime_folder() -> Path:
@@ -261,6 +275,16 @@ def check_peer(connection: socket.socket, name: str) -> None:
     user = _peer_user(connection)
     if user is not None and user not in (os.getuid(), 0):
         raise AddressError(f"{name}: belongs to user {user}: name a server of your own")
+
+
+def check_running(connection: socket.socket, address: Address) -> None:
+    """Raise NoAnswer if the process at the other end is stopped."""
+    if (process := stopped_peer(connection)) is not None:
+        raise NoAnswer(
+            f"{address}: the server, process {process}, was stopped: let it go on with "
+            f"`kill -CONT {process}`, or end it with `kill -KILL {process}`",
+            is_stopped=True,
+        )
 
 
 def stopped_peer(connection: socket.socket) -> int | None:

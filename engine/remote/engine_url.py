@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from engine.remote.address import AddressError
@@ -24,8 +25,11 @@ class EngineUrl:
 
     url: str
     is_openai: bool = False  # OpenAI's protocol, not Draftline's
+    socket: Path | None = None  # of this machine, at which the engine is found
 
     def __str__(self) -> str:
+        if self.socket is not None:
+            return str(self.socket)
         return f"{OPENAI}{self.url}" if self.is_openai else self.url
 
     @property
@@ -47,6 +51,8 @@ class EngineUrl:
 
     def key(self) -> str:
         """The key to send; "" for none. AddressError for one that no header can hold."""
+        if self.socket is not None:
+            return ""
         key = os.environ.get(KEY_VARIABLE) or self._stored_key()
         if not key.isascii() or not key.isprintable() or " " in key:
             raise AddressError(f"{KEY_VARIABLE}: not a key: ASCII characters without blanks")

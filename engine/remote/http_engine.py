@@ -1,8 +1,7 @@
 """An engine of another machine, which `draftline serve` offers there.
 
-It has what the faces use of `engine.engine.Engine`, and any number of threads may use it at once.
-Prompts are made and answered over there; the tokenizer, for those who count tokens or index files,
-is fetched once and kept.
+It is an `EditorEngine`. Prompts are made and answered over there; the tokenizer, for those who
+count tokens or index files, is fetched once and kept.
 """
 
 from __future__ import annotations
@@ -12,18 +11,17 @@ import itertools
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from engine.config import Config
-from engine.records import Done, Event, Info, Message, Request, RequestError, Step
-from engine.remote.address import AddressError
-from engine.remote.answer_limits import max_bytes, max_chars
+from engine.records import Done, Event, Info, Request, Step
+from engine.remote.address import HELLO_TIMEOUT_S, Address, AddressError, check_running, connect
 from engine.remote.engine_url import EngineUrl
-from engine.remote.link import Link, LinkError, Lost, Refused, check_silence
+from engine.remote.link import READ_TIMEOUT_S, LinkError, Lost, Refused, check_silence
+from engine.remote.link_engine import LinkEngine, LinkJob, max_bytes
 from engine.remote.messages import (
     HTTP_PATH,
     HTTP_PROTOCOL,
@@ -38,82 +36,63 @@ from engine.remote.messages import (
 )
 from engine.remote.secret_texts import without_secrets
 from engine.remote.tokenizer_files import MAX_SENT_BYTES, read_sent, store, stored
-from engine.worker import Submitted
 
 if TYPE_CHECKING:
-    from engine.prompts.tokenizer import Tokenizer
     from engine.remote.sent_workspace import SentWorkspace
     from engine.weights import Progress
     from index.workspace.workspace import Workspace
 
 LOADING_STATUS = 503  # of a server whose model is being loaded
 LOADING_PAUSE_S = 1.0  # before it is asked again
-UNANSWERABLE = (400, 413)  # statuses of requests that cannot be answered
 
 
-class HttpJob(Submitted):
+class HttpJob(LinkJob):
     """A request that another machine answers."""
 
+    unanswerable = (400, 413)
+
     def __init__(self, request: Request, engine: HttpEngine, number: str) -> None:
-        self.request, self.number = request, number
-        self.late = 0  # steps that ended after `cancel`: the server counts them
+        super().__init__(request, engine.context)
+        self.number = number
         self._engine = engine
-        self._lines: Iterator[bytes] = iter(())
-        self._ended: Done | None = None
-        self._room = max_chars(request, engine.context)  # for text that is still to come
 
-    def start(self, lines: Iterator[bytes]) -> None:
-        """Take the lines of the answer, once the server has accepted the request. Raises
-        RequestError if it has not."""
-        self._lines = lines
-        try:
-            next(lines)
-        except Refused as error:
-            if error.status in UNANSWERABLE:
-                raise RequestError(str(error)) from error
-            self.end(error)
-        except LinkError as error:
-            self.end(error)
-
-    def end(self, error: LinkError) -> None:
+    def fail(self, error: LinkError) -> None:
         """End it without the server, and hang up."""
-        with contextlib.suppress(AttributeError):
-            self._lines.close()  # type: ignore[attr-defined]
-        self._ended = Done("failed", error=str(error))
+        self.hang_up()
+        super().fail(error)
         if isinstance(error, Lost):
             self._engine.on_lost(str(error))
 
     def cancel(self) -> None:
         """Stop after the current forward pass. The Done has the text written so far."""
-        if self._done is None and self._ended is None:
+        if self._done is None and self.error is None:
             self._engine.cancel(self)
 
     def _next(self) -> Event:
-        if self._ended is None:
+        if self.error is None:
             began = time.monotonic()
             try:
-                for line in self._lines:
+                for line in self.lines:
                     if line:
                         return self._passed(_event(line))
                     check_silence(self._engine.url, began)
-                self.end(Lost(f"{self._engine.url}: the connection was lost: ask again"))
+                self.fail(Lost(f"{self._engine.url}: the connection was lost: ask again"))
             except LinkError as error:
-                self.end(error)
+                self.fail(error)
             except BadMessage as error:
-                self.end(LinkError(f"{self._engine.url}: a wrong answer: {error}"))
-        assert self._ended is not None
-        return self._ended
+                self.fail(LinkError(f"{self._engine.url}: a wrong answer: {error}"))
+        return Done("failed", error=str(self.error))
 
     def _passed(self, event: Event) -> Event:
         """The event. At the end of the answer its connection is freed for the next request. Raises
         LinkError if there is more text than was asked for."""
         if isinstance(event, Step):
-            self._room -= len(event.text) + len(event.reasoning)
-            if self._room < 0:
+            self.room -= len(event.text) + len(event.reasoning)
+            if self.room < 0:
                 raise LinkError(f"{self._engine.url}: the answer does not end: use another server")
         else:
             with contextlib.suppress(LinkError):
-                next(self._lines, None)
+                next(self.lines, None)
         return event
 
 
@@ -129,10 +108,10 @@ def _event(line: bytes) -> Event:
     )
 
 
-class HttpEngine:
+class HttpEngine(LinkEngine):
     """The engine of a server at an address. A context manager."""
 
-    failure: str | None = None  # as of an `Engine`: this one can always be asked again
+    workspace: SentWorkspace | None = None
 
     def __init__(
         self,
@@ -140,31 +119,36 @@ class HttpEngine:
         progress: Progress | None = None,
         stop: Callable[[], bool] = lambda: False,
         on_lost: Callable[[str], None] = lambda why: None,
+        folder: Path | None = None,
     ) -> None:
         """Wait until the server has loaded its model, or `stop` says that nobody waits. `on_lost`
-        is called, in any thread, with one line when the connection fails. AddressError, LinkError.
-        """
-        self.url, self.on_lost = url, on_lost
+        is called, in any thread, with one line when the connection fails. `folder`: the model's,
+        where it is on this machine. AddressError, LinkError; OSError where nothing listens at a
+        socket."""
+        if url.socket is not None:
+            with connect(Address(path=url.socket)) as wire:
+                check_running(wire, Address(path=url.socket))
+        super().__init__(url, on_lost, {"draftline-protocol": str(HTTP_PROTOCOL)})
         self.name = uuid4().hex  # of this client, among those with the same key
-        self.link = Link(url, url.key(), {"draftline-protocol": str(HTTP_PROTOCOL)})
         self._numbers = itertools.count(1)
-        self.workspace: SentWorkspace | None = None  # of requests that name none
         try:
             self.host: Host = self._hello(progress or (lambda *_: None), stop)
-            self.folder = self._tokenizer_folder()
+            self.folder = folder or self._tokenizer_folder()
         except BaseException:
             self.link.close()
             raise
         engine = self.host.server.engine
         if engine is None:
             raise AddressError(f"{url}: no model is loaded there: start the server again")
-        self.info: Info = engine._replace(device=f"{engine.device} of {url.host}")
+        where = "" if url.socket else f" of {url.host}"
+        self.info: Info = engine._replace(device=engine.device + where)
         self.config = Config(model=self.info.model, device=self.host.server.device)
 
     def _hello(self, progress: Progress, stop: Callable[[], bool]) -> Host:
+        silence_s = HELLO_TIMEOUT_S if self.url.socket else READ_TIMEOUT_S
         while True:
             try:
-                return host_from_json(self.link.get(f"{HTTP_PATH}/info"))
+                return host_from_json(self.link.get(f"{HTTP_PATH}/info", silence_s))
             except Refused as error:
                 if error.status == 404:
                     raise AddressError(
@@ -205,41 +189,23 @@ class HttpEngine:
             why = f"the tokenizer of {self.url} cannot be stored ({error.strerror or error})"
             raise LinkError(f"{home()}: {why}: free some space there") from error
 
-    @property
-    def context(self) -> int:
-        """Tokens that a prompt and its answer may have together."""
-        return self.info.context
-
-    @cached_property
-    def encoder(self) -> Tokenizer:
-        """The model's tokenizer."""
-        from engine.prompts.tokenizer import Tokenizer
-
-        return Tokenizer(self.folder)
-
-    def encode(self, text: str) -> list[int]:
-        """Token ids of plain text: nothing in it becomes a control token."""
-        return self.encoder.encode(text)
-
-    def chat(self, messages: tuple[Message, ...]) -> list[int]:
-        """Token ids of a conversation in the model's chat template."""
-        return self.encoder.chat(messages)
-
     def submit(
         self,
         request: Request,
         speculation: bool = True,
-        workspace: Workspace | None = None,
+        *,
         client: str = "",
+        workspace: Workspace | None = None,
         cancelled: Callable[[], bool] = lambda: False,
         urgency: int | None = None,
     ) -> HttpJob:
         """Queue a request, as `Engine.submit` does. RequestError where it cannot be answered, or
         may hold secrets; a server that cannot be reached ends the job with one line."""
-        request = without_secrets(request, self.url.host, workspace or self.workspace)
+        if self.url.socket is None:
+            request = without_secrets(request, self.url.host, workspace or self.workspace)
         job = HttpJob(request, self, f"{self.name}-{next(self._numbers)}")
         if cancelled():
-            job.end(LinkError("cancelled"))
+            job.fail(LinkError("cancelled"))
             return job
         sent = getattr(workspace or self.workspace, "name", "")
         submission = Submission(request, speculation, f"{self.name} {client}", sent, urgency)
@@ -271,15 +237,3 @@ class HttpEngine:
         from engine.weights import home
 
         return SentWorkspace(roots, self.encoder, home(), gitignore, self.url)
-
-    def close(self) -> None:
-        """Leave the server, which cancels what runs."""
-        if self.workspace is not None:
-            self.workspace.close()
-        self.link.close()
-
-    def __enter__(self) -> HttpEngine:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()

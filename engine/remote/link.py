@@ -65,25 +65,28 @@ class Link:
         if key:
             sent["authorization"] = f"Bearer {key}"
         self.url = url
+        limits = httpx.Limits(
+            max_connections=MAX_CONNECTIONS,
+            max_keepalive_connections=MAX_CONNECTIONS,
+            keepalive_expiry=IDLE_S,
+        )
+        transport = httpx.HTTPTransport(uds=str(url.socket), limits=limits) if url.socket else None
         self._http = httpx.Client(
             base_url=url.url,
+            transport=transport,
             headers=sent,
-            timeout=httpx.Timeout(READ_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
-            limits=httpx.Limits(
-                max_connections=MAX_CONNECTIONS,
-                max_keepalive_connections=MAX_CONNECTIONS,
-                keepalive_expiry=IDLE_S,
-            ),
+            limits=limits,
             trust_env=False,
             follow_redirects=False,
             verify=ssl.create_default_context() if url.url.startswith("https:") else False,
         )
 
-    def get(self, path: str) -> Any:
-        """The JSON at a path. Raises LinkError."""
-        return self._json(self.get_bytes(path))
+    def get(self, path: str, silence_s: float = READ_TIMEOUT_S) -> Any:
+        """The JSON at a path, without a byte for so long at most. Raises LinkError."""
+        with self._answer("GET", path, silence_s=silence_s) as answer:
+            return self._json(self._body(answer, MAX_JSON_BYTES))
 
-    def get_bytes(self, path: str, most: int = MAX_JSON_BYTES) -> bytes:
+    def get_bytes(self, path: str, most: int) -> bytes:
         """The body at a path, of at most so many bytes. Raises LinkError."""
         with self._answer("GET", path) as answer:
             return self._body(answer, most)
@@ -138,7 +141,12 @@ class Link:
 
     @contextmanager
     def _answer(
-        self, method: str, path: str, body: Any = None, compress: bool = True
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        compress: bool = True,
+        silence_s: float = READ_TIMEOUT_S,
     ) -> Iterator[httpx.Response]:
         import httpx
 
@@ -150,12 +158,15 @@ class Link:
                 content = zlib.compress(content, 1)
                 headers["content-encoding"] = DEFLATE
         try:
-            with self._http.stream(method, path, content=content, headers=headers) as answer:
+            timeout = httpx.Timeout(silence_s, connect=CONNECT_TIMEOUT_S)
+            with self._http.stream(
+                method, path, content=content, headers=headers, timeout=timeout
+            ) as answer:
                 if answer.status_code != 200:
                     self._refuse(answer.status_code, self._start_of(answer))
                 yield answer
         except (httpx.HTTPError, httpx.StreamError) as error:
-            raise Lost(self._reason(error)) from error
+            raise Lost(self._reason(error, silence_s)) from error
 
     def _start_of(self, answer: httpx.Response) -> bytes:
         """The first bytes of a body."""
@@ -180,13 +191,13 @@ class Link:
             message = f"it answers HTTP {status}: check the address, and that of a proxy before it"
         raise Refused(status, f"{self.url}: {printable(message)}")
 
-    def _reason(self, error: Exception) -> str:
+    def _reason(self, error: Exception, silence_s: float) -> str:
         import httpx
 
         if isinstance(error, httpx.ConnectTimeout | httpx.ConnectError):
             return f"{self.url}: no connection ({printable(error)}): is the server running?"
         if isinstance(error, httpx.TimeoutException):
-            return f"{self.url}: no sign of life for {READ_TIMEOUT_S:g} s: ask again"
+            return f"{self.url}: no sign of life for {silence_s:g} s: ask again"
         return f"{self.url}: the connection was lost ({printable(error)}): ask again"
 
     def _body(self, answer: httpx.Response, most: int) -> bytes:

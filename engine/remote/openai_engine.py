@@ -1,7 +1,7 @@
 """A server of OpenAI's protocol as the engine: vLLM, SGLang, LM Studio, Ollama and others.
 
-It has what the faces use of `engine.engine.Engine`, as far as the protocol goes: nothing is drafted
-here, no text has a source, and tokens are counted by words. Any number of threads may use it.
+It is a `ServedEngine`, as far as the protocol goes: nothing is drafted here, no text has a source,
+and tokens are counted by words.
 """
 
 from __future__ import annotations
@@ -20,15 +20,14 @@ from typing import TYPE_CHECKING, Any
 
 from engine.config import Config
 from engine.prompts.fim import FORMATS, FimFormat
-from engine.records import Done, Event, Info, Message, Piece, Request, RequestError, Step, Usage
+from engine.records import Done, Event, Info, Piece, Request, Step, Usage
 from engine.remote.address import AddressError
-from engine.remote.answer_limits import max_bytes, max_chars
 from engine.remote.engine_url import EngineUrl
-from engine.remote.link import Link, LinkError, Lost, Refused, check_silence, printable
+from engine.remote.link import LinkError, Lost, Refused, check_silence, printable
+from engine.remote.link_engine import LinkEngine, LinkJob, max_bytes
 from engine.remote.openai_bodies import Plan, plan_of
 from engine.remote.secret_texts import without_secrets
 from engine.remote.stops import Stops
-from engine.worker import Submitted
 
 if TYPE_CHECKING:
     import httpx
@@ -40,7 +39,6 @@ log = logging.getLogger(__name__)
 
 USUAL_CONTEXT = 8192  # tokens, of a server that does not say
 PREFILL_TOKENS_PER_S = 2000.0  # assumed: of a server on a card
-UNANSWERABLE = (400, 404, 413, 422, 501)  # statuses of requests that cannot be answered
 MAX_LINES_AFTER_LAST = 4
 DATA, LAST = b"data:", b"[DONE]"
 REASONS = {"length": "length"}  # by finish_reason; all others are "stop"
@@ -53,32 +51,19 @@ FIM_BY_NAME = {
 }  # fmt: skip
 
 
-class OpenAiJob(Submitted):
+class OpenAiJob(LinkJob):
     """A request that a server of OpenAI's protocol answers."""
 
+    unanswerable = (400, 404, 413, 422, 501)
+
     def __init__(self, request: Request, engine: OpenAiEngine, plan: Plan) -> None:
-        self.request, self.plan = request, plan
-        self.late = 0
+        super().__init__(request, engine.context)
+        self.plan = plan
         self.cancelled = False
         self._engine = engine
         self._answer: httpx.Response | None = None  # that is being read
         self._lock = threading.Lock()
         self._events = self._run()
-        self._lines: Iterator[bytes] = iter(())
-        self._failed: LinkError | None = None
-
-    def start(self, lines: Iterator[bytes]) -> None:
-        """Take the lines of the answer, once the server has accepted the request. Raises
-        RequestError if it has not."""
-        self._lines = lines
-        try:
-            next(lines)
-        except Refused as error:
-            if error.status in UNANSWERABLE:
-                raise RequestError(str(error)) from error
-            self._failed = error
-        except LinkError as error:
-            self._failed = error
 
     def opened(self, answer: httpx.Response | None) -> None:
         """The answer has begun; None: its connection is no longer its own."""
@@ -100,17 +85,16 @@ class OpenAiJob(Submitted):
     def _run(self) -> Iterator[Event]:
         """The events; exactly one Done ends them."""
         stops, reasoning, usage = Stops(self.plan.stop), "", Usage()
-        reason, error = None, str(self._failed) if self._failed else ""
+        reason, error = None, str(self.error) if self.error else ""
         matched: str | None = None
         before = time.perf_counter()
-        room = max_chars(self.request, self._engine.context)
         try:
             for message in self._messages():
                 usage = _usage(message, usage)
                 text, thought, ended = _delta(message)
-                text, thought = text[:room], thought[: max(0, room - len(text))]
-                room -= len(text) + len(thought)
-                ended = ended if room else "length"
+                text, thought = text[: self.room], thought[: max(0, self.room - len(text))]
+                self.room -= len(text) + len(thought)
+                ended = ended if self.room else "length"
                 reasoning += thought
                 reason = ended or reason
                 shown = stops.push(self.plan.fence.push(text) if self.plan.fence else text)
@@ -122,7 +106,7 @@ class OpenAiJob(Submitted):
                 matched = stops.matched or (self.plan.fence.matched if self.plan.fence else None)
                 if matched:
                     reason = "stop"
-                if matched or not room:
+                if matched or not self.room:
                     break
             else:
                 if reason is None and not self.cancelled and not error:
@@ -132,8 +116,7 @@ class OpenAiJob(Submitted):
                 error = str(lost)
                 if isinstance(lost, Lost):
                     self._engine.on_lost(error)
-        with contextlib.suppress(AttributeError):
-            self._lines.close()  # type: ignore[attr-defined]
+        self.hang_up()
         rest = stops.finish(self.plan.fence.finish() if self.plan.fence else "")
         if rest:
             yield Step((Piece(rest, "model"),))
@@ -148,7 +131,7 @@ class OpenAiJob(Submitted):
     def _messages(self) -> Iterator[dict[str, Any]]:
         """The server-sent events. Raises LinkError."""
         heard = time.monotonic()
-        for line in self._lines:
+        for line in self.lines:
             if not line.startswith(DATA):
                 check_silence(self._engine.url, heard)
                 continue
@@ -156,7 +139,7 @@ class OpenAiJob(Submitted):
             data = line.removeprefix(DATA).strip()
             if data == LAST:
                 self.opened(None)
-                for _ in islice(self._lines, MAX_LINES_AFTER_LAST):
+                for _ in islice(self.lines, MAX_LINES_AFTER_LAST):
                     pass  # up to the end, so that the next request can use the connection
                 return
             try:
@@ -203,11 +186,11 @@ def _usage(message: dict[str, Any], known: Usage) -> Usage:
     return Usage(prompt_tokens=prompt, completion_tokens=completion, forwards=completion)
 
 
-class OpenAiEngine:
+class OpenAiEngine(LinkEngine):
     """A model of a server of OpenAI's protocol. A context manager."""
 
     drafts = False
-    failure: str | None = None  # as of an `Engine`: this one can always be asked again
+    folder: Path | None = None  # the model is nowhere on this machine
 
     def __init__(
         self,
@@ -217,9 +200,7 @@ class OpenAiEngine:
     ) -> None:
         """`model`: its name there; without one, the first. `on_lost` is called, in any thread, with
         one line when the connection fails. AddressError, LinkError."""
-        self.url, self.on_lost = url, on_lost
-        self.link = Link(url, url.key())
-        self.workspace: Workspace | None = None
+        super().__init__(url, on_lost)
         try:
             chosen = self._choose(model)
             self.model = str(chosen["id"])
@@ -279,30 +260,12 @@ class OpenAiEngine:
             log.info("%s takes no suffix (%s): %s", self.url, error, how)
             return False, fim
 
-    @property
-    def folder(self) -> Path | None:
-        """None: the model is nowhere on this machine."""
-        return None
-
-    @property
-    def context(self) -> int:
-        """Tokens that a prompt and its answer may have together."""
-        return self.info.context
-
     @cached_property
     def encoder(self) -> WordTokenizer:
         """Counts tokens approximately."""
         from engine.prompts.word_tokenizer import WordTokenizer
 
         return WordTokenizer()
-
-    def encode(self, text: str) -> list[int]:
-        """About as many ids as the text has tokens."""
-        return self.encoder.encode(text)
-
-    def chat(self, messages: tuple[Message, ...]) -> list[int]:
-        """About as many ids as the conversation has tokens."""
-        return self.encoder.chat(messages)
 
     def prompt_tokens(self, request: Request, cancelled: Callable[[], bool] = lambda: False) -> int:
         """About how many tokens the prompt of a request has."""
@@ -318,8 +281,9 @@ class OpenAiEngine:
         self,
         request: Request,
         speculation: bool = True,
-        workspace: Workspace | None = None,
+        *,
         client: str = "",
+        workspace: Workspace | None = None,
         cancelled: Callable[[], bool] = lambda: False,
         urgency: int | None = None,
         owner: str = "",
@@ -347,15 +311,3 @@ class OpenAiEngine:
         from index.workspace.workspace import Workspace
 
         return Workspace(roots, self.encoder, None, gitignore)
-
-    def close(self) -> None:
-        """Leave the server, which ends what runs."""
-        if self.workspace is not None:
-            self.workspace.close()
-        self.link.close()
-
-    def __enter__(self) -> OpenAiEngine:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()

@@ -1,6 +1,6 @@
 """An engine whose work another process of this machine does.
 
-It has what the faces use of `engine.engine.Engine`. Prompts are made and answered over there; only
+It is an `AnyEngine`. Prompts are made and answered over there; only
 the tokenizer, for those who count tokens, is loaded here. One thread may use it.
 """
 
@@ -12,14 +12,21 @@ import json
 import select
 import socket
 from collections import deque
-from functools import cached_property
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from engine.config import Config
-from engine.records import Done, Event, Info, Message, Request, RequestError
-from engine.remote.address import Address, AddressError, connect, stopped_peer
+from engine.records import Done, Event, Request, RequestError
+from engine.remote.address import (
+    HELLO_TIMEOUT_S,
+    Address,
+    AddressError,
+    NoAnswer,
+    check_running,
+    connect,
+)
+from engine.remote.any_engine import ClientEngine
 from engine.remote.framing import MAX_BODY_BYTES, Frames, NotLsp, framed
 from engine.remote.messages import (
     ACCEPTED,
@@ -38,24 +45,12 @@ from engine.remote.messages import (
 from engine.worker import Submitted
 from index.version import own_version
 
-if TYPE_CHECKING:
-    from engine.prompts.tokenizer import Tokenizer
-
-HELLO_TIMEOUT_S = 10.0  # for the first answer of a server that runs
 CHECK_S = 0.5  # between two looks at whether the server was stopped
 INVALID_PARAMS = -32602
 OTHER_SERVERS = (-32601, -32002)  # MethodNotFound, ServerNotInitialized: of another language
 CHUNK_BYTES = 1 << 16
 MAX_REQUEST_CHARS = MAX_BODY_BYTES - 1024  # of ASCII JSON
 ENDED = "the shared server has ended: run it again"
-
-
-class NoAnswer(AddressError):
-    """What listens at an address takes a request, and does not answer, or was stopped."""
-
-    def __init__(self, message: str, is_stopped: bool = False) -> None:
-        super().__init__(message)
-        self.is_stopped = is_stopped
 
 
 class ServerError(Exception):
@@ -137,12 +132,7 @@ class Connection:
         number = self.send(INFO, {"wait": False})
         deadline = monotonic() + timeout_s
         while not self._answers(min(CHECK_S, timeout_s)):
-            if (process := stopped_peer(self.wire)) is not None:
-                raise NoAnswer(
-                    f"{self.address}: the server, process {process}, was stopped: let it go on "
-                    f"with `kill -CONT {process}`, or end it with `kill -KILL {process}`",
-                    is_stopped=True,
-                )
+            check_running(self.wire, self.address)
             if monotonic() > deadline:
                 raise self._no_answer()
         self.wire.settimeout(timeout_s)
@@ -220,8 +210,8 @@ class RemoteJob(Submitted):
         self._events.append(event)
 
 
-class RemoteEngine:
-    """The loaded model of a server, with the methods of an `Engine`. A context manager."""
+class RemoteEngine(ClientEngine):
+    """The loaded model of a server. A context manager."""
 
     def __init__(self, connection: Connection) -> None:
         """Wait until the server has loaded its model. AddressError, OSError."""
@@ -234,36 +224,12 @@ class RemoteEngine:
             )
         if self.server.engine is None:
             raise AddressError(f"{connection.address}: no model is loaded: use another server")
-        self.info: Info = self.server.engine
+        self.info = self.server.engine
+        self.folder = Path(self.server.folder)
         self.config = Config(model=self.info.model, device=self.server.device)
         self._jobs: dict[int, RemoteJob] = {}  # that run
 
-    @property
-    def context(self) -> int:
-        """Tokens that a prompt and its answer may have together."""
-        return self.info.context
-
-    @property
-    def folder(self) -> Path:
-        """The model's folder."""
-        return Path(self.server.folder)
-
-    @cached_property
-    def encoder(self) -> Tokenizer:
-        """The model's tokenizer."""
-        from engine.prompts.tokenizer import Tokenizer
-
-        return Tokenizer(self.folder)
-
-    def encode(self, text: str) -> list[int]:
-        """Token ids of plain text: nothing in it becomes a control token."""
-        return self.encoder.encode(text)
-
-    def chat(self, messages: tuple[Message, ...]) -> list[int]:
-        """Token ids of a conversation in the model's chat template."""
-        return self.encoder.chat(messages)
-
-    def submit(self, request: Request, speculation: bool = True, client: str = "") -> RemoteJob:
+    def submit(self, request: Request, speculation: bool = True, *, client: str = "") -> RemoteJob:
         """Queue a request. RequestError where it cannot be answered."""
         params = to_json(Submission(request, speculation, client))
         if len(json.dumps(params)) > MAX_REQUEST_CHARS:
@@ -313,12 +279,6 @@ class RemoteEngine:
     def close(self) -> None:
         """Leave the server, which cancels what runs."""
         self._connection.close()
-
-    def __enter__(self) -> RemoteEngine:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
 
 def _done(message: dict[str, Any]) -> Done:

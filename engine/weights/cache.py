@@ -223,7 +223,7 @@ def _prepare(source: Path, folder: Path, about: dict[str, Any], work: Path) -> N
 def _hub_folder(name: str, work: Path, progress: Progress, free: Callable[[Path], int]) -> Path:
     """Fetch a hub model's folder as it is: safetensors, tokenizer and configs only. Of a GGUF file,
     make the folder."""
-    listed = hub_list(name, work)
+    listed = hub_list(name)
     _need(listed.size, name, work, free)
     made, folder = work / "folder", models_folder() / name.replace("/", "--")
     from_hub(name, listed, made, work, progress)

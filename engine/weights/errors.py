@@ -8,6 +8,7 @@ from collections.abc import Callable
 Progress = Callable[[str, int, int], None]  # label, bytes done, bytes in all
 
 
+OFFLINE = "if this machine is offline: `draftline models add PATH` takes a file from anywhere"
 MAX_MESSAGE_CHARS = 1000
 MAX_SHOWN_CHARS = 60  # of a value that a file holds
 

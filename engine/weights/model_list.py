@@ -4,7 +4,6 @@ that fits. Loads and fetches nothing."""
 
 from __future__ import annotations
 
-import difflib
 import re
 import subprocess
 from dataclasses import dataclass, replace
@@ -12,7 +11,6 @@ from pathlib import Path
 
 from engine.config import DEFAULT_MODEL
 from engine.weights.catalogue.builtins import BUILTINS, LARGER, NEXT_EDITS
-from engine.weights.catalogue.known_models import KNOWN_MODELS, KnownModel
 from engine.weights.catalogue.local_models import LocalModel, Program, details_of, local_models
 from engine.weights.errors import WeightsError, one_line
 from engine.weights.memory import LIBRARIES_BYTES, folder_memory, gguf_memory
@@ -91,49 +89,8 @@ class Row:
 
     @property
     def fits_in_words(self) -> str:
-        return in_words(self.fits, self.fits_alone)
-
-
-def in_words(fits: bool, fits_alone: bool) -> str:
-    """Whether a model fits now, or would if no other program used memory."""
-    return "yes" if fits else "not now" if fits_alone else "no"
-
-
-@dataclass(frozen=True, slots=True)
-class KnownRow:
-    """A well-known model, wherever it is, and whether this machine can run its GGUF file."""
-
-    model: KnownModel
-    memory_bytes: int  # estimate, on a CPU
-    fits: bool  # as those of `Row`
-    fits_alone: bool
-
-
-def known_rows(machine: Machine, word: str = "") -> list[KnownRow]:
-    """The well-known models that `word` may name: a part of Ollama's or the hub's name, or an id of
-    the hub whose owner or end is another. WeightsError where there are none."""
-    wanted = word.lower().removeprefix("ollama:").removesuffix(":latest")
-    found = [one for one in KNOWN_MODELS.values() if _is_named(one, wanted)]
-    if not found:
-        names = {name.split("/")[-1].split(":")[0]: None for name in KNOWN_MODELS}
-        near = difflib.get_close_matches(wanted, names, n=3, cutoff=0.4) or [*names]
-        raise WeightsError(f"no well-known model is called '{word}': try {', '.join(near)}")
-    needed = [gguf_memory(one.size) for one in found]
-    return [
-        KnownRow(one, size, *machine.fits(size)) for one, size in zip(found, needed, strict=True)
-    ]
-
-
-def _is_named(model: KnownModel, wanted: str) -> bool:
-    """Whether a name in small letters may be a model's, whatever is between its words and numbers
-    (qwen3:8b, Qwen3-8B)."""
-    name, hub = _letters(model.name), _letters(model.hub)
-    asked = _letters(wanted.rpartition("/")[2])
-    return asked in name or asked in hub or name in asked
-
-
-def _letters(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower())
+        """Whether it fits now, or would if no other program used memory."""
+        return "yes" if self.fits else "not now" if self.fits_alone else "no"
 
 
 def rows(machine: Machine) -> list[Row]:

@@ -20,7 +20,6 @@ from typing import Any
 import platformdirs
 
 from engine.weights.catalogue.builtins import BUILTINS
-from engine.weights.catalogue.known_models import KNOWN_MODELS
 from engine.weights.catalogue.local_models import gguf_problem, in_hub_cache, path_of_local
 from engine.weights.errors import WeightsError
 
@@ -152,7 +151,7 @@ def _is_hub_id(name: str) -> bool:
 def _unknown(name: str) -> WeightsError:
     near = difflib.get_close_matches(name.lower(), BUILTINS, n=3, cutoff=0.4)
     near += [key for key in BUILTINS if name and name.lower() in key and key not in near]
-    if name in KNOWN_MODELS:
+    if re.fullmatch(r"[\w.-]+:[\w.-]+", name):  # as Ollama writes names
         near = [f"ollama:{name}"]
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     return WeightsError(

@@ -18,10 +18,7 @@ from engine.editing.edits import plain
 from lsp_server.completion.indentation import BLOCK_OPENER, indent_width
 
 if TYPE_CHECKING:
-    from engine.prompts.tokenizer import Tokenizer
-    from engine.prompts.word_tokenizer import WordTokenizer
-
-    AnyTokenizer = Tokenizer | WordTokenizer
+    from engine.remote.any_engine import AnyTokenizer
     from index.workspace.workspace import Workspace
 
 WORD = re.compile(r"[^\W\d]\w{2,}")

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
 
-from engine.editing import rename
+from engine.editing import rename_request
 from engine.editing.dialogue import Ask, dialogue, hold, model_dialogue
 from engine.editing.edits import BOM, EditRefused, changes, too_long
 from engine.editing.instruction import code_names, wanted_names
 from engine.editing.outcome import Outcome, why_unchanged
 from engine.editing.parts import MAX_PARTS, named_parts
 from engine.editing.rename_files import Doubtful, rename_files
+from engine.editing.rename_request import RenameRequest
 from engine.editing.text_file import FileError, read_text
 from engine.records import Done, Request, RequestError, Step
 from lsp_server.editing.find_files import (
@@ -189,16 +190,16 @@ async def _edit_all(
     """Edit the files that could be read. Returns whether all of them must change or none, as those
     of a rename. Raises EditRefused if none may."""
     readable = [file for file in files if not file.error]
-    if session.settings.checks and (wishes := rename.read(instruction)):
+    if session.settings.checks and (renames := rename_request.read(instruction)):
         began = perf_counter()
         try:
-            done = await _renamed(session, wishes, readable)
+            done = await _renamed(session, renames, readable)
         except Doubtful as doubt:
             answers = (ANYWAY, CANCEL)
             kind = types.MessageType.Warning
             if await chosen_answer(server, kind, f"Draftline: {doubt}.", answers) != ANYWAY:
                 raise
-            done = await _renamed(session, wishes, readable, anyway=True)
+            done = await _renamed(session, renames, readable, anyway=True)
         if done:
             for file in readable:
                 file.seconds = perf_counter() - began
@@ -215,11 +216,11 @@ async def _edit_all(
 
 
 async def _renamed(
-    session: Session, wishes: list[rename.Wish], files: list[FileEdit], anyway: bool = False
+    session: Session, renames: list[RenameRequest], files: list[FileEdit], anyway: bool = False
 ) -> bool:
     """Whether the renames were made by rule, where the names are used. Raises EditRefused, and
     Doubtful unless they are to be made `anyway`."""
-    old = [wish.old for wish in wishes]
+    old = [each.old for each in renames]
     chosen = {file.path or file.uri for file in files}
     documents = [*session.documents]
     if session.shared_engine.loaded is not None:
@@ -230,7 +231,7 @@ async def _renamed(
     complete = complete and all_searched and session.workspace is not None
     others = {one.path or one.uri: one.text for one in texts if (one.path or one.uri) not in chosen}
     given = {file.path or file.uri: file.old for file in files}
-    made = await asyncio.to_thread(rename_files, given, others, wishes, anyway)
+    made = await asyncio.to_thread(rename_files, given, others, renames, anyway)
     if made is None:
         return False
     for file in files:

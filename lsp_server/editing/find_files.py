@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.editing import rename
+from engine.editing import rename_request
 from engine.editing.instruction import code_names
 from engine.editing.unread_uses import written
 from index.workspace import file_filter
@@ -58,12 +58,12 @@ async def find_files(session: Session, params: FindFilesParams) -> dict[str, Any
 
 def _names(instruction: str) -> tuple[list[str], list[str]]:
     """The names that an instruction writes as code, and its other words, which may be names."""
-    wishes = rename.read(instruction)
-    new = {wish.new for wish in wishes}
-    names = dict.fromkeys([*(wish.old for wish in wishes), *code_names(instruction)])
+    renames = rename_request.read(instruction)
+    new = {each.new for each in renames}
+    names = dict.fromkeys([*(each.old for each in renames), *code_names(instruction)])
     words = dict.fromkeys(re.findall(r"[^\W\d]\w*", instruction))
     plain = [word for word in words if len(word) >= MIN_PLAIN_WORD_CHARS and word not in names]
-    return [name for name in names if name not in new], [] if wishes else plain
+    return [name for name in names if name not in new], [] if renames else plain
 
 
 def indexed_paths(session: Session) -> list[str]:

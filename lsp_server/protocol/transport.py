@@ -1,4 +1,4 @@
-"""Serves clients over stdin and stdout, Unix-domain sockets, TCP or WebSockets.
+"""Serves clients over stdin and stdout, Unix-domain sockets or TCP.
 
 Each client has a `Server` of its own, where pygls has one for all. Outgoing messages are queued, so
 that a client that does not read blocks nobody. Message contents are not looked at.
@@ -15,17 +15,13 @@ import sys
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from engine.memory import give_back_memory
 from engine.remote.address import AddressError, check_loopback, check_peer
-from engine.remote.framing import MAX_BODY_BYTES, Frames, NotLsp, Unreadable, framed
+from engine.remote.framing import Frames, NotLsp, Unreadable, framed
 from lsp_server.protocol.process import client_gone, exit_soon, run
 from lsp_server.protocol.protocol import Server, read_message
-
-if TYPE_CHECKING:
-    from websockets.asyncio.server import Server as WebSocketServer
-    from websockets.asyncio.server import ServerConnection
 
 log = logging.getLogger(__name__)
 
@@ -55,18 +51,7 @@ def serve_tcp(make: MakeServer, host: str, port: int) -> int:
 
     async def listen() -> int:
         listener = await listen_tcp(make, host, port)
-        return await _announce("tcp", listener.sockets[0].getsockname())
-
-    return run(listen(), lambda: 1)
-
-
-def serve_ws(make: MakeServer, host: str, port: int) -> int:
-    """Serve clients over WebSockets, as `serve_tcp` does."""
-    check_loopback(host)
-
-    async def listen() -> int:
-        listener = await listen_ws(make, host, port)
-        return await _announce("ws", next(iter(listener.sockets)).getsockname())
+        return await _announce(listener.sockets[0].getsockname())
 
     return run(listen(), lambda: 1)
 
@@ -160,42 +145,6 @@ class SocketServer:
         finally:
             self._count -= 1
             self._changed.set()
-
-
-async def listen_ws(make: MakeServer, host: str, port: int) -> WebSocketServer:
-    """Accept clients over WebSockets on the running event loop, but no web pages: any page in the
-    user's browser could connect."""
-    from websockets.asyncio.server import serve
-    from websockets.exceptions import ConnectionClosed
-
-    async def ws(connection: ServerConnection) -> None:
-        async def incoming() -> Incoming:
-            with contextlib.suppress(ConnectionClosed):
-                while True:
-                    yield await connection.recv(decode=False)
-                    await asyncio.sleep(0)
-
-        async def send(body: bytes) -> None:
-            try:
-                await connection.send(body.decode())
-            except ConnectionClosed as error:
-                raise ConnectionError("the client is gone") from error
-
-        await _converse(make(), incoming(), send)
-        await asyncio.to_thread(give_back_memory)
-
-    quiet = logging.getLogger("websockets")
-    quiet.setLevel(logging.CRITICAL)  # it logs each client that comes, goes or is refused
-    return await serve(
-        ws,
-        host,
-        port,
-        origins=[None],
-        compression=None,
-        max_size=MAX_BODY_BYTES,
-        ping_interval=None,
-        logger=quiet,
-    )
 
 
 # -- one client --------------------------------------------------------------------------------
@@ -361,7 +310,7 @@ def _protected() -> tuple[int, int]:
 # -- addresses ----------------------------------------------------------------------------------
 
 
-async def _announce(kind: str, name: tuple[Any, ...]) -> int:
+async def _announce(name: tuple[Any, ...]) -> int:
     host = f"[{name[0]}]" if ":" in name[0] else name[0]
-    print(f"draftline: listening on {kind}://{host}:{name[1]}", file=sys.stderr, flush=True)
+    print(f"draftline: listening on tcp://{host}:{name[1]}", file=sys.stderr, flush=True)
     return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]

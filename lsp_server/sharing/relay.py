@@ -21,9 +21,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.remote.address import Address, AddressError, listen, shared_address, start_lock
+from engine.remote.address import (
+    Address,
+    AddressError,
+    NoAnswer,
+    listen,
+    shared_address,
+    start_lock,
+)
 from engine.remote.framing import Frames, NotLsp
-from engine.remote.remote_engine import Connection, NoAnswer, open_connection
+from engine.remote.remote_engine import Connection, open_connection
 
 log = logging.getLogger(__name__)
 

@@ -94,28 +94,19 @@ ASKED = Request(
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder for models, with a cache that only these tests use."""
-    patch = pytest.MonkeyPatch()
-    patch.setenv("DRAFTLINE_HOME", str(tmp_path_factory.mktemp("home")))
-    yield tmp_path_factory.mktemp("served")
-    patch.undo()
-
-
-@pytest.fixture(scope="module")
-def sampling(tiny: Any, folder: Path) -> Iterator[LocalServer]:
+def sampling(tiny: Any, models: Path) -> Iterator[LocalServer]:
     """A server whose answers depend on the whole prompt, with Qwen2.5-Coder's marks."""
-    model = with_infill(tiny("llama"), folder / "marked")
-    with serve_model(renamed(model, folder / "writer", FILE_MARKS)) as served:
+    model = with_infill(tiny("llama"), models / "marked")
+    with serve_model(renamed(model, models / "writer", FILE_MARKS)) as served:
         yield served
 
 
 @pytest.fixture(scope="module")
-def continuing(folder: Path) -> Iterator[LocalServer]:
+def continuing(models: Path) -> Iterator[LocalServer]:
     """A server that repeats ANSWER and a line end. Its marks are Codestral's: prompts end with the
     prefix, which its answers continue."""
     marks = {"À": "[PREFIX]", "Á": "[SUFFIX]"}
-    with serve_model(renamed(endless(folder / "endless"), folder / "codestral", marks)) as served:
+    with serve_model(renamed(endless(models / "endless"), models / "codestral", marks)) as served:
         yield served
 
 
@@ -264,7 +255,7 @@ def test_sampling_options(sampling: LocalServer) -> None:
     assert text(temperature=1.5, top_k=1, seed=3) == text(temperature=0) == text(top_k=-1)
 
 
-def test_bad_requests(sampling: LocalServer, folder: Path) -> None:
+def test_bad_requests(sampling: LocalServer, models: Path) -> None:
     def error(served: LocalServer, **changes: Any) -> tuple[int, str]:
         with served.http() as http:
             answer = http.post("/infill", json=VSCODE | changes)
@@ -276,7 +267,7 @@ def test_bad_requests(sampling: LocalServer, folder: Path) -> None:
     assert error(sampling, n_predict=-2) == (400, "n_predict")
     assert error(sampling, model="other") == (404, "model")
     assert error(sampling, stop=list("abcde")) == (400, "stop")
-    with serve_model(reciter(folder / "unmarked")) as unmarked:
+    with serve_model(reciter(models / "unmarked")) as unmarked:
         assert error(unmarked) == (400, "input_suffix")
 
 

@@ -147,19 +147,3 @@ def test_an_error_names_the_field_without_its_python_types() -> None:
     errors = [error | {"loc": ("body", *error["loc"])} for error in caught.value.errors()]  # type: ignore[attr-defined]
     message, param = describe_validation_errors(errors)
     assert param == "stop" and message.startswith("stop: must be a string, or a list of up to 4")
-
-
-@pytest.mark.parametrize(
-    ("fields", "thinking"),
-    [
-        ({}, True),
-        ({"reasoning_effort": "none"}, False),
-        ({"reasoning_effort": "minimal"}, False),
-        ({"reasoning_effort": "high"}, True),
-        ({"chat_template_kwargs": {"enable_thinking": False, "add_vision_id": True}}, False),
-        ({"chat_template_kwargs": {"thinking": False}}, False),
-        ({"chat_template_kwargs": {"enable_thinking": True}}, True),
-    ],
-)
-def test_a_client_may_ask_for_no_reasoning(fields: dict[str, Any], thinking: bool) -> None:
-    assert chat_request(chat(**fields)).thinking is thinking

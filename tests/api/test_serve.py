@@ -19,7 +19,7 @@ import pytest
 from tests.support.command import draftline, environment, one_line
 from tests.support.server import ANSWER, HELLO, TIMEOUT_S, endless, http, wait_until
 from ui.cli import serve
-from ui.errors import Failure
+from ui.common.errors import Failure
 
 KEY = "0123456789abcdef0123"
 CHAT = "/v1/chat/completions"

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import tiny_model
+from tests.support.protocols import AS_CHAT
 from tests.support.server import (
     HELLO,
     LocalServer,
-    parse_events,
     renamed,
     serve_model,
     speaker,
@@ -49,75 +49,29 @@ SAID = [("weather", ARGUMENTS), ("time", "{}")]
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder for models, with a cache that only these tests use."""
-    patch = pytest.MonkeyPatch()
-    patch.setenv("DRAFTLINE_HOME", str(tmp_path_factory.mktemp("home")))
-    yield tmp_path_factory.mktemp("served")
-    patch.undo()
-
-
-@pytest.fixture(scope="module")
 def caller(models: Path) -> Iterator[LocalServer]:
     """A server whose model always writes the same text and two calls."""
     with serve_model(speaker(models / "caller", *PIECES)) as served:
         yield served
 
 
-@pytest.fixture(scope="module")
-def writer(models: Path) -> Iterator[LocalServer]:
-    """A server whose answers depend on the whole prompt."""
-    with serve_model(tiny_model(models / "writer", context=4096)) as served:
-        yield served
+def ask(server: LocalServer, **body: Any) -> tuple[Any, ...]:
+    """The text of a whole answer, its reasoning, its calls, and why it ended."""
+    return AS_CHAT.ask(server, **body)[:4]
 
 
-def ask(server: LocalServer, **body: Any) -> dict[str, Any]:
-    """A whole answer's message and finish reason."""
-    with server.http() as http:
-        answer = http.post(CHAT, json={"messages": HELLO} | body).raise_for_status().json()
-    return answer["choices"][0]["message"] | {"reason": answer["choices"][0]["finish_reason"]}
-
-
-def streamed(server: LocalServer, **body: Any) -> dict[str, Any]:
-    """The same from the chunks of a stream, as clients put them together."""
-    with server.http() as http:
-        response = http.post(CHAT, json={"messages": HELLO, "stream": True} | body)
-    chunks = [one["choices"][0] for one in parse_events(response.raise_for_status().content)]
-    texts: dict[str, str] = {"content": "", "reasoning_content": ""}
-    calls: list[dict[str, Any]] = []
-    for chunk in chunks:
-        delta = chunk["delta"]
-        for key in texts:
-            texts[key] += delta.get(key) or ""
-        for call in delta.get("tool_calls", []):
-            assert call.pop("index") == len(calls)
-            calls.append(call)
-    reasons = [chunk["finish_reason"] for chunk in chunks]
-    assert reasons[:-1] == [None] * (len(chunks) - 1)
-    return texts | {"tool_calls": calls, "reason": reasons[-1]}
-
-
-def plain(message: dict[str, Any]) -> tuple[Any, ...]:
-    """What a message says, without the random ids of its calls."""
-    calls = message["tool_calls"] or []
-    assert all(one["id"].startswith("call_") and one["type"] == "function" for one in calls)
-    assert len({one["id"] for one in calls}) == len(calls)
-    functions = [(one["function"]["name"], one["function"]["arguments"]) for one in calls]
-    return (
-        message["content"] or "",
-        message["reasoning_content"] or "",
-        functions,
-        message["reason"],
-    )
+def streamed(server: LocalServer, **body: Any) -> tuple[Any, ...]:
+    """The same from the chunks of a stream."""
+    return AS_CHAT.stream(server, **body)[:4]
 
 
 # -- the model's own calls ---------------------------------------------------------------------
 
 
 def test_calls_beside_text(caller: LocalServer) -> None:
-    assert plain(ask(caller, tools=TOOLS)) == ("I look.", "", SAID, "tool_calls")
+    assert ask(caller, tools=TOOLS) == ("I look.", "", SAID, "tool_calls")
     one = ask(caller, tools=TOOLS, parallel_tool_calls=False)
-    assert plain(one) == ("I look.", "", SAID[:1], "tool_calls")
+    assert one == ("I look.", "", SAID[:1], "tool_calls")
     (choice,) = (
         caller.client()
         .chat.completions.create(model="caller", messages=HELLO, tools=TOOLS, tool_choice="auto")
@@ -130,35 +84,35 @@ def test_calls_beside_text(caller: LocalServer) -> None:
 def test_without_tools_marks_are_text(caller: LocalServer) -> None:
     text = "".join(PIECES)
     for body in ({}, {"tools": []}, {"tools": TOOLS, "tool_choice": "none"}):
-        message = ask(caller, **body)
-        assert plain(message) == (text, "", [], "stop") and message["tool_calls"] is None
-    unknown = ask(caller, tools=[tool("other")])
-    assert plain(unknown) == (text, "", [], "stop")
+        assert ask(caller, **body) == (text, "", [], "stop")
+    assert ask(caller, tools=[tool("other")]) == (text, "", [], "stop")
+    with caller.http() as http:
+        answer = http.post(CHAT, json={"messages": HELLO}).json()
+    assert answer["choices"][0]["message"]["tool_calls"] is None
 
 
 @pytest.mark.parametrize("room", range(len(PIECES) + 1))
 def test_an_answer_cut_off_by_the_limit_has_no_half_call(caller: LocalServer, room: int) -> None:
     body = {"tools": TOOLS, "max_tokens": room}
-    message = ask(caller, **body)
-    content, _, calls, reason = plain(message)
+    message = content, _, calls, reason = ask(caller, **body)
     assert content == ("I look." if room else "")
     # A call is whole as soon as its JSON is.
     assert calls == SAID[: (room >= 7) + (room >= 12)]
     assert reason == "length"
-    assert plain(streamed(caller, **body)) == plain(message)
+    assert streamed(caller, **body) == message
 
 
 def test_a_stop_string_leaves_no_half_call(caller: LocalServer) -> None:
     for body in ({"stop": '"days'}, {"stop": "</tool"}):
-        content, _, calls, reason = plain(message := ask(caller, tools=TOOLS, **body))
+        message = content, _, calls, reason = ask(caller, tools=TOOLS, **body)
         assert (content, reason) == ("I look.", "tool_calls" if calls else "stop")
         assert calls == SAID[: int(body["stop"] == "</tool")]
-        assert plain(streamed(caller, tools=TOOLS, **body)) == plain(message)
+        assert streamed(caller, tools=TOOLS, **body) == message
 
 
 def test_a_stream_is_the_whole_answer(caller: LocalServer) -> None:
     for body in ({"tools": TOOLS}, {"tools": TOOLS, "tool_choice": "none"}):
-        assert plain(streamed(caller, **body)) == plain(ask(caller, **body))
+        assert streamed(caller, **body) == ask(caller, **body)
 
 
 def test_a_call_that_the_model_begins_fits_its_tool(models: Path) -> None:
@@ -166,8 +120,8 @@ def test_a_call_that_the_model_begins_fits_its_tool(models: Path) -> None:
     marks = ("<tool_call>", "</tool_call>")
     pieces = ("Hm. {", marks[0], "nonsense", marks[1])
     with serve_model(speaker(models / "beginner", *pieces, control=marks)) as served:
-        content, _, calls, reason = plain(message := ask(served, tools=TOOLS[:1], max_tokens=200))
-        assert plain(streamed(served, tools=TOOLS[:1], max_tokens=200)) == plain(message)
+        message = content, _, calls, reason = ask(served, tools=TOOLS[:1], max_tokens=200)
+        assert streamed(served, tools=TOOLS[:1], max_tokens=200) == message
     assert (content, reason) == ("Hm. {", "tool_calls")
     ((name, arguments),) = calls
     assert name == "weather"
@@ -185,7 +139,7 @@ def test_a_call_that_the_model_begins_fits_its_tool(models: Path) -> None:
     st.sampled_from([5, 300]),
 )
 def test_what_is_enforced_fits(
-    writer: LocalServer, form: str, temperature: float, seed: int, room: int
+    writing: LocalServer, form: str, temperature: float, seed: int, room: int
 ) -> None:
     """And speculation does not change it, nor does streaming."""
     body: dict[str, Any] = {"temperature": temperature, "seed": seed, "max_tokens": room}
@@ -197,9 +151,8 @@ def test_what_is_enforced_fits(
     else:
         named = {"type": "function", "function": {"name": form}}
         body |= {"tools": TOOLS, "tool_choice": form if form == "required" else named}
-    message = ask(writer, **body)
-    content, _, calls, reason = plain(message)
-    assert plain(streamed(writer, **body)) == plain(message)
+    message = content, _, calls, reason = ask(writing, **body)
+    assert streamed(writing, **body) == message
     if reason == "length":  # at most one call, and whole: the limit may fall right behind it
         assert len(calls) <= 1 and (not content or "response_format" in body)
         for name, arguments in calls:
@@ -213,17 +166,17 @@ def test_what_is_enforced_fits(
     else:
         jsonschema.validate(json.loads(content), CITY if form == "json_schema" else {})
     request = chat_request(ChatRequest.model_validate({"messages": HELLO} | body))
-    without = writer.engine.submit(request, speculation=False).result()
-    with_it = writer.engine.submit(request).result()
+    without = writing.engine.submit(request, speculation=False).result()
+    with_it = writing.engine.submit(request).result()
     assert (without.text, without.reason) == (with_it.text, with_it.reason)
     if not calls and "tools" not in body:
         assert content == without.text
 
 
-def test_some_enforced_answers_end(writer: LocalServer) -> None:
+def test_some_enforced_answers_end(writing: LocalServer) -> None:
     """Or the test above would check nothing."""
     body = {"tools": TOOLS[:1], "tool_choice": "required", "max_tokens": 300}
-    assert plain(ask(writer, **body))[3] == "tool_calls"
+    assert ask(writing, **body)[3] == "tool_calls"
 
 
 # -- earlier calls -----------------------------------------------------------------------------
@@ -246,8 +199,8 @@ def test_results_of_calls_reach_the_model(caller: LocalServer) -> None:
         {"role": "assistant", "content": "", "reasoning_content": "hm", "tool_calls": calls},
         {"role": "tool", "content": "sunny", "tool_call_id": "call_1"},
     )
-    assert plain(ask(caller, messages=HISTORY, tools=TOOLS))[2] == SAID
-    assert plain(ask(caller, messages=HISTORY))[2] == []  # the tools are gone
+    assert ask(caller, messages=HISTORY, tools=TOOLS)[2] == SAID
+    assert ask(caller, messages=HISTORY)[2] == []  # the tools are gone
 
 
 # -- bad input ---------------------------------------------------------------------------------
@@ -294,7 +247,7 @@ def test_a_schema_that_cannot_be_enforced_is_any_object_where_no_call_is_require
     caller: LocalServer,
 ) -> None:
     tools = [tool("weather", FISH), tool("time", {"type": "string"})]
-    assert plain(ask(caller, tools=tools))[2] == SAID
+    assert ask(caller, tools=tools)[2] == SAID
 
 
 # -- reasoning ---------------------------------------------------------------------------------
@@ -317,10 +270,10 @@ def test_reasoning_before_calls(models: Path, opened: bool) -> None:
         (folder / "chat_template.jinja").write_text(template + "<think> ", "utf-8")
     with serve_model(folder) as served:
         message = ask(served, tools=TOOLS)
-        assert plain(message) == ("I look.", "Let me see", SAID, "tool_calls")
-        assert plain(streamed(served, tools=TOOLS)) == plain(message)
+        assert message == ("I look.", "Let me see", SAID, "tool_calls")
+        assert streamed(served, tools=TOOLS) == message
         cut = ask(served, tools=TOOLS, max_tokens=2)
-        assert plain(cut)[0] == "" and plain(cut)[1] and plain(cut)[3] == "length"
+        assert cut[0] == "" and cut[1] and cut[3] == "length"
         chunks = served.client().chat.completions.create(
             model=folder.name, messages=HELLO, tools=TOOLS, stream=True
         )

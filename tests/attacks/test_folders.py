@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from engine.rag.response_cache import ResponseCache
 from engine.records import Request
 from engine.weights import WeightsError, locate
 from index.documents.documents import DocumentError, Documents
-from tests.support.index_command import Running, answer, index, make_model, make_project
+from index.workspace.workspace import Workspace
+from tests.support.index_command import TIMEOUT_S, answer, index, make_model, make_project
 from tests.support.segment_store import names
 from tests.support.tiny_gguf import write_gguf
 
@@ -143,8 +145,9 @@ def replace(root: Path, fill: Callable[[Path], None]) -> None:
 def test_a_watched_root_is_deleted_and_made_again(tmp_path: Path, model: Path, rounds: int) -> None:
     beside, root = tmp_path / "beside", make_project(tmp_path / "project")
     beside.mkdir()
-    with Running(beside, model, str(root), "--watch", "--json") as running:
-        running.lines(1)
+    with Workspace([beside, root], Tokenizer(model), tmp_path / "home") as workspace:
+        workspace.watch()
+        workspace.build()
         for number in range(rounds):
 
             def fill(folder: Path, number: int = number) -> None:
@@ -153,12 +156,10 @@ def test_a_watched_root_is_deleted_and_made_again(tmp_path: Path, model: Path, r
                 (folder / "a.py").write_text(f"def add(left, right): return {number}\n")
 
             (replace if number % 2 else delete_and_make)(root, fill)
-            known = {f"n{number}.py"}
-            while known:
-                (change,) = running.lines(1)
-                if change["change"] == "new":
-                    known.discard(Path(change["path"]).name)
-        assert running.interrupt() == 130
+            wanted, deadline = f"n{number}.py", time.monotonic() + TIMEOUT_S
+            while not any(Path(one.path).name == wanted for one in workspace.documents):
+                assert time.monotonic() < deadline, f"{wanted} is not noticed"
+                time.sleep(0.01)
     found = answer(root, model, "--find", "left")["places"]
     assert {(Path(one["path"]).name, one["start"]) for one in found} == {
         (f"n{rounds - 1}.py", 0),

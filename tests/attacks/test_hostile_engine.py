@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from engine.records import Done, Request
-from engine.remote import answer_limits, link
+from engine.remote import link, link_engine
 from engine.remote.address import AddressError
 from engine.remote.engine_url import EngineUrl
 from engine.remote.http_engine import HttpEngine
@@ -32,7 +32,7 @@ from tests.support.lsp_editor import Editor, connected, local_server
 TIMEOUT_S = 180  # a backstop for a busy machine
 MAX_MEMORY = 100 << 20  # bytes of Python's objects that an answer may take
 QUESTION = Request("chat", messages=({"role": "user", "content": "x"},), max_tokens=8)
-CHARS = 8 * answer_limits.MAX_TOKEN_CHARS
+CHARS = 8 * link_engine.MAX_TOKEN_CHARS
 QUOTE = "a quotation that is long enough to be a source of it all"
 Chunks = Iterator[bytes]
 
@@ -142,7 +142,7 @@ def test_an_answer_without_a_limit_ends(server: HostileServer, kind: Any) -> Non
     with openai(server, lambda: flood) as engine:
         done = answered(server, engine, request)
     assert done.reason == "length"
-    assert len(done.text) <= answer_limits.max_chars(request, engine.context)
+    assert len(done.text) <= link_engine.max_chars(request, engine.context)
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ EDIT = ("edit", "my file.py", "-i", "nine", "--lines", "2", "--apply")
     full=(
         "ui.cli.edit:_request",
         "ui.cli.edit:join_or_open",
-        "ui.cli.answer_view:AnswerView.follow",
+        "ui.common.answer_view:AnswerView.follow",
         "engine.model.torch.torch_target:TorchTarget.forward",
     ),
 )
@@ -147,6 +147,6 @@ def test_ask_while_the_answer_is_written(tmp_path: Path, server: ForkServer) -> 
     guide = questions.make_files(folder)
     endless = chain_model(tmp_path / "model", " ab", "\n", context=30000)
     more = ("--model", endless, "--max-tokens", "29000", "--no-speculation")
-    place = "ui.cli.answer_view:AnswerView.follow"
+    place = "ui.common.answer_view:AnswerView.follow"
     ended = interrupt(server, folder, place, "ask", guide.name, "-q", QUESTION, *more)
     assert (ended.code, ended.stderr) == (130, b"") and ended.stdout

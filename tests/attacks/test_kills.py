@@ -35,6 +35,14 @@ PHASES = (  # of `draftline index`
 )
 TEXTS = [*WORDS, "value", "e", "no such text"]  # to find
 IMPORT = "from tests.support.file_steps import kill_in"
+FOLLOW = """import threading
+from index.workspace.workspace import Workspace
+build = Workspace.build
+def watch_and_build(self, *options):
+    self.watch()
+    build(self, *options)
+Workspace.build, Workspace.close = watch_and_build, lambda self: threading.Event().wait()
+"""  # `index` follows changes as servers do, until it is killed
 
 
 def sizes(small: int, full: int) -> pytest.MarkDecorator:
@@ -119,7 +127,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ForkServer]:
-    with ForkServer(tmp_path, "ui.cli.index_watch", "engine.prompts.tokenizer") as server:
+    with ForkServer(tmp_path, "ui.cli.index_build", "engine.prompts.tokenizer") as server:
         yield server
 
 
@@ -148,8 +156,8 @@ def find(root: Path, model: Path, text: str) -> set[tuple[str, int]]:
 def test_an_index_that_was_killed_answers_like_a_plain_search(
     tmp_path: Path, model: Path, server: ForkServer, count: int
 ) -> None:
-    """Every other child is `--watch`, and is killed while files change; the others are killed in
-    each phase in turn."""
+    """Every other child follows changes, and is killed in the midst of them; the others are killed
+    in each phase in turn."""
     root = tmp_path / "root"
     chance = random.Random(6)
     make_tree(root, chance)
@@ -166,7 +174,7 @@ def test_an_index_that_was_killed_answers_like_a_plain_search(
             patch = f"{IMPORT}\nkill_in({phase!r}, {step}, {seconds})"
             ended = server.run(root, *command, patch=patch)
         else:
-            child = server.start(root, *command, "--watch")
+            child = server.start(root, *command, patch=FOLLOW)
             deadline = time.monotonic() + chance.uniform(0, 0.6)
             while time.monotonic() < deadline:
                 change(root, chance)
@@ -182,7 +190,7 @@ def test_an_index_that_was_killed_answers_like_a_plain_search(
     final = answer(root, model)
     assert final["misses"] == 0, "the last answer saved what it read"
     assert leftovers(tmp_path / "home") == []
-    print(f"{kills} kills of `index` and `index --watch`, {answers} answers checked")
+    print(f"{kills} kills of `index`, {answers} answers checked")
 
 
 @pytest.mark.full

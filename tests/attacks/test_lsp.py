@@ -31,7 +31,6 @@ from tests.support.lsp import (
     Client,
     exit_code,
     listening,
-    listening_ws,
     place,
     started,
 )
@@ -284,9 +283,8 @@ def attacked(how: str, model: str, folder: Path) -> Iterator[Attack]:
     if how == "stdio":
         process = started("stdio", model, env=environment(folder))
     else:
-        serve, on = {"tcp": (listening, Client.on), "ws": (listening_ws, Client.over_ws)}[how]
-        process, port = serve(model, env=environment(folder))
-        connect = partial(on, port)
+        process, port = listening(model, env=environment(folder))
+        connect = partial(Client.on, port)
     with process:
         assert process.stderr
         reading = threading.Thread(target=log.extend, args=(process.stderr,))
@@ -318,7 +316,7 @@ def works(client: Client) -> None:
     assert edited("a\n", [edit | {"text": edit["newText"]}]) == "x=9\n"
 
 
-@pytest.mark.parametrize("how", ["stdio", "tcp", "ws"])
+@pytest.mark.parametrize("how", ["stdio", "tcp"])
 @pytest.mark.parametrize("count", COUNTS)
 def test_fuzzing_changes_nothing_but_what_it_may(
     tmp_path: Path, model: str, how: str, count: int
@@ -357,7 +355,7 @@ def test_fuzzing_changes_nothing_but_what_it_may(
                 client.send(message)
             elif kind < 0.55:
                 client.body(torn(chance, json.dumps(message, ensure_ascii=False).encode()))
-            elif kind < 0.6 and how != "ws":
+            elif kind < 0.6:
                 data = misframed(chance, json.dumps(message).encode())
                 for start in range(0, len(data), 1000):
                     client.raw(data[start : start + 1000])

@@ -123,7 +123,7 @@ def folder_of_files(folder: Path, count: int = 3, lines: int = 20) -> Path:
 
 def late_client(port: int, root: Path) -> Client:
     """A client whose index changed after it was saved, and so is merged and saved at the end."""
-    client = Client.over_ws(port)
+    client = Client.on(port)
     client.hello(rootUri=folder_of_files(root).as_uri())
     for text in ("early = 1\n", "late = 1\n"):
         (root / "late.py").write_text(text, "utf-8")

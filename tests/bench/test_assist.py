@@ -28,7 +28,7 @@ from bench.assist.score import (
 )
 from bench.assist.tables import figures, shares
 from bench.assist.task import SAMPLES, CompletionTask, EditTask
-from bench.assist.tokens import COMMENT, LANGUAGES, MARK, language_of, tokens
+from bench.assist.tokens import COMMENT, LANGUAGES, language_of, tokens
 from bench.latency.typist import position
 from engine.editing.edits import changes
 from tests.bench.conftest import RunBench
@@ -36,8 +36,6 @@ from tests.conftest import tiny_model
 
 BY_NAME = {assist.identity(task): task for task in (*EDITS, *COMPLETIONS)}
 SAMPLE_FILES = sorted(path for path in SAMPLES.iterdir() if path.is_file())
-edits = pytest.mark.parametrize("task", EDITS, ids=assist.identity)
-completions = pytest.mark.parametrize("task", COMPLETIONS, ids=assist.identity)
 
 
 def edit_task(name: str) -> EditTask:
@@ -59,76 +57,54 @@ def scored(name: str, *swaps: str) -> Score:
 # -- the tasks ---------------------------------------------------------------------------------
 
 
-def test_there_are_enough_tasks_in_every_language() -> None:
-    assert len(EDITS) >= 40 and len(COMPLETIONS) >= 60
-    assert len(BY_NAME) == len(EDITS) + len(COMPLETIONS), "names are unique"
+def test_every_language_has_tasks_with_names_of_their_own() -> None:
+    assert len(BY_NAME) == len(EDITS) + len(COMPLETIONS)
     for several in (EDITS, COMPLETIONS):
         assert {language_of(task.file) for task in several} == set(LANGUAGES.values())
 
 
-@pytest.mark.parametrize("path", SAMPLE_FILES, ids=lambda path: path.name)
-def test_samples_have_no_syntax_errors(path: Path) -> None:
-    assert errors(path.name, path.read_text("utf-8")) == 0
+def test_samples_have_no_syntax_errors() -> None:
+    assert {path.name: errors(path.name, path.read_text("utf-8")) for path in SAMPLE_FILES} == {
+        path.name: 0 for path in SAMPLE_FILES
+    }
 
 
-@edits
-def test_a_selection_is_10_to_60_whole_lines(task: EditTask) -> None:
-    start, stop = task.selection
-    assert 10 <= task.before.count("\n") <= 60
-    assert start == 0 or task.text[start - 1] == "\n"
-    assert task.text[stop - 1] == "\n"
-    marks = [one.text for one in tokens(language_of(task.file), task.before) if one.kind == MARK]
-    assert all(marks.count(one) == marks.count(two) for one, two in ("()", "[]", "{}"))
+def test_reference_answers_are_right_and_the_unchanged_text_is_not() -> None:
+    for task in EDITS:
+        for right in task.right:
+            assert score_edit(task, task.file_with(right)) == (RIGHT, ""), assist.identity(task)
+        for nothing in (task.text, None):
+            assert score_edit(task, nothing).outcome == NONE, assist.identity(task)
 
 
-@edits
-def test_reference_answers_are_right_and_the_unchanged_text_is_not(task: EditTask) -> None:
-    for right in task.right:
-        assert right != task.before
-        assert score_edit(task, task.file_with(right)) == (RIGHT, "")
-    assert score_edit(task, task.text).outcome == NONE
-    assert score_edit(task, None).outcome == NONE
-
-
-@completions
-def test_what_follows_in_the_file_is_right(task: CompletionTask) -> None:
-    assert task.before + task.removed + task.after == (SAMPLES / task.file).read_text("utf-8")
-    assert score_completion(task, task.removed) == (RIGHT, "")
-    assert score_completion(task, task.required) == (RIGHT, "")
-    for nothing in (None, "", " \n"):
-        assert score_completion(task, nothing).outcome == NONE
-
-
-@completions
-def test_patterns_of_other_right_answers_want_more_than_a_word(task: CompletionTask) -> None:
-    for pattern in task.also:
-        for little in ("", "x", "return", "if", "x = 1", "("):
-            assert re.fullmatch(pattern, little) is None
+def test_what_follows_in_the_file_is_right_and_a_word_is_not() -> None:
+    for task in COMPLETIONS:
+        assert task.before + task.removed + task.after == (SAMPLES / task.file).read_text("utf-8")
+        for right in (task.removed, task.required):
+            assert score_completion(task, right) == (RIGHT, ""), assist.identity(task)
+        for nothing in (None, "", " \n"):
+            assert score_completion(task, nothing).outcome == NONE, assist.identity(task)
+        for pattern in task.also:  # of other right answers
+            for little in ("", "x", "return", "if", "x = 1", "("):
+                assert re.fullmatch(pattern, little) is None, assist.identity(task)
 
 
 # -- edits -------------------------------------------------------------------------------------
 
 
-@edits
-def test_a_lost_half_is_harmful(task: EditTask) -> None:
-    lines = task.before.splitlines(keepends=True)
-    half = "".join(lines[: len(lines) // 2])
-    assert score_edit(task, task.file_with(half)).outcome == HARMFUL
-
-
-@edits
-def test_broken_syntax_is_harmful_however_much_is_done(task: EditTask) -> None:
-    broken = "```\n" if language_of(task.file) == "markdown" else "(\n"
-    answer = task.file_with(task.right[0] + broken)
-    assert score_edit(task, answer) == (HARMFUL, "the syntax is broken")
-
-
-@edits
-def test_an_edit_with_more_changes_than_asked_is_not_right(task: EditTask) -> None:
+def test_half_of_a_text_and_broken_syntax_are_harmful_and_unasked_text_is_not_right() -> None:
     more = "\nSomething else was added here as well, and nobody had asked for any of it.\n"
     comments = {"python": "\n#{}\n", "markdown": "{}"}
-    added = comments.get(language_of(task.file), "\n//{}\n").format(more.strip("\n"))
-    assert score_edit(task, task.file_with(task.right[0] + added)).outcome in (PARTLY, WRONG)
+    for task in EDITS:
+        language, right = language_of(task.file), task.right[0]
+        lines = task.before.splitlines(keepends=True)
+        half = task.file_with("".join(lines[: len(lines) // 2]))
+        assert score_edit(task, half).outcome == HARMFUL, assist.identity(task)
+        broken = task.file_with(right + ("```\n" if language == "markdown" else "(\n"))
+        assert score_edit(task, broken) == (HARMFUL, "the syntax is broken"), assist.identity(task)
+        added = comments.get(language, "\n//{}\n").format(more.strip("\n"))
+        outcome = score_edit(task, task.file_with(right + added)).outcome
+        assert outcome in (PARTLY, WRONG), assist.identity(task)
 
 
 def test_what_is_missing_or_added_is_partly_done() -> None:
@@ -214,25 +190,24 @@ def test_blocks_are_left_out_by_indentation() -> None:
 # -- completions -------------------------------------------------------------------------------
 
 
-@completions
-def test_the_beginning_of_what_follows_is_harmful_only_inside_a_string(
-    task: CompletionTask,
-) -> None:
-    for stop in range(1, len(task.required)):
-        score = score_completion(task, task.required[:stop])
-        if score.why == "a keyword alone":
-            assert re.fullmatch(r"\w+", task.required[:stop].strip())
-        elif score.outcome == HARMFUL:
-            assert score.why == "cut in a string"
-            line = (task.before + task.required[:stop]).rpartition("\n")[2]
-            assert re.search(r"[\"'`]", line)
+def test_the_beginning_of_what_follows_is_harmful_only_inside_a_string() -> None:
+    for task in COMPLETIONS:
+        for stop in range(1, len(task.required)):
+            score = score_completion(task, task.required[:stop])
+            if score.why == "a keyword alone":
+                assert re.fullmatch(r"\w+", task.required[:stop].strip()), assist.identity(task)
+            elif score.outcome == HARMFUL:
+                assert score.why == "cut in a string", assist.identity(task)
+                line = (task.before + task.required[:stop]).rpartition("\n")[2]
+                assert re.search(r"[\"'`]", line), assist.identity(task)
 
 
-@completions
-def test_brackets_without_an_end_are_harmful(task: CompletionTask) -> None:
-    is_code = language_of(task.file) != "markdown" and not re.search(r"[\"`]", task.at)
-    if is_code:  # in prose and in strings all is text
-        assert score_completion(task, f"{task.required} + (").outcome == HARMFUL
+def test_brackets_without_an_end_are_harmful() -> None:
+    for task in COMPLETIONS:
+        is_code = language_of(task.file) != "markdown" and not re.search(r"[\"`]", task.at)
+        if is_code:  # in prose and in strings all is text
+            outcome = score_completion(task, f"{task.required} + (").outcome
+            assert outcome == HARMFUL, assist.identity(task)
 
 
 def place_of(at: str) -> CompletionTask:
@@ -324,12 +299,12 @@ def test_free_wording_is_left_out_but_not_its_place() -> None:
     assert tokens("python", german, [COMMENT]) != tokens("python", "# x\na\nb", [COMMENT])
 
 
-@pytest.mark.parametrize("path", SAMPLE_FILES, ids=lambda path: path.name)
-def test_no_part_of_a_sample_is_skipped(path: Path) -> None:
-    text = path.read_text("utf-8")
-    written = "".join(token.text for token in tokens(language_of(path.name), text))
-    letters = [re.sub(r"[\s,|:'\"-]", "", each) for each in (written, text)]
-    assert letters[0] == letters[1]
+def test_no_part_of_a_sample_is_skipped() -> None:
+    for path in SAMPLE_FILES:
+        text = path.read_text("utf-8")
+        written = "".join(token.text for token in tokens(language_of(path.name), text))
+        letters = [re.sub(r"[\s,|:'\"-]", "", each) for each in (written, text)]
+        assert letters[0] == letters[1], path.name
 
 
 # -- the editor and the figures ----------------------------------------------------------------
@@ -360,8 +335,9 @@ def test_figures_count_every_row_once(rows: list[tuple[str, bool]]) -> None:
 
 
 def test_a_whole_run_prints_a_table_and_one_line_and_is_resumed(
-    tmp_path: Path, run_bench: RunBench
+    tmp_path: Path, run_bench: RunBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(assist, "QUICK_STEP", len(COMPLETIONS) // 2)
     model = tiny_model(tmp_path / "tiny", context=8192)
     out, part = tmp_path / "out.json", tmp_path / "out.part.jsonl"
     answers = tmp_path / "answers.jsonl"

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from bench.common import questions, tasks
 from bench.decode import decode, prefix_reuse
-from bench.decode.methods import Run, lookup_drafter, relative_cost
+from bench.decode.methods import Run, relative_cost
 from engine.drafting import DraftContext
-from engine.drafting.methods.prompt_lookup import DRAFT_TOKENS, MAX_NGRAM
 from engine.model.cost_model import GRID, CostModel
 from engine.records import Draft
+from research.methods.prompt_lookup import DRAFT_TOKENS, MAX_NGRAM, PromptLookupDrafter
 from tests.bench.conftest import RunBench
 from tests.conftest import HashTarget, tiny_model
 
@@ -41,7 +41,7 @@ def looked_up(text: list[int], room: int) -> list[int]:
 @settings(max_examples=60)
 @given(FEW, st.lists(FEW, max_size=5), st.integers(0, 20))
 def test_prompt_lookup_is_its_rule(prompt: list[int], steps: list[list[int]], room: int) -> None:
-    drafter, context = lookup_drafter(), DraftContext(prompt, room=room)
+    drafter, context = PromptLookupDrafter(whole=False), DraftContext(prompt, room=room)
     drafter.begin(context)
     for committed in [[], *steps]:
         context.output += committed
@@ -78,7 +78,7 @@ def test_prompt_lookup_follows_the_law() -> None:
             passes += 1
         return context.output[:120], passes
 
-    (plain, many), (fast, few) = written(NullDrafter()), written(lookup_drafter())
+    (plain, many), (fast, few) = written(NullDrafter()), written(PromptLookupDrafter(whole=False))
     assert plain == fast and few < many
 
 

@@ -52,13 +52,13 @@ SOURCES = sorted([*(ROOT / "index").glob("*.py"), EDITED_FILE])
 # -- the typist --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
-def test_what_is_typed_is_what_was_removed(path: Path) -> None:
-    text = path.read_text("utf-8")
-    for stretch in bodies(text, 1):
-        typed = "".join(stretch.strokes())
-        assert stretch.removed[: stretch.start] + typed + stretch.removed[stretch.start :] == text
-        assert all(len(stroke) == 1 or stroke.startswith("\n") for stroke in stretch.strokes())
+def test_what_is_typed_is_what_was_removed() -> None:
+    for path in SOURCES:
+        text = path.read_text("utf-8")
+        for one in bodies(text, 1):
+            typed = "".join(one.strokes())
+            assert one.removed[: one.start] + typed + one.removed[one.start :] == text, path
+            assert all(len(stroke) == 1 or stroke.startswith("\n") for stroke in one.strokes())
 
 
 def test_a_body_is_all_of_a_function_behind_its_docstring() -> None:

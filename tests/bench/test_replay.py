@@ -16,8 +16,8 @@ from bench.replay.peers import BORDER, DraftlineRule, PromptLookupRule, SamRule,
 from bench.replay.replay import main
 from bench.replay.run import Key, OtherFiles, ReplaySetup, Tally, play, run, workspace_path
 from engine.drafting import DraftContext
-from engine.research.train.edit_records import Edit, EditError, Replay, hunks, load, read, replays
 from index.workspace.workspace import Workspace
+from research.train.edit_records import Edit, EditError, Replay, hunks, load, read, replays
 from tests.bench.conftest import RunBench
 from tests.support.drafters import NoLibrary, made_up, weights_of
 from tests.support.encoders import Bytes

@@ -25,8 +25,8 @@ from engine.drafting.drafter_weights import SHIPPED, save_weights
 from engine.drafting.stdlib_ngram import StdlibNgram
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Draft
-from engine.research.train.edit_records import Edit, Replay, read, replays
 from index.workspace.workspace import Workspace
+from research.train.edit_records import Edit, Replay, read, replays
 from tests.bench.conftest import RunBench
 from tests.support.drafters import NoLibrary, made_up, weights_of
 from tests.support.encoders import Bytes

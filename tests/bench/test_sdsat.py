@@ -12,7 +12,7 @@ import torch
 from bench.common import questions
 from bench.research import sdsat as bench
 from bench.research.sdsat_figures import SdsatAnswer, answers_of, by_k, results, write
-from engine.drafting.methods import sdsat
+from research.methods import sdsat
 from tests.conftest import tiny_model
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,11 +13,11 @@ from bench.common import questions
 from bench.decode.methods import truncate_answer
 from bench.specbench import run, specbench
 from bench.specbench.run import parse_methods
-from engine.drafting.methods import sdsat
 from engine.model.torch.torch_target import TorchTarget
 from engine.prompts.builder import prompt_of
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Draft
+from research.methods import sdsat
 from tests.conftest import tiny_model
 from tests.model.test_target import load
 from tests.support.heads import killed_at

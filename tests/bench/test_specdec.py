@@ -10,7 +10,7 @@ import pytest
 
 from bench.research import specdec as bench
 from engine import Config, Engine
-from engine.research.train.acceptance import untrained_head
+from research.train.acceptance import untrained_head
 from tests.conftest import tiny_model
 from tests.model.test_target import load
 from tests.support.heads import QUESTIONS, pair

@@ -25,8 +25,8 @@ from tests.support.questions import (
     make_files,
     make_model,
 )
-from ui.cli.answer_view import AnswerView
 from ui.cli.options import embedding
+from ui.common.answer_view import AnswerView
 
 QUESTION = "Which variable turns the debugger on?"
 

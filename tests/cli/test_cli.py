@@ -37,9 +37,8 @@ def file(tmp_path: Path) -> Path:
         ["chat"],
         ["serve"],
         ["index"],
-        ["cache"],
+        ["storage"],
         ["doctor"],
-        ["uninstall"],
         ["train", "drafter"],
         ["train", "corpus"],
         ["train", "eagle-head"],
@@ -56,7 +55,7 @@ def test_commands_without_a_model_import_no_torch(tmp_path: Path) -> None:
     """In one process: each command must leave torch to the next."""
     commands = [
         ["--help"], ["--version"], ["edit", "missing", "-i", "x"], ["ask", "--help"],
-        ["summarize", "--help"], ["chat", "--help"], ["drafters", "-v"], ["cache"],
+        ["summarize", "--help"], ["chat", "--help"], ["drafters", "-v"], ["storage"],
     ]  # fmt: skip
     script = (
         "import sys\nfrom ui.cli.main import main\n"

@@ -9,8 +9,8 @@ import pytest
 
 from tests.support.command import draftline, one_line
 from tests.support.tiny_gguf import usual_models
-from ui.cli import consent
-from ui.errors import NO_MODEL, Failure
+from ui.common import consent
+from ui.common.errors import NO_MODEL, Failure
 
 
 @pytest.fixture(autouse=True)

@@ -25,7 +25,7 @@ from tests.support.command import (
 )
 from tests.support.server import LocalServer, serve_engine
 from ui.api.security import AccessRules
-from ui.cli import loading
+from ui.common import loading
 from ui.mcp.tools import Tools
 
 KEY = "0123456789abcdef"

@@ -264,7 +264,7 @@ def test_a_file_cannot_drive_the_terminal(project: Path, model: Path) -> None:
         (["--find", "x", "--most", "0"], 2, "--most 0"),
         (["--most", "3"], 2, "--most 3"),
         (["--clear", "--no-save"], 2, "--clear --no-save"),
-        (["--clear", "--watch"], 2, "not allowed with"),
+        (["--clear", "--stats"], 2, "not allowed with"),
         (["--no-save", "--export", "x"], 2, "--no-save: --export and --import"),
         (["--export", "a.py"], 2, "a.py: exists"),
         (["--export", "nowhere/x"], 2, "--export nowhere/x: no such folder"),

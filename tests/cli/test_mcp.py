@@ -23,7 +23,7 @@ from engine.editing.text_file import replace_text
 from index.documents.documents import Documents
 from index.workspace.workspace import Workspace
 from tests.support.command import FENCE, SOURCE, chain_model, make_file, untouched
-from ui.errors import NO_MODEL, Failure
+from ui.common.errors import NO_MODEL, Failure
 from ui.mcp import tools as mcp_tools
 from ui.mcp.roots import PathRefused, Roots, folders_of
 from ui.mcp.server import make_server

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -18,9 +17,8 @@ from engine import weights
 from engine.prompts.next_edit.formats import format_of
 from engine.weights import WeightsError
 from engine.weights.catalogue.builtins import NEXT_EDITS
-from engine.weights.catalogue.known_models import KNOWN_MODELS
 from engine.weights.memory import gguf_memory
-from engine.weights.model_list import Machine, check_beside, known_rows, rows
+from engine.weights.model_list import Machine, check_beside, rows
 from tests.support.command import Result, draftline, environment, one_line
 from tests.support.local_models import (
     CONTEXT,
@@ -245,75 +243,6 @@ def test_models_for_next_edits_are_listed_and_checked_beside_another() -> None:
     check_beside("zed-industries/zeta-2.1", main, Machine(0, 8 * GB, 24 * GB, native_bf16=False))
 
 
-# -- well-known models ----------------------------------------------------------------------------
-
-
-def test_well_known_models_are_plausible() -> None:
-    """About 5 bits a weight, of known kinds, under names that Ollama or the hub can have."""
-    kinds = {"dense", "experts", "windows", "hybrid"}
-    for name, model in KNOWN_MODELS.items():
-        assert name == model.name and re.fullmatch(
-            r"[a-z0-9.-]+(:[a-z0-9.]+)?|[\w.-]+/[\w.-]+", name
-        )
-        assert {*model.kind.split(", ")} <= kinds and model.licence
-        assert 4 <= 8 * model.size / (model.parameters * 1e9) <= 7.5, name
-        assert model.active < model.parameters or "experts" not in model.kind
-        assert not model.hub or re.fullmatch(r"[\w.-]+/[\w.-]+-GGUF", model.hub)
-
-
-@pytest.mark.parametrize(
-    ("memory_gb", "largest"), [(1, 0), (2, 1.2), (8, 9), (32, 35), (100, 116.8)]
-)
-def test_more_memory_fits_larger_known_models(memory_gb: float, largest: float) -> None:
-    size = int(memory_gb * GB)
-    for available in (size, 0):
-        found = known_rows(Machine(available, size, 0, native_bf16=True))
-        assert len(found) == len(KNOWN_MODELS)
-        for row in found:
-            assert row.memory_bytes > row.model.size
-            assert row.fits_alone == (row.memory_bytes <= size) and row.fits <= row.fits_alone
-            assert not (row.fits and not available)
-    fitting = [row.model.parameters for row in found if row.fits_alone]
-    assert max(fitting, default=0) == largest
-
-
-def test_known_models_are_listed_by_part_of_a_name(source: Path) -> None:
-    table = models(source, "known", "ollama:qwen3-coder:30b")
-    assert (table.returncode, table.stderr) == (0, b"")
-    (row,) = (one for one in table.stdout.decode().splitlines() if one.startswith("qwen3-coder:"))
-    assert row.split()[:6] == ["qwen3-coder:30b", "30.5B", "3.3B", "experts", "19", "GB"]
-    answer = json.loads(models(source, "known", "gpt-oss", "--json").stdout)
-    assert [one["name"] for one in answer["models"]] == ["gpt-oss:20b", "gpt-oss:120b"]
-    assert 0 < answer["available"] <= answer["memory"]
-    assert answer["estimates"] == ["size", "memory_bytes"]
-    assert {"size", "memory_bytes", "fits", "kind", "hub"} <= {*answer["models"][0]}
-    where = models(source, "known", "Qwen/Qwen3-8B").stdout.decode()
-    assert "On the hub qwen3:8b is Qwen/Qwen3-8B-GGUF" in where
-
-
-@pytest.mark.parametrize(
-    ("word", "name"),
-    [
-        ("gpt-oss-20b", "gpt-oss:20b"),
-        ("qwen3-coder-next:latest", "qwen3-coder-next"),
-        ("Qwen/Qwen3-8B", "qwen3:8b"),
-        ("Qwen3.6-35B-A3B", "qwen3.6:35b"),
-        ("Qwen/Qwen2.5-Coder-7B-Instruct-AWQ", "qwen2.5-coder:7b"),
-        ("google/gemma-4-31b-it", "gemma4:31b"),
-        ("meta-llama/Llama-3.1-8B-Instruct", "llama3.1:8b"),
-        ("microsoft/Phi-4-mini-instruct", "phi4-mini:3.8b"),
-        ("HuggingFaceTB/SmolLM3-3B", "ggml-org/SmolLM3-3B-GGUF"),
-        ("ByteDance-Seed/Seed-Coder-8B-Instruct", "unsloth/Seed-Coder-8B-Instruct-GGUF"),
-        ("ibm-granite/granite-4.1-8b", "granite4.1:8b"),
-        ("allenai/Olmo-3-7B-Instruct", "olmo-3:7b"),
-        ("mistralai/Devstral-Small-2-24B-Instruct-2512", "devstral-small-2:24b"),
-    ],
-)
-def test_known_models_are_found_by_the_names_that_people_type(word: str, name: str) -> None:
-    found = known_rows(Machine(0, 0, 0, native_bf16=True), word)
-    assert [one.model.name for one in found] == [name]
-
-
 # -- other programs' models --------------------------------------------------------------------
 
 
@@ -377,7 +306,6 @@ def test_a_model_of_another_program_has_a_path_and_is_not_removed(source: Path) 
         (("pull", "smollm2"), ("unknown model 'smollm2'", "smollm2-135m")),
         (("path", "nothing"), ("unknown model 'nothing'", "ollama:")),
         (("path", "ollama:nothing"), ("ollama:nothing", "no model of Ollama", "OLLAMA_MODELS")),
-        (("known", "gpt-os2"), ("called 'gpt-os2'", "try gpt-oss")),
         (("remove", "tiny"), ("'tiny' is not in the cache",)),
         (("add", "/no/such/file"), ("/no/such/file", "no such file")),
         (("pull", "smollm2-135m", "--from", "hub"), ("smollm2-135m", "without `--from hub`")),

@@ -9,10 +9,18 @@ from pathlib import Path
 import pytest
 
 from index.workspace.workspace import INDEXING
-from ui.cli.interrupt import AnswerInterrupt
-from ui.cli.loading import progress_bars
-from ui.errors import reason, say, warnings_on_stderr
-from ui.terminal import format_bytes, one_line, plural, ratio, relative_to_cwd, write, write_json
+from ui.common.errors import reason, say, warnings_on_stderr
+from ui.common.interrupt import AnswerInterrupt
+from ui.common.loading import progress_bars
+from ui.common.terminal import (
+    format_bytes,
+    one_line,
+    plural,
+    ratio,
+    relative_to_cwd,
+    write,
+    write_json,
+)
 
 
 def test_say_is_one_line_without_control_characters(capsys: pytest.CaptureFixture[str]) -> None:

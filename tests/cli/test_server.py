@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 from collections.abc import Iterator
@@ -12,9 +11,11 @@ from typing import Any
 import pytest
 
 from engine import Config, Engine
+from engine.remote.address import Address, serve_address
 from tests.support.command import EDITED, FENCE, chain_model, draftline, make_file, one_line
+from tests.support.server import serve_locally
 from tests.support.shared_server import ThreadServer, private_runtime, shared_server
-from ui.cli import loading
+from ui.common import loading
 
 
 @pytest.fixture(scope="module")
@@ -62,13 +63,18 @@ def test_a_joined_server_gives_the_text_of_an_own_engine(
     assert own.returncode == 0 and (own.stdout or command[0] == "summarize")
 
 
+def serve_address_of(engine: Engine) -> Address:
+    address = serve_address(engine.folder)
+    assert address is not None
+    return address
+
+
 def test_a_command_joins_draftline_serve_and_says_so(folder: Path, request: Any) -> None:
     command, model = COMMANDS[0], ("--model", str(folder / "chain"))
-    usual = argparse.Namespace(dtype=None, verification=None, exact=False)
     with (
         private_runtime(folder / "home"),
         Engine(Config(model=model[1], threads=1, library=False)) as engine,
-        loading.shared(engine, usual),
+        serve_locally(engine, serve_address_of(engine)),
     ):
         own = draftline(folder, *command, *model, "--server", "own")
         request.getfixturevalue("no_own_engine")

@@ -1,4 +1,4 @@
-"""`draftline cache` and `draftline uninstall`: what is stored, and that nothing else is deleted."""
+"""`draftline storage`: what is stored, and that nothing else is deleted."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from engine.remote import address
 from engine.weights import BUILTINS
 from tests.support.command import ROOT, Result, draftline, one_line
 from tests.support.shared_server import private_runtime
-from ui.cli import doctor_checks, storage
-from ui.cli.uninstall import remove_command, run
-from ui.errors import Failure
+from ui.cli import doctor_checks, stored
+from ui.cli.storage import remove, remove_command
+from ui.common.errors import Failure
 
 HEX = "0123456789abcdef"
 MODEL = next(iter(BUILTINS))
@@ -80,39 +80,39 @@ def freed(result: Result) -> dict[str, int]:
     return found
 
 
-# -- cache -------------------------------------------------------------------------------------
+# -- show and clear ----------------------------------------------------------------------------
 
 
 def test_every_part_is_shown_with_its_size(folder: Path) -> None:
-    shown = json.loads(draftline(folder, "cache", "--json").stdout)
+    shown = json.loads(draftline(folder, "storage", "--json").stdout)
     sizes = {part["name"]: part["bytes"] for part in shown["parts"]}
     assert sizes == {name: len(names) * len(CONTENT) for name, names in OURS.items()}
     assert shown["home"] == str(folder / "home")
     assert all(part["limit"] and part["deleted_by"] for part in shown["parts"])
-    table = draftline(folder, "cache", "show").stdout.decode()
+    table = draftline(folder, "storage", "show").stdout.decode()
     assert all(any(line.startswith(name) for line in table.splitlines()) for name in OURS)
 
 
 def test_an_empty_cache_is_shown(tmp_path: Path) -> None:
-    shown = json.loads(draftline(tmp_path, "cache", "--json").stdout)
+    shown = json.loads(draftline(tmp_path, "storage", "--json").stdout)
     assert {part["bytes"] for part in shown["parts"]} == {0}
     assert not (tmp_path / "home").exists()
 
 
 def test_clear_deletes_all_caches_and_nothing_else(folder: Path) -> None:
-    caches = {part.name for part in storage.CACHES}
+    caches = {part.name for part in stored.CACHES}
     write(folder / "home", OTHERS)
-    assert freed(draftline(folder, "cache", "clear", "--json")) == {
+    assert freed(draftline(folder, "storage", "clear", "--json")) == {
         name: len(names) * len(CONTENT) for name, names in OURS.items() if name in caches
     }
     kept = {name for part, names in OURS.items() if part not in caches for name in names}
     assert files(folder / "home") == kept | {*OTHERS}
 
 
-@pytest.mark.parametrize("name", [part.name for part in storage.CACHES])
+@pytest.mark.parametrize("name", [part.name for part in stored.CACHES])
 def test_clear_deletes_one_cache(folder: Path, name: str) -> None:
     before = files(folder / "home")
-    assert list(freed(draftline(folder, "cache", "clear", name, "--json"))) == [name]
+    assert list(freed(draftline(folder, "storage", "clear", name, "--json"))) == [name]
     assert files(folder / "home") == before - {*OURS[name]}
 
 
@@ -122,7 +122,7 @@ def test_clear_deletes_one_cache(folder: Path, name: str) -> None:
 )
 def test_what_is_no_cache_is_not_cleared(folder: Path, name: str, words: str) -> None:
     before = files(folder / "home")
-    result = draftline(folder, "cache", "clear", "index", name)
+    result = draftline(folder, "storage", "clear", "index", name)
     assert result.returncode == 2 and words in one_line(result)
     assert files(folder / "home") == before
 
@@ -135,7 +135,7 @@ def test_links_are_not_followed(folder: Path) -> None:
     link.symlink_to(elsewhere)
     (home / "tokens").rename(folder / "tokens")
     (home / "tokens").symlink_to(elsewhere)
-    assert freed(draftline(folder, "cache", "clear", "index", "tokens", "--json"))["tokens"] == 0
+    assert freed(draftline(folder, "storage", "clear", "index", "tokens", "--json"))["tokens"] == 0
     assert files(elsewhere) == {*inside} and (home / "tokens").is_symlink()
     assert not link.is_symlink()
 
@@ -143,46 +143,57 @@ def test_links_are_not_followed(folder: Path) -> None:
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may delete anything")
 def test_what_cannot_be_deleted_is_named(folder: Path) -> None:
     (folder / "home" / "library").chmod(0o500)
-    result = draftline(folder, "cache", "clear", "library")
+    result = draftline(folder, "storage", "clear", "library")
     (folder / "home" / "library").chmod(0o700)
     assert result.returncode == 1 and "ngram" in one_line(result)
 
 
 def test_the_documentation_lists_every_part() -> None:
     section = (ROOT / "docs" / "files.md").read_text("utf-8")
-    for part in storage.PARTS:
+    for part in stored.PARTS:
         assert not part.folder or f"`{part.folder}`" in section, part
     assert all(f"`{name}`" in section for name in ("costs.json", "machine", "embedding-*"))
-    cleared = " ".join(re.findall(r"`draftline cache clear ([a-z ]+)`", section)).split()
-    assert sorted(cleared) == sorted(part.name for part in storage.CACHES)
+    cleared = " ".join(re.findall(r"`draftline storage clear ([a-z ]+)`", section)).split()
+    assert sorted(cleared) == sorted(part.name for part in stored.CACHES)
 
 
-# -- uninstall ---------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(("cache",), "draftline storage`"), (("uninstall", "--yes"), "draftline storage remove`")],
+)
+def test_old_names_tell_the_new_one(folder: Path, old: tuple[str, ...], new: str) -> None:
+    before = files(folder / "home")
+    result = draftline(folder, *old)
+    assert result.returncode == 2 and new in one_line(result)
+    assert files(folder / "home") == before
 
 
-def test_uninstall_lists_and_deletes_everything(folder: Path) -> None:
-    result = draftline(folder, "uninstall", "--yes")
+# -- remove ---------------------------------------------------------------------------------
+
+
+def test_remove_lists_and_deletes_everything(folder: Path) -> None:
+    result = draftline(folder, "storage", "remove", "--yes")
     assert (result.returncode, result.stderr) == (0, b"")
     lines = result.stdout.decode().splitlines()
     assert all(any(line.startswith(f"{name} ") for line in lines) for name in OURS)
     assert not (folder / "home").exists()
     assert lines[-1].startswith("To remove the program: ")
     (folder / "home").mkdir()
-    again = draftline(folder, "uninstall")
+    again = draftline(folder, "storage", "remove")
     assert again.returncode == 0 and b"Nothing is stored" in again.stdout
     assert b"not Draftline's" not in again.stdout
 
 
-def test_uninstall_leaves_files_of_others(folder: Path) -> None:
+def test_remove_leaves_files_of_others(folder: Path) -> None:
     write(folder / "home", OTHERS)
-    result = draftline(folder, "uninstall", "--yes")
+    result = draftline(folder, "storage", "remove", "--yes")
     assert result.returncode == 0 and b"not Draftline's" in result.stdout
     assert files(folder / "home") == {*OTHERS}
 
 
-def test_without_a_terminal_uninstall_needs_yes(folder: Path) -> None:
+def test_without_a_terminal_remove_needs_yes(folder: Path) -> None:
     before = files(folder / "home")
-    result = draftline(folder, "uninstall", stdin=b"y\n")
+    result = draftline(folder, "storage", "remove", stdin=b"y\n")
     assert result.returncode == 2 and b"--yes" in result.stderr
     assert files(folder / "home") == before
 
@@ -194,17 +205,17 @@ class Terminal(io.StringIO):
 
 @pytest.mark.parametrize(("typed", "deleted"), [("y\n", True), ("Yes\n", True), ("n\n", False),
                                                 ("\n", False), ("", False)])  # fmt: skip
-def test_uninstall_asks(
+def test_remove_asks(
     folder: Path, monkeypatch: pytest.MonkeyPatch, typed: str, deleted: bool
 ) -> None:
     monkeypatch.setattr("sys.stdin", Terminal(typed))
     monkeypatch.setattr("sys.stderr", Terminal())
     with nullcontext() if deleted else pytest.raises(Failure, match="nothing was deleted"):
-        assert run(argparse.Namespace(yes=False)) == 0
+        assert remove(argparse.Namespace(yes=False)) == 0
     assert (folder / "home").exists() != deleted
 
 
-def test_uninstall_waits_for_the_end_of_servers(folder: Path) -> None:
+def test_remove_waits_for_the_end_of_servers(folder: Path) -> None:
     runtime = address.runtime_folder()
     runtime.mkdir(parents=True, mode=0o700, exist_ok=True)
     path = runtime / f"{HEX}.sock"
@@ -212,18 +223,19 @@ def test_uninstall_waits_for_the_end_of_servers(folder: Path) -> None:
     with closing(socket.socket(socket.AF_UNIX)) as server:
         server.bind(str(path))
         server.listen()
-        result = draftline(folder, "uninstall", "--yes")
+        result = draftline(folder, "storage", "remove", "--yes")
     assert result.returncode == 1 and b"a server runs" in result.stderr
     assert files(folder / "home") == before
     write(runtime, [f"{HEX}.log", "other.sock"])
-    assert draftline(folder, "uninstall", "--yes").returncode == 0  # its socket is left, dead
+    ended = draftline(folder, "storage", "remove", "--yes")  # its socket is left, dead
+    assert ended.returncode == 0
     assert [path.name for path in runtime.iterdir()] == ["other.sock"]
 
 
-def test_uninstall_does_not_follow_a_link_to_sockets(folder: Path) -> None:
+def test_remove_does_not_follow_a_link_to_sockets(folder: Path) -> None:
     write(folder / "elsewhere", [f"{HEX}.log"])
     address.runtime_folder().symlink_to(folder / "elsewhere")
-    assert draftline(folder, "uninstall", "--yes").returncode == 0
+    assert draftline(folder, "storage", "remove", "--yes").returncode == 0
     assert files(folder / "elsewhere") == {f"{HEX}.log"}
 
 
@@ -252,8 +264,8 @@ def test_a_runtime_folder_of_another_user_is_not_used(
         found = address.shared_address()
         assert found and found.path
         with closing(address.listen(found)):
-            assert storage.sockets() == [found.path] == storage.running_servers()
-        assert run(argparse.Namespace(yes=True)) == 0
+            assert stored.sockets() == [found.path] == stored.running_servers()
+        assert remove(argparse.Namespace(yes=True)) == 0
         assert not home.exists() and taken.exists()
 
 
@@ -270,7 +282,8 @@ def test_a_folder_that_another_user_has_made(tmp_path: Path) -> None:
     doctor = subprocess.run([*program, "doctor", "--json"], env=variables, capture_output=True)
     found = {one["name"]: one["state"] for one in json.loads(doctor.stdout)["checks"]}
     assert found["runtime folder"] == "ok" and not doctor.stderr
-    ended = subprocess.run([*program, "uninstall", "--yes"], env=variables, capture_output=True)
+    program += ["storage", "remove", "--yes"]
+    ended = subprocess.run(program, env=variables, capture_output=True)
     assert (ended.returncode, ended.stderr) == (0, b"") and taken.exists()
 
 

@@ -26,7 +26,7 @@ from bench.install import install
 from engine.weights import locate
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("index", "engine", "lsp_server", "ui")
+PACKAGES = ("index", "engine", "lsp_server", "research", "ui")
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
 TIMEOUT_S = 300  # a backstop for a busy machine
 
@@ -50,7 +50,7 @@ USAGE = 2
 REFUSED = {
     "draftline mcp": "pip install 'draftline[mcp]'",
     "draftline models add": "arguments are required: PATH",
-    "draftline uninstall": "--yes agrees",  # it asks, and here is no terminal
+    "draftline storage remove": "--yes agrees",  # it asks, and here is no terminal
 }
 
 APP = '''"""Settings in files."""

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine import Config, Done, Engine, Request
-from engine.drafting.methods import datastore
-from engine.drafting.registry import DRAFTERS, parse_choice
+from engine.drafting.registry import drafter_names, parse_choice
+from research.methods import datastore
 from tests.conftest import tiny_model
 from tests.support.command import draftline, one_line
 from tests.support.drafters import TOYS, VARIANTS, toy_tokenizer
@@ -83,9 +83,9 @@ def trained(tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pa
     """A draft model, and untrained heads."""
     import torch
 
-    from engine.drafting.methods import sdsat
-    from engine.drafting.methods.eagle_head import shape_of, untrained_head
-    from engine.drafting.methods.specdec import AcceptanceHead
+    from research.methods import sdsat
+    from research.methods.eagle_head import shape_of, untrained_head
+    from research.methods.specdec import AcceptanceHead
 
     folder = tmp_path_factory.mktemp("trained")
     paths = {name: folder / name for name in ("draft", "stop", "eagle", "slots")}
@@ -114,7 +114,7 @@ MODELS = (
 
 
 def test_every_drafter_is_covered() -> None:
-    assert {parse_choice(text).name for text in (*TOYS, *MODELS)} == set(DRAFTERS)
+    assert {parse_choice(text).name for text in (*TOYS, *MODELS)} == set(drafter_names())
 
 
 @pytest.mark.parametrize("text", [*TOYS, *VARIANTS, *MODELS])
@@ -128,7 +128,7 @@ def test_no_drafter_changes_an_answer(
 ) -> None:
     """On layers in f32, with several consecutive requests to one engine."""
     name = text.format(**trained)
-    file = store if DRAFTERS[parse_choice(name).name].uses_corpus else None
+    file = store if parse_choice(name).spec.uses_corpus else None
     config = Config(str(tiny()), dtype="f32", threads=1, drafter=name, corpus=file, library=False)
     drafted = 0
     with Engine(config) as engine:
@@ -232,8 +232,8 @@ def test_forget_resets_draft_lengths(tiny: Any, home: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "unknown drafter '': choose from auto, prompt-lookup, "),
-        ("same", "unknown drafter 'same': choose from auto, prompt-lookup, "),
+        ("", "unknown drafter '': choose from auto, draft-model, "),
+        ("same", "unknown drafter 'same': choose from auto, draft-model, "),
         ("auto:budget=3", "drafter auto: no option 'budget': it has no options"),
         ("sam:alpha=3", "drafter sam: no option 'alpha': choose from: most, factor, across, bias"),
         ("sam:most", "drafter sam: most: write a number, such as 60"),
@@ -252,11 +252,11 @@ def test_unknown_names_and_options_are_rejected(text: str, why: str) -> None:
     assert str(caught.value).startswith(why) and "\n" not in str(caught.value)
 
 
-@given(st.text(max_size=12), st.sampled_from([*DRAFTERS]))
+@given(st.text(max_size=12), st.sampled_from(drafter_names()))
 def test_any_text_is_parsed_or_rejected(text: str, name: str) -> None:
     for choice in (text, f"{name}:{text}", f"{name}:bias={text}", f"sam:factor={text}"):
         try:
-            assert parse_choice(choice).name in DRAFTERS
+            assert parse_choice(choice).name in drafter_names()
         except ValueError as error:
             assert any(
                 words in str(error) for words in (": choose from", ": write ", ": it has no")
@@ -315,7 +315,7 @@ def test_the_list_has_one_line_per_drafter(tmp_path: Path) -> None:
     result = draftline(tmp_path, "drafters")
     lines = result.stdout.decode().splitlines()
     assert (result.returncode, result.stderr) == (0, b"")
-    assert [line.split()[0] for line in lines] == [*DRAFTERS]
+    assert [line.split()[0] for line in lines] == drafter_names()
     assert all(len(line) <= 100 for line in lines)
     verbose = draftline(tmp_path, "drafters", "-v").stdout.decode()
     for line in verbose.splitlines():

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from engine.drafting import DraftContext
 from engine.drafting._drafting import Recycling
-from engine.drafting.methods.token_recycling import WIDTH, update_table
+from engine.drafting.recycling import WIDTH, update_table
 from engine.records import Scores
 from tests.support.drafters import real
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from engine.editing.by_rule import by_rule
 from engine.editing.edits import EditRefused
-from engine.editing.imports import Wish, read
+from engine.editing.imports import ImportEdit, read
 from engine.records import Request
 
 SORT, UNUSED = "Sort the imports", "Remove unused imports"
@@ -24,16 +24,16 @@ def edit(text: str, instruction: str, path: str = "a.py") -> str | None:
 
 
 @pytest.mark.parametrize(
-    ("instruction", "wish"),
+    ("instruction", "edit"),
     [
-        (SORT, Wish(order=True)),
-        ("please organise imports in this file.", Wish(order=True)),
-        ("Sort and group the imports", Wish(order=True)),
-        (UNUSED, Wish(unused=True)),
-        ("Remove the unused import os", Wish(unused=True, name="os")),
-        ("Remove unused import `os`", Wish(unused=True, name="os")),
-        ("Sort imports and remove unused ones", Wish(order=True, unused=True)),
-        ("Remove unused imports, then sort the rest", Wish(order=True, unused=True)),
+        (SORT, ImportEdit(order=True)),
+        ("please organise imports in this file.", ImportEdit(order=True)),
+        ("Sort and group the imports", ImportEdit(order=True)),
+        (UNUSED, ImportEdit(unused=True)),
+        ("Remove the unused import os", ImportEdit(unused=True, name="os")),
+        ("Remove unused import `os`", ImportEdit(unused=True, name="os")),
+        ("Sort imports and remove unused ones", ImportEdit(order=True, unused=True)),
+        ("Remove unused imports, then sort the rest", ImportEdit(order=True, unused=True)),
         ("Clean up the imports", None),
         ("Sort the list", None),
         ("Sort imports by length", None),
@@ -42,8 +42,8 @@ def edit(text: str, instruction: str, path: str = "a.py") -> str | None:
         ("", None),
     ],
 )
-def test_instructions(instruction: str, wish: Wish | None) -> None:
-    assert read(instruction) == wish
+def test_instructions(instruction: str, edit: ImportEdit | None) -> None:
+    assert read(instruction) == edit
 
 
 MESSY = '''"""A module."""

@@ -51,13 +51,7 @@ def test_names_that_should_occur(instruction: str, wanted: list[str]) -> None:
     assert read.wanted_names(instruction) == wanted
 
 
-def test_renames() -> None:
-    assert read.renames("Rename the parameter `a` to `b`, and c to d.") == [("a", "b")]
-    assert read.renames("replace foo() with bar") == [("foo", "bar")]
-    assert read.renames("Make a of b") == []
-
-
 @given(st.text())
 def test_any_instruction_is_read(text: str) -> None:
-    for reader in (read.only_asked, read.wanted_names, read.renames, read.code_names):
+    for reader in (read.only_asked, read.wanted_names, read.code_names):
         assert isinstance(reader(text), list | frozenset)

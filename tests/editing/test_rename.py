@@ -4,7 +4,6 @@ refused."""
 from __future__ import annotations
 
 import ast
-import contextlib
 import io
 import keyword
 import re
@@ -18,7 +17,6 @@ from hypothesis import strategies as st
 
 from engine.editing.by_rule import by_rule
 from engine.editing.edits import EditRefused
-from engine.editing.rename import Wish, read
 from engine.editing.scopes.python import PythonNames
 from engine.editing.syntax import parse
 from engine.records import Request
@@ -34,77 +32,6 @@ def edit(text: str, instruction: str, path: str = "a.py", lines: str = "") -> st
     selection = (start, start + len(lines)) if lines else None
     made = by_rule(Request("edit", text, path, selection=selection, instruction=instruction))
     return made.text if made else None
-
-
-# -- instructions ------------------------------------------------------------------------------
-
-PLAIN = Wish("path", "source")
-
-
-@pytest.mark.parametrize(
-    ("instruction", "wishes"),
-    [
-        ("Rename path to source", [PLAIN]),
-        ("rename path to source.", [PLAIN]),
-        ("Please rename path into source everywhere!", [PLAIN]),
-        ("Can you rename  path\nto source in this file", [PLAIN]),
-        ("Rename path to source in this function", [Wish("path", "source", in_part=True)]),
-        ("Rename path -> source", [PLAIN]),
-        ("rename path→source", [PLAIN]),
-        ("Change the name of path to source", [PLAIN]),
-        ("Rename `path` to `source`", [PLAIN]),
-        ("Rename \u201cpath\u201d to 'source'", [PLAIN]),
-        ("Rename `path()` to `source()`", [PLAIN]),
-        ("Rename the parameter path to source", [Wish("path", "source", ("parameter",))]),
-        ("Rename path parameter to source", [Wish("path", "source", ("parameter",))]),
-        (
-            "The class path should be called source",
-            [Wish("path", "source", ("class", "type"))],
-        ),
-        (
-            "Change the method's name from path to source",
-            [Wish("path", "source", ("method",))],
-        ),
-        ("Rename self.path to self.source", [Wish("path", "source", ("attribute", "method"))]),
-        ("Rename path to source and rename a to b", [PLAIN, Wish("a", "b")]),
-        ("Rename path to source, a to b and c to d", [PLAIN, Wish("a", "b"), Wish("c", "d")]),
-        ("Rename path to source, also in comments", [Wish("path", "source", in_comments=True)]),
-        (
-            "Rename path to source in the comments and docstrings, too",
-            [Wish("path", "source", in_comments=True, in_strings=True)],
-        ),
-        ("Rename the variables to snake_case", []),
-        ("Rename path to something better", []),
-        ("Rename it to source", [Wish("it", "source", certain=False)]),
-        ("Rename `it` to source", [Wish("it", "source")]),
-        ("Rename a variable to source", []),
-        ("Rename the function", []),
-        ("Rename path to source and add type hints", []),
-        ("Rename path to source in load only", []),
-        ("Rename path to source in the comments", []),
-        ("Do not rename path to source", []),
-        ("Rename variables to camelCase", []),
-        ("Rename all functions to f", []),
-        ("Add a docstring", []),
-        ("", []),
-    ],
-)
-def test_instructions(instruction: str, wishes: list[Wish]) -> None:
-    assert read(instruction) == wishes
-
-
-@given(st.text(max_size=80), st.text(max_size=20))
-@example("a and b to c", "")
-def test_no_instruction_fails(instruction: str, more: str) -> None:
-    for text in (
-        instruction,
-        f"rename {instruction} to {more}",
-        f"Rename `{more}` to `{instruction}`",
-    ):
-        for wish in read(text):
-            assert wish.old and wish.new
-        with contextlib.suppress(EditRefused):
-            edit("a = 1\n", text)
 
 
 # -- Python ------------------------------------------------------------------------------------
@@ -351,9 +278,7 @@ def test_the_count_of_what_is_left_is_right(before: list[str], after: list[str])
     [
         ("a.py", "class C:\n    def foo(self):\n        pass\n\n# C.foo\n# foo\n", 2),
         ("a.py", 'def f(foo):\n    """Do.\n\n    Args:\n        foo: a foo.\n    """\n# foo\n', 1),
-        ("a.go", 'package a\n\nvar foo = `foo` + "a\\nfoo" // foo\n', 3),
         ("a.js", "const foo = `${x} foo` // foo\nuse({ foo }, 'foo')\n", 3),
-        ("a.rs", 'fn f(foo: u8) {\n    println!("foo {}", foo); // foo\n}\n', 2),
     ],
 )
 def test_what_is_left_in_each_language(path: str, text: str, count: int) -> None:

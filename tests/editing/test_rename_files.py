@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from engine.editing.edits import EditRefused
-from engine.editing.rename import read
 from engine.editing.rename_files import Doubtful, Renamed, rename_files
+from engine.editing.rename_request import read
 
 
 def renamed(
@@ -208,14 +208,6 @@ def test_every_plain_use_is_renamed(tmp_path: Path) -> None:
             ("b.py",),
             "b.py may use `area` of a.py",
         ),
-        (
-            {
-                "a.go": "package a\n\nfunc area() {}\n",
-                "b.go": "package a\n\nfunc b() { area() }\n",
-            },
-            (),
-            "b.go",
-        ),
     ],
 )  # fmt: skip
 def test_refused(
@@ -228,12 +220,12 @@ def test_refused(
 def test_names_of_one_file_are_renamed_in_each(tmp_path: Path) -> None:
     files = {
         "a.py": "def f(n):\n    return n\n",
-        "b.go": "package b\n\nfunc g(n int) int { return n }\n",
+        "b.ts": "function g(n: number) { return n; }\n",
     }
     changed = renamed(tmp_path, files, "Rename n to count")
     assert changed == {
         "a.py": "def f(count):\n    return count\n",
-        "b.go": "package b\n\nfunc g(count int) int { return count }\n",
+        "b.ts": "function g(count: number) { return count; }\n",
     }
 
 

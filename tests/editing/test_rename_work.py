@@ -25,15 +25,6 @@ SHAPES: dict[str, Shape] = {
     "nested.js": lambda n: (
         "".join(f"function f{i}(alpha) {{ " for i in range(n)) + "alpha" + "}" * n
     ),
-    "nested.go": lambda n: (
-        "package a\n\nfunc f(alpha int) {\n"
-        + "".join(f"f{i} := func(alpha int) {{ _ = alpha\n" for i in range(n))
-        + "}\n" * n
-        + "}\n"
-    ),
-    "nested.rs": lambda n: (
-        "".join(f"fn f{i}(alpha: u8) {{ let x = alpha; " for i in range(n)) + "}" * n
-    ),
     "many.py": lambda n: "".join(f"def f{i}(alpha):\n    return alpha\n" for i in range(n)),
     "called.py": lambda n: "".join(
         f"def f{i}(alpha):\n    return f{i - 1}(alpha=alpha)\n" for i in range(1, n)
@@ -46,11 +37,6 @@ SHAPES: dict[str, Shape] = {
     ),
     "decorated.py": lambda n: "".join(
         f"@cache\ndef f{i}(alpha):\n    return alpha\n" for i in range(n)
-    ),
-    "many.rs": lambda n: "".join(f"fn f{i}(alpha: u8) -> u8 {{ alpha }}\n" for i in range(n)),
-    "many.go": lambda n: (
-        "package a\n\n"
-        + "".join(f"func f{i}(alpha int) int {{ return alpha }}\n" for i in range(n))
     ),
     "escapes.py": lambda n: "alpha = '" + "\\nalpha" * n + "'\n",
 }  # fmt: skip
@@ -70,7 +56,6 @@ def test_twice_the_text_is_twice_the_work(name: str) -> None:
 @pytest.mark.parametrize(
     ("path", "text"),
     [
-        ("a.rs", "fn f(alpha: u8) {\n" + "let x = alpha;\n" * 60 + "}\n"),
         ("a.js", "let top = 1;" + "{" * 60 + "let alpha = top;" + "}" * 60),
         ("a.py", "def f(alpha): pass\nf(alpha=1)\n" + "eval('')\n" * 60),
     ],

@@ -135,7 +135,7 @@ def test_a_client_that_leaves_frees_the_model(
     with unfinished(engine):
         job = remote.submit(Request("chat", messages=ASK), speculation=False)
         next(iter(job))
-        job._lines.close()  # type: ignore[attr-defined]
+        job.hang_up()
         wait_until(lambda: server.open() == 0)
 
 

@@ -15,7 +15,6 @@ torch = pytest.importorskip("torch")
 
 from engine.config import Config  # noqa: E402
 from engine.drafting import chain  # noqa: E402
-from engine.drafting.methods.sdsat import install_embeddings  # noqa: E402
 from engine.model.torch.cuda.cuda_graphs import CAPTURE_AFTER_USES  # noqa: E402
 from engine.model.torch.cuda.static_pass import BUCKETS, MAX_ROWS  # noqa: E402
 from engine.model.torch.cuda.weight_formats import FORMATS  # noqa: E402
@@ -26,6 +25,7 @@ from engine.model.unsupported import UnsupportedModel  # noqa: E402
 from engine.prompts.builder import Prompt  # noqa: E402
 from engine.prompts.tokenizer import Tokenizer  # noqa: E402
 from engine.records import Draft, Request  # noqa: E402
+from research.methods.sdsat import install_embeddings  # noqa: E402
 from tests.model import test_target  # noqa: E402
 from tests.model.test_static_forward import check_kept_paths  # noqa: E402
 from tests.model.test_target import path_to, some_tokens, some_tree  # noqa: E402

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import random
@@ -22,11 +21,9 @@ from tests.support.lsp import (
     HELLO,
     ROOT,
     STATES,
-    TIMEOUT_S,
     Client,
     exit_code,
     listening,
-    listening_ws,
     place,
     started,
 )
@@ -176,49 +173,31 @@ def test_tcp_serves_many_clients_and_continues_when_one_disconnects() -> None:
         assert exit_code(process) == 143
 
 
-def test_eight_clients_over_websockets_keep_their_own_documents() -> None:
-    from websockets.asyncio.client import connect
-    from websockets.exceptions import InvalidStatus
-
-    process, port = listening_ws()
-
-    async def client(number: int) -> None:
-        rng = random.Random(number)
-        async with connect(f"ws://127.0.0.1:{port}", proxy=None) as connection:
-
-            async def ask(identity: int, method: str, params: Any) -> Any:
-                request = {"jsonrpc": "2.0", "id": identity, "method": method, "params": params}
-                await connection.send(json.dumps(request))
-                answer = json.loads(await connection.recv())
-                assert answer["id"] == identity
-                return answer["result"]
-
-            await ask(0, "initialize", HELLO)
-            uri, text = "file:///same.py", f"client {number}\n"
-            item = {"uri": uri, "languageId": "x", "version": 0, "text": text}
-            await connection.send(note("textDocument/didOpen", {"textDocument": item}))
-            for version in range(1, 30):
-                offset, inserted = rng.randrange(len(text)), f"{number}:{version}\n"
-                text = text[:offset] + inserted + text[offset:]
-                line = text[:offset].count("\n")
-                character = offset - (text[:offset].rfind("\n") + 1)
-                change = {"range": dict.fromkeys(("start", "end"), place(line, character))}
-                params = {"textDocument": {"uri": uri, "version": version}}
-                params["contentChanges"] = [change | {"text": inserted}]  # type: ignore[assignment]
-                await connection.send(note("textDocument/didChange", params))
-                state = await ask(version, STATES, {"uri": uri})
-                assert state == {"text": text, "version": version}
-
-    def note(method: str, params: Any) -> str:
-        return json.dumps({"jsonrpc": "2.0", "method": method, "params": params})
-
-    async def main() -> None:
-        with pytest.raises(InvalidStatus):
-            await connect(f"ws://127.0.0.1:{port}", origin="http://localhost", proxy=None)  # type: ignore[arg-type]
-        await asyncio.wait_for(asyncio.gather(*map(client, range(8))), TIMEOUT_S)
-
+def test_eight_clients_keep_their_own_documents() -> None:
+    process, port = listening()
+    uri, rng = "file:///same.py", random.Random(8)
     with process:
-        asyncio.run(main())
+        clients = [Client.on(port) for _ in range(8)]
+        texts = [f"client {number}\n" for number in range(8)]
+        for client, text in zip(clients, texts, strict=True):
+            client.hello()
+            client.open(uri, text)
+        for version in range(2, 30):
+            asked = []
+            for number, client in enumerate(clients):
+                text, inserted = texts[number], f"{number}:{version}\n"
+                offset = rng.randrange(len(text))
+                before = text[:offset]
+                at = place(before.count("\n"), offset - (before.rfind("\n") + 1))
+                change = {"range": {"start": at, "end": at}, "text": inserted}
+                document = {"uri": uri, "version": version}
+                changed = {"textDocument": document, "contentChanges": [change]}
+                client.notify("textDocument/didChange", changed)
+                asked.append(client.begin(STATES, {"uri": uri}))
+                texts[number] = before + inserted + text[offset:]
+            for client, text, identity in zip(clients, texts, asked, strict=True):
+                state = client.answer(identity)["result"]
+                assert state == {"text": text, "version": version}
         process.send_signal(signal.SIGINT)
         assert exit_code(process) == 130
 
@@ -247,10 +226,10 @@ def lsp(
     "arguments",
     [
         ("--nonsense",),
-        ("--tcp", "--ws"),
+        ("--tcp", "--stdio"),
         ("--port", "99999"),
         ("--tcp", "--host", "0.0.0.0"),
-        ("--ws", "--host", "example.com"),
+        ("--tcp", "--host", "example.com"),
         ("--log-file", "/nowhere/at/all.log"),
     ],
 )

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from engine.drafting.methods.sdsat import install_embeddings
 from engine.model.torch.cuda.cuda_graphs import CudaGraphs
 from engine.model.torch.cuda.static_pass import BUCKETS
 from engine.model.torch.torch_target import TorchTarget
 from engine.records import Request
+from research.methods.sdsat import install_embeddings
 from tests.model.test_static_forward import static
 from tests.model.test_target import begin, path_to, some_tokens, some_tree
 from tests.support.stub_card import StubCard, StubStream, stub_card

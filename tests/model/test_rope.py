@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.model.rope import check_rope, frequencies, rotary_layers
+from engine.model.torch.llama import query_scales, rotations
 from engine.model.torch.llama_shapes import heads_of, supports
-from engine.model.torch.rotations import query_scales, rotations
 from engine.weights.errors import WeightsError
 from engine.weights.model_config import stretched
 

@@ -20,8 +20,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from engine import Config, Engine, Request
 from engine.config import devices
 from engine.drafting import NullDrafter
-from engine.drafting.methods.eagle import embed
-from engine.drafting.methods.sdsat import install_embeddings
 from engine.model.torch.llama import Llama
 from engine.model.torch.placement import choose_device
 from engine.model.torch.random_weights import RandomWeights
@@ -29,6 +27,8 @@ from engine.model.torch.torch_target import TorchTarget
 from engine.model.unsupported import UnsupportedModel
 from engine.prompts.builder import Prompt
 from engine.prompts.tokenizer import Tokenizer
+from research.methods.eagle import embed
+from research.methods.sdsat import install_embeddings
 from tests.conftest import tiny_model
 from tests.model.test_target import begin, load, path_to, some_tokens, some_tree
 from tests.support.drafters import drafters

@@ -14,7 +14,6 @@ import torch
 
 from engine.drafting import DraftContext, NullDrafter, chain
 from engine.drafting._drafting import Recycling
-from engine.drafting.methods.sdsat import install_embeddings
 from engine.generate import Generation, generate
 from engine.model.torch.cuda.cuda_graphs import CAPTURE_AFTER_USES, CudaGraphs
 from engine.model.torch.cuda.static_pass import (
@@ -33,6 +32,7 @@ from engine.prompts.tokenizer import Tokenizer
 from engine.records import Draft, Request
 from engine.sampling.batched import signed
 from engine.sampling.verify import choose
+from research.methods.sdsat import install_embeddings
 from tests.model import test_target
 from tests.model.test_target import load, path_to, some_tokens, some_tree
 from tests.support.drafters import drafters, trying

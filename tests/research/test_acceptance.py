@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from engine.model.torch.torch_target import TorchTarget
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Draft
-from engine.research.train.acceptance import (
+from research.train.acceptance import (
     AcceptanceLessons,
     calibration,
     lessons,
@@ -26,10 +26,10 @@ from engine.research.train.acceptance import (
     untrained_head,
     weighted_loss,
 )
-from engine.research.train.acceptance_data import Sample, label, load_samples, make
-from engine.research.train.loop import Plan, generator
-from engine.research.train.sample_file import SampleError
-from engine.research.train.teacher_forcing import CHUNK_ROWS, forced_rows, hidden_states
+from research.train.acceptance_data import Sample, label, load_samples, make
+from research.train.loop import Plan, generator
+from research.train.sample_file import SampleError
+from research.train.teacher_forcing import CHUNK_ROWS, forced_rows, hidden_states
 from tests.support.heads import QUESTIONS, Killed, kill_at, pair
 
 PLAN = Plan(epochs=6, batch=64, rate=3e-3, seed=3)

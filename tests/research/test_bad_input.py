@@ -1,7 +1,7 @@
 """Errors about draft models, heads and corpora that are damaged or do not match the model.
 
 Through the command line, in this process: the exit code, nothing on stdout, and one line on stderr
-that names both files and the remedy. Training is tested in tests/cli/test_train_heads.py.
+that names both files and the remedy. Training is tested in tests/research/test_train_heads.py.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from engine.drafting.methods import datastore, sdsat
-from engine.drafting.methods.eagle_head import shape_of, untrained_head
-from engine.drafting.methods.specdec import AcceptanceHead
+from research.methods import datastore, sdsat
+from research.methods.eagle_head import shape_of, untrained_head
+from research.methods.specdec import AcceptanceHead
 from tests.conftest import byte_bpe, tiny_model
 from tests.support.drafters import toy_tokenizer
 from ui.cli.main import main

@@ -13,8 +13,9 @@ import pytest
 import torch
 
 from engine.records import Request
-from engine.research import two_models
-from engine.research.comparison import (
+from engine.sampling.rejection_sampling import probabilities
+from research import two_models
+from research.comparison import (
     METHODS,
     TimedRun,
     benchmark,
@@ -24,9 +25,8 @@ from engine.research.comparison import (
     median_rate,
     profiled,
 )
-from engine.research.model_pair import ModelPair, locate_pair, max_context
-from engine.research.two_models import BatchSpeculation, Round, speculative_decoding
-from engine.sampling.rejection_sampling import probabilities
+from research.model_pair import ModelPair, locate_pair, max_context
+from research.two_models import BatchSpeculation, Round, speculative_decoding
 from tests.conftest import tiny_model
 from tests.oracles.probability import least_likely
 

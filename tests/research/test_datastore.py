@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from engine import Config, Engine, Request
-from engine.drafting.methods.datastore import load
 from engine.model.torch.torch_target import TorchTarget
 from engine.prompts.builder import prompt_of
 from engine.prompts.tokenizer import Tokenizer
-from engine.research.train.datastore import from_answers, from_files, read_answers
-from engine.research.train.sample_file import SampleError, read_questions
+from research.methods.datastore import load
+from research.train.datastore import from_answers, from_files, read_answers
+from research.train.sample_file import SampleError, read_questions
 from tests.support.command import draftline, one_line
 
 QUESTIONS = ["What is a map?", "Write a loop."]

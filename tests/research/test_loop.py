@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from engine.research.train.loop import (
+from research.train.loop import (
     STATE,
     Curve,
     Plan,

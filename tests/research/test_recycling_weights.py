@@ -11,19 +11,19 @@ import pytest
 from engine import Config
 from engine.drafting._drafting import Ngram, Recycling, Weights
 from engine.drafting.drafter_weights import WEIGHT_KINDS, load_weights
-from engine.drafting.methods.token_recycling import WIDTH
+from engine.drafting.recycling import WIDTH
 from engine.drafting.vocabulary import vocabulary
 from engine.model.torch.torch_target import TorchTarget
 from engine.prompts.tokenizer import Tokenizer
-from engine.research.train.recycling_weights import (
+from research.train.recycling_weights import (
     RecordedAnswer,
     ask,
     fit,
     replay_answer,
 )
-from engine.research.train.sample_file import SampleError, read_questions
-from tests.cli.test_train import run
+from research.train.sample_file import SampleError, read_questions
 from tests.conftest import tiny_model
+from tests.research.test_train_command import run
 from tests.support.training import make_place
 
 QUESTIONS = ["Add left and right.", "What is a Point?", "Sum three of them."]

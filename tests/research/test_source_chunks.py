@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.research.train import acceptance_data
-from engine.research.train.loop import generator
-from engine.research.train.sample_file import SampleError
-from engine.research.train.self_distill import TrainingText
-from engine.research.train.source_chunks import MAX_CHUNKS_PER_FILE, source_chunks
+from research.train import acceptance_data
+from research.train.loop import generator
+from research.train.sample_file import SampleError
+from research.train.self_distill import TrainingText
+from research.train.source_chunks import MAX_CHUNKS_PER_FILE, source_chunks
 from tests.conftest import CORPUS
 from tests.support.drafters import toy_tokenizer
 from tests.support.heads import pair

@@ -16,7 +16,8 @@ from engine.drafting.next_token import WORKSPACE_QUERY
 from engine.drafting.stdlib_ngram import StdlibNgram
 from engine.drafting.vocabulary import vocabulary
 from engine.prompts.tokenizer import Tokenizer
-from engine.research.train.drafter import (
+from index import Workspace
+from research.train.drafter import (
     MAX_FILE_TOKENS,
     EditLesson,
     lessons,
@@ -25,8 +26,7 @@ from engine.research.train.drafter import (
     score,
     train,
 )
-from engine.research.train.edit_records import Edit, read, replays
-from index import Workspace
+from research.train.edit_records import Edit, read, replays
 from tests.support.encoders import Bytes
 from tests.support.training import make_place
 

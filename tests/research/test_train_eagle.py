@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 import torch
 
-from engine.drafting.methods.eagle import eagle, embed
-from engine.drafting.methods.eagle_head import EagleHead, shape_of, untrained_head
-from engine.drafting.methods.head_checkpoint import CheckpointError
 from engine.model.torch.torch_target import TorchTarget
 from engine.prompts.builder import Prompt
 from engine.prompts.tokenizer import Tokenizer
-from engine.research.train import self_distill
-from engine.research.train.eagle import (
+from research.methods.eagle import eagle, embed
+from research.methods.eagle_head import EagleHead, shape_of, untrained_head
+from research.methods.head_checkpoint import CheckpointError
+from research.train import self_distill
+from research.train.eagle import (
     EagleLesson,
     FrozenModel,
     accuracy,
@@ -28,9 +28,9 @@ from engine.research.train.eagle import (
     predict_states,
     train,
 )
-from engine.research.train.loop import Plan, fit, generator
-from engine.research.train.sample_file import SampleError
-from engine.research.train.self_distill import TrainingText, ask
+from research.train.loop import Plan, fit, generator
+from research.train.sample_file import SampleError
+from research.train.self_distill import TrainingText, ask
 from tests.conftest import CORPUS
 from tests.model.test_target import load
 from tests.support.heads import Killed, calm, kill_at, written

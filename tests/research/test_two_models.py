@@ -15,8 +15,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from engine.records import Request
-from engine.research import two_models
-from engine.research.two_models import (
+from engine.sampling.verify import choose
+from research import two_models
+from research.two_models import (
     BatchSpeculation,
     CachedModel,
     ModelPair,
@@ -24,7 +25,6 @@ from engine.research.two_models import (
     generate_and_check,
     speculative_decoding,
 )
-from engine.sampling.verify import choose
 from tests.conftest import tiny_model
 from tests.support.command import ROOT, environment
 

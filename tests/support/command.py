@@ -27,7 +27,8 @@ Result = subprocess.CompletedProcess[bytes]
 
 # The command, which prints "ready" as soon as it handles Ctrl-C.
 READY_COMMAND = """import sys
-from ui.cli import interrupt, main
+from ui.cli import main
+from ui.common import interrupt
 listen = interrupt.Interrupt.listen
 def listen_and_report(self):
     listen(self)

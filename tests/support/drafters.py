@@ -18,13 +18,13 @@ from engine.drafting._drafting import Drafter as Native
 from engine.drafting._drafting import Ngram, Recycling, Vocabulary, Weights, weight_count
 from engine.drafting.answer_history import AnswerHistory
 from engine.drafting.builders import DrafterFactory, EngineParts, RequestParts
-from engine.drafting.methods import datastore
 from engine.drafting.next_token import NextTokenDrafter, NextTokenModel
-from engine.drafting.registry import DRAFTERS, parse_choice
+from engine.drafting.registry import drafter_names, drafter_spec, parse_choice
 from engine.model.cost_model import GRID
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Draft
 from index import Workspace
+from research.methods import datastore
 from tests.conftest import HashTarget, byte_bpe
 from tests.support.python_start.given_costs import Steady
 
@@ -237,7 +237,9 @@ def real(
 
 # -- the drafters that can be chosen by name -------------------------------------------------------
 
-TOYS = [name for name, one in DRAFTERS.items() if not one.runs_model]  # those that a hash can try
+TOYS = [
+    name for name in drafter_names() if not drafter_spec(name).runs_model
+]  # those that a hash can try
 VARIANTS = (
     "prompt-lookup:longest=2,tokens=3,whole=no",
     "sam:bias=0,across=2",
@@ -263,7 +265,7 @@ def maker(text: str, vocab: int, documents: tuple[tuple[int, ...], ...]) -> Draf
     weights: dict[Any, Weights] = {one: weights_of("trained") for one in ("file", "hunk")}
     model = NextTokenModel(made_up(), NoLibrary(), weights)  # type: ignore[arg-type]
     with TemporaryDirectory() as folder:
-        file = Path(folder) / "corpus" if DRAFTERS[choice.name].uses_corpus else None
+        file = Path(folder) / "corpus" if choice.spec.uses_corpus else None
         if file is not None:
             made = datastore.build([ids(one) for one in documents])
             datastore.save(made, file, toy_tokenizer().fingerprint, {})

@@ -43,13 +43,6 @@ def age(folder: Path) -> None:
         os.utime(path, (number, number), follow_symlinks=False)
 
 
-def put(project: Path, name: str, text: str) -> None:
-    """Write a file of the project atomically: a watcher sees one change."""
-    new = project.with_name("new text")
-    new.write_text(text)
-    new.replace(project / name)
-
-
 def index(
     project: Path, model: Path, *arguments: str | Path | bytes, cwd: Path | None = None
 ) -> Result:
@@ -121,16 +114,6 @@ class Running:
             found = self._changed.wait_for(lambda: words in self.text, TIMEOUT_S)
             assert found, f"no {words!r} in {self.text!r}"
             self.text = self.text.split(words, 1)[1]
-
-    def lines(self, number: int) -> list[dict[str, Any]]:
-        """The next JSON lines."""
-        found = []
-        for _ in range(number):
-            with self._changed:
-                assert self._changed.wait_for(lambda: "\n" in self.text, TIMEOUT_S), self.text
-                line, self.text = self.text.split("\n", 1)
-            found.append(json.loads(line))
-        return found
 
     def interrupt(self) -> int:
         """Ctrl-C; the exit code."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import io
 import itertools
 import json
 import os
@@ -103,8 +102,8 @@ def whole_server(model: str) -> Callable[[], Server]:
 
 
 def serve() -> None:
-    """Serve over the transport that the command line names (stdio, tcp or ws) a `small_server`, or
-    a `whole_server` of the model that it names."""
+    """Serve over the transport that the command line names (stdio or tcp) a `small_server`, or a
+    `whole_server` of the model that it names."""
     from lsp_server.protocol import transport
 
     how, *model = sys.argv[1:]
@@ -112,7 +111,7 @@ def serve() -> None:
     if how == "stdio":
         code = transport.serve_stdio(make)
     else:
-        code = getattr(transport, f"serve_{how}")(make, "127.0.0.1", 0)
+        code = transport.serve_tcp(make, "127.0.0.1", 0)
     os._exit(code)
 
 
@@ -129,15 +128,7 @@ def exit_code(process: subprocess.Popen[bytes]) -> int:
 
 def listening(*model: str, **options: Any) -> tuple[subprocess.Popen[bytes], int]:
     """A process that serves `small_server`, or `whole_server`, over TCP, and its port."""
-    return _with_port(started("tcp", *model, **options))
-
-
-def listening_ws(*model: str, **options: Any) -> tuple[subprocess.Popen[bytes], int]:
-    """The same over WebSockets."""
-    return _with_port(started("ws", *model, **options))
-
-
-def _with_port(process: subprocess.Popen[bytes]) -> tuple[subprocess.Popen[bytes], int]:
+    process = started("tcp", *model, **options)
     assert process.stderr
     return process, int(process.stderr.readline().rsplit(b":", 1)[1])
 
@@ -154,7 +145,6 @@ class Client:
         self, write: IO[bytes], read: Callable[[], bytes], close: Callable[[], None]
     ) -> None:
         self.write = write
-        self.connection: Any = None  # of a WebSocket
         self.disconnect = write.close
         self.notifications: SimpleQueue[dict[str, Any]] = SimpleQueue()
         self.answers: dict[Any, dict[str, Any]] = {}
@@ -180,35 +170,12 @@ class Client:
         client.disconnect = partial(connection.shutdown, socket.SHUT_RDWR)
         return client
 
-    @classmethod
-    def over_ws(cls, port: int) -> Client:
-        """Of a WebSocket; `raw` takes whole frames."""
-        from websockets.exceptions import ConnectionClosed
-        from websockets.sync.client import connect
-
-        url = f"ws://127.0.0.1:{port}"
-        options: Any = {"proxy": None, "max_size": None, "ping_interval": None}
-        options["open_timeout"] = TIMEOUT_S
-        connection = connect(url, compression=None, **options).__enter__()
-
-        def receive() -> bytes:
-            with contextlib.suppress(ConnectionClosed):
-                return framed(connection.recv(decode=False))
-            return b""
-
-        client = cls(io.BytesIO(), receive, lambda: None)
-        client.connection, client.disconnect = connection, connection.close
-        return client
-
     def send(self, message: Any) -> None:
         self.body(json.dumps(message).encode())
 
     def body(self, body: bytes) -> None:
         """Send the body of a message, which may be invalid."""
-        if self.connection is not None:
-            self.connection.send(body, text=_is_utf8(body))
-        else:
-            self.raw(framed(body))
+        self.raw(framed(body))
 
     def raw(self, data: bytes) -> None:
         self.write.write(data)
@@ -285,14 +252,6 @@ class Client:
                     self.doubles.append(message["id"])
                 self.answers[message["id"]] = message
             self.arrived.notify_all()
-
-
-def _is_utf8(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 class Direct:

@@ -21,15 +21,13 @@ from typing import Any
 import pytest
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException, JsonRpcMethodNotFound
-from pygls.io_ import run_websocket
 from pygls.protocol import JsonRPCRequestMessage, JsonRPCResponseMessage, default_converter
 from pygls.protocol.json_rpc import JsonRPCNotification
 from pytest_lsp import LanguageClient
 from pytest_lsp.client import DEFAULT_CLIENT_FEATURES, register_lsp_features
-from websockets.asyncio.client import connect
 
 from engine.remote.engine_url import EngineUrl
-from lsp_server.protocol.transport import listen_ws
+from lsp_server.protocol.transport import listen_tcp
 from lsp_server.server import create
 from lsp_server.shared_engine import SharedEngine
 from tests.support.command import environment
@@ -161,16 +159,6 @@ class Editor(LanguageClient):  # type: ignore[misc]
             types.CLIENT_REGISTER_CAPABILITY: register,
             types.WORKSPACE_APPLY_EDIT: apply,
         }
-
-    async def start_ws(self, host: str, port: int) -> None:
-        """Connect to a server, as pygls does, but with patience for a busy machine."""
-        patient: Any = {"open_timeout": TIMEOUT_S, "ping_timeout": TIMEOUT_S}
-        websocket = await connect(f"ws://{host}:{port}", **patient)
-        running = run_websocket(
-            websocket, self._stop_event, self.protocol, error_handler=self.report_server_error
-        )
-        self._async_tasks.append(asyncio.create_task(running))
-        await asyncio.sleep(0)
 
     def json(self, value: Any) -> Any:
         """A value as JSON."""
@@ -351,7 +339,7 @@ def local_server(
     home: Path | None = None,
     elsewhere: EngineUrl | None = None,
 ) -> Iterator[LocalServer]:
-    """A server of WebSockets on a thread of this process, with an engine of its own. `home` holds
+    """A server of TCP on a thread of this process, with an engine of its own. `home` holds
     models; by default there are none. `elsewhere`: of another machine's engine."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DRAFTLINE_HOME", str(home or folder / "home"))
@@ -378,13 +366,17 @@ class LocalServer:
 
     async def _serve(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        self._loop.set_exception_handler(lambda _, fault: self._faults.append(fault))
-        listener = await listen_ws(lambda: create(self.shared_engine), "127.0.0.1", 0)
-        self.port = next(iter(listener.sockets)).getsockname()[1]
+        self._loop.set_exception_handler(self._note)
+        listener = await listen_tcp(lambda: create(self.shared_engine), "127.0.0.1", 0)
+        self.port = listener.sockets[0].getsockname()[1]
         self._is_listening.set()
         await self._stop.wait()
         listener.close()
         await listener.wait_closed()
+
+    def _note(self, _: asyncio.AbstractEventLoop, fault: dict[str, Any]) -> None:
+        if not isinstance(fault.get("exception"), asyncio.CancelledError):
+            self._faults.append(fault)  # Python 3.11 also reports clients that the end cuts off
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
@@ -395,9 +387,9 @@ class LocalServer:
 
 @asynccontextmanager
 async def connected(port: int) -> AsyncIterator[Editor]:
-    """An editor, before `initialize`, connected to a server of WebSockets."""
+    """An editor, before `initialize`, connected to a server over TCP."""
     editor = Editor()
-    await editor.start_ws("127.0.0.1", port)
+    await editor.start_tcp("127.0.0.1", port)
     try:
         yield editor
     finally:

@@ -17,8 +17,10 @@ def assert_marked_are_renamed(marked: str, path: str) -> None:
     Where the bare instruction is not clear, one with the kind of the name is."""
     text, start = marked.replace("@", ""), marked.index("x@")
     for kind in ("", "variable ", "parameter ", "type ", "function "):
-        wish = f"Rename the {kind}x to zz"
-        made = by_rule(Request("edit", text, path, selection=(start, start + 1), instruction=wish))
+        instruction = f"Rename the {kind}x to zz"
+        made = by_rule(
+            Request("edit", text, path, selection=(start, start + 1), instruction=instruction)
+        )
         if made:
             assert made.text == marked.replace("x@", "zz")
             return

@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from engine.drafting import DraftContext, Drafter, NullDrafter
-from engine.drafting.methods.datastore import Corpus, build
 from engine.records import Draft
+from research.methods.datastore import Corpus, build
 
 FEW = st.lists(st.integers(0, 3), min_size=1, max_size=40)
 GOLDEN = [[5, 6, 7, 8, 0], [5, 6, 7, 9, 0], [5, 6, 4, 0], [5, 6, 7, 8, 0]]

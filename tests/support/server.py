@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import shutil
@@ -18,13 +19,16 @@ import httpx
 import openai
 import pytest
 import uvicorn
+from uvicorn.server import ServerState
 
 from engine import Config, Engine
 from engine.records import Done, Event, Request, Step
+from engine.remote.address import Address
 from engine.worker import Job
 from tests.support.command import EOS, chain_model
 from ui.api import app as api
 from ui.cli import serve
+from ui.cli.local_socket import shared
 
 ANSWER = "abcdefghijklmnopqrstuvwxyz"  # the answer of `reciter` to every chat
 THINK = {"a": "<think>", "f": "</think>"}
@@ -221,6 +225,41 @@ def serve_app(app: Any, port: int = 0) -> Iterator[int]:
         server.should_exit = True
         thread.join(TIMEOUT_S)
     assert not thread.is_alive()
+
+
+@contextlib.contextmanager
+def serve_locally(engine: Engine, address: Address, **options: Any) -> Iterator[Any]:
+    """The application of an engine at the address of a socket, until the end of the block."""
+    app, begun = api.app(engine, **options), threading.Event()
+    loop, ended, failed = asyncio.new_event_loop(), asyncio.Event(), list[Exception]()
+
+    async def run() -> None:
+        state = ServerState()
+        try:
+            async with (
+                app.router.lifespan_context(app),
+                shared(app, address, state, serve.options()),
+            ):
+                begun.set()
+                await ended.wait()
+                for connection in [*state.connections]:
+                    connection.shutdown()
+        except Exception as error:
+            failed.append(error)
+            begun.set()
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(run()), daemon=True)
+    thread.start()
+    try:
+        assert begun.wait(TIMEOUT_S)
+        if failed:
+            raise failed[0]
+        yield app
+    finally:
+        app.state.jobs.cancel()
+        loop.call_soon_threadsafe(ended.set)
+        thread.join(TIMEOUT_S)
+        loop.close()
 
 
 @contextlib.contextmanager

@@ -25,7 +25,7 @@ from index.documents.embeddings import DEFAULT_NAME
 from tests.support.command import draftline, environment
 from tests.support.server import TIMEOUT_S, http, reciter
 from ui.cli import serve
-from ui.errors import Failure
+from ui.common.errors import Failure
 
 KEY = "0123456789abcdef0123"
 PASSWORD = "horse-battery"

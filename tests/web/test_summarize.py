@@ -22,11 +22,9 @@ from tests.support.server import TIMEOUT_S, occupied
 from tests.web.test_page import HOSTILE, RenderedText
 from ui.api.jobs import Jobs, QueueFull
 from ui.web import summarize as tab_of
-from ui.web import summary_html
 from ui.web.history import MAX_SUMMARIES, History
 from ui.web.state import PageState
-from ui.web.summarize import SummarizeTab
-from ui.web.summary_html import SummaryProgress
+from ui.web.summarize import SummarizeTab, SummaryProgress, streaming_summary
 
 WORD = "FLASK_DEBUG"
 TEXT = f"The variable {WORD} is mentioned once.\n\n" + "\n\n".join(
@@ -218,7 +216,7 @@ def test_summaries_are_escaped(name: str, statement: str, body: str) -> None:
     progress = SummaryProgress(name)
     progress.add(SummaryBody(body, ()))
     progress.add(Step((Piece(statement, "model"),)))
-    shown = RenderedText(summary_html.streaming_summary(progress)).shown
+    shown = RenderedText(streaming_summary(progress)).shown
     assert name in shown and statement in shown and body in shown
 
 
@@ -230,7 +228,7 @@ def test_each_event_can_be_shown(page: PageState) -> None:
             assert event.text.endswith(progress.body)
         else:
             progress.add(event)
-        RenderedText(summary_html.streaming_summary(progress))
+        RenderedText(streaming_summary(progress))
 
 
 # -- batches in the queue --------------------------------------------------------------------------

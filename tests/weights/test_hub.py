@@ -5,19 +5,22 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from huggingface_hub import constants
 
 from engine import weights
 from engine.weights import Builtin
 from engine.weights.memory import gguf_memory
 from engine.weights.model_list import Machine, memory_of
 from tests.support.local_models import add_to_hub
-from tests.support.weights import FOLDER, READY, fails, left_over
+from tests.support.weights import FOLDER, READY, REPOSITORY, fails, left_over
 
 
 class Hub(BaseHTTPRequestHandler):
@@ -65,7 +68,11 @@ class Hub(BaseHTTPRequestHandler):
 def hub(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Hub]]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+    address = f"http://127.0.0.1:{server.server_port}"
+    monkeypatch.setenv("HF_ENDPOINT", address)
+    monkeypatch.setattr(constants, "ENDPOINT", address)  # which is read at the first import
+    template = f"{address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     Hub.requests = []
     yield Hub
@@ -139,6 +146,25 @@ def test_a_built_in_model_from_the_hub_must_have_its_checksum(
     hub.files = {"tiny.gguf": good}
     weights.locate("tiny", source="hub")
     assert left_over(home) == READY
+
+
+INTERRUPTED = """
+import os, signal
+from engine import weights
+signal.signal(signal.SIGINT, signal.default_int_handler)  # shells ignore it in background jobs
+def progress(label, done, total):
+    os.kill(os.getpid(), signal.SIGINT)
+weights.locate("someone/model", progress=progress)
+"""
+
+
+def test_ctrl_c_ends_a_download_at_once(home: Path, hub: type[Hub]) -> None:
+    hub.listed = hub.files = {"config.json": b"{}", "tokenizer.json": b"{}", "a.safetensors": b"w"}
+    process = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED], cwd=REPOSITORY, capture_output=True, text=True
+    )
+    assert process.returncode != 0 and "KeyboardInterrupt" in process.stderr
+    assert weights.find("someone/model") is None and left_over(home) == []
 
 
 # -- one copy on the disk ----------------------------------------------------------------------

@@ -22,7 +22,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
-from engine.aio import ThreadStream
+from engine.aio import Stream
 from engine.editing.edits import EditRefused
 from engine.engine import Engine
 from engine.records import Request as EngineRequest
@@ -48,7 +48,7 @@ from ui.api.security import OWNER, AccessGuard, AccessRules, Receive, Scope, Sen
 from ui.api.tool_calls import CallReader, schemas_of
 
 if TYPE_CHECKING:
-    from engine.remote.openai_engine import OpenAiEngine
+    from engine.remote.any_engine import ServedEngine
 
 QUEUE_SIZE = 32  # requests that are running or waiting
 ANY_MODEL = "*"  # an alias that matches every name
@@ -81,7 +81,7 @@ STREAM: dict[str, Any] = {"content": {"text/event-stream": {"schema": SSE_SCHEMA
 class ApiState:
     """What the routes share."""
 
-    engine: Engine | OpenAiEngine
+    engine: ServedEngine
     jobs: Jobs
     model_names: list[str]  # the first is the model's own name, the others are aliases
     metrics: Metrics
@@ -118,7 +118,7 @@ class ApiState:
         """Vectors of texts, as JSON. It takes a slot of the queue meanwhile. Raises ApiError."""
         model = self.embedding_model(body.model)
 
-        def work(stream: ThreadStream[Any], _: str) -> Iterator[bytes]:
+        def work(stream: Stream[Any], _: str) -> Iterator[bytes]:
             def count(text: str) -> int:
                 return len(self.engine.encode(text))
 
@@ -166,7 +166,7 @@ class ApiState:
         """How many tokens the prompt of a conversation has. It takes a slot of the queue meanwhile.
         Raises ApiError."""
 
-        def count(stream: ThreadStream[int], _: str) -> Iterator[int]:
+        def count(stream: Stream[int], _: str) -> Iterator[int]:
             request = requests.chat_request(body)
             yield self.engine.prompt_tokens(request, lambda: stream.cancelled)
 
@@ -235,7 +235,7 @@ def request_errors() -> Iterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def cancel_on_disconnect(stream: ThreadStream[Any], receive: Receive) -> AsyncIterator[None]:
+async def cancel_on_disconnect(stream: Stream[Any], receive: Receive) -> AsyncIterator[None]:
     """Cancel the job when its client disconnects, or at the end of the block."""
 
     async def watch() -> None:
@@ -275,7 +275,7 @@ class EventStreamResponse(Response):
 
 
 def app(
-    engine: Engine | OpenAiEngine,
+    engine: ServedEngine,
     rules: AccessRules | None = None,
     aliases: Sequence[str] = (),
     queue_size: int = QUEUE_SIZE,

@@ -22,8 +22,7 @@ from ui.api.responses import event_of, finish_reason
 from ui.api.schemas import InfillAnswer, InfillRequest, InfillTimings
 
 if TYPE_CHECKING:
-    from engine.engine import Engine
-    from engine.remote.openai_engine import OpenAiEngine
+    from engine.remote.any_engine import ServedEngine
 
 PREFIX_SHARE = 0.75  # of the room for the text around the cursor, as in llama.cpp
 SPARE_TOKENS = 32  # of the context: marks, and the names of the repository and the file
@@ -35,7 +34,7 @@ class Infill:
     """One request and its response."""
 
     body: InfillRequest
-    engine: Engine | OpenAiEngine
+    engine: ServedEngine
     model: str
     truncated: bool = False  # set by `request`
 
@@ -79,8 +78,9 @@ class Infill:
         before = int(room * PREFIX_SHARE)
         start, stop = window(prefix + suffix, len(prefix), before, room - before, encode)
         prefix, suffix = prefix[start:], suffix[: stop - len(prefix)]
-        room -= len(encode(prefix)) + len(encode(suffix))
         chunks: list[tuple[str, str]] = []
+        if body.input_extra:
+            room -= len(encode(prefix)) + len(encode(suffix))
         for chunk in reversed(body.input_extra):
             name = chunk.filename or UNNAMED
             shown = f"{name}\n{plain(chunk.text).rstrip()}\n"

@@ -1,14 +1,14 @@
 """The engine's jobs, for an event loop: a bounded queue, with a stream of events for each job.
 
-A request holds a slot of the queue until its job ends. A thread of a pool of that size tokenizes it
-and passes its events on to the loop. The engine decides the order in which jobs run. Where the
-queue is full, an owner, a key or else a client, still gets the slots that are its share.
+A request holds a slot of the queue until its job ends. A thread of a pool of that size tokenizes
+it; its events come from the model's thread. The engine decides the order in which jobs run. Where
+the queue is full, an owner, a key or else a client, still gets the slots that are its share.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -16,17 +16,14 @@ from threading import Lock, Semaphore
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from engine.aio import ThreadStream
+from engine.aio import Stream
 from engine.editing.apply_answer import apply_answer, merged
 from engine.editing.apply_snippet import merge
 from engine.records import Done, Event, Piece, Request, Step
-from engine.worker import Job, ended_job
+from engine.worker import Job, Submitted, ended_job
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
-    from engine.engine import Engine
-    from engine.remote.openai_engine import OpenAiEngine
+    from engine.remote.any_engine import ServedEngine
 
 T = TypeVar("T")
 SHARE = 4  # slots that an owner gets although others fill the queue
@@ -49,23 +46,18 @@ class _Owner:
         self.preparing = Semaphore(preparing)
 
 
-class JobStream(ThreadStream[Event]):
-    """The events of one request, the last of which is a Done."""
+class JobStream(Stream[Event]):
+    """The events of one request: ACCEPTED once the engine has it, then the job's, the last of which
+    is a Done."""
 
-    def __init__(
-        self,
-        source: Callable[[JobStream], Iterator[Event]],
-        executor: Executor,
-        client: str,
-    ) -> None:
-        """`source` yields ACCEPTED once the engine has the request, then the job's events."""
+    def __init__(self, client: str) -> None:
+        super().__init__()
         self.client = client
         self.first_text_s: float | None = None  # from the request to the first text
         self.total_s = 0.0  # set with the Done
         self.late_steps = 0  # forward passes that ended after `cancel`; set with the Done
         self._created = perf_counter()
         self._accepted = False
-        super().__init__(source, executor)
 
     async def accepted(self) -> None:
         """Wait until the engine has the request. Raises RequestError if it cannot be answered,
@@ -86,7 +78,7 @@ class JobStream(ThreadStream[Event]):
         raise RuntimeError("the stream ended without a Done")
 
     def record_time(self, event: Event) -> None:
-        """Note when an event arrived. Called in the thread."""
+        """Note when an event arrived. Called in the model's thread."""
         elapsed_s = perf_counter() - self._created
         if isinstance(event, Done):
             self.total_s = elapsed_s
@@ -100,21 +92,12 @@ def merged_job(request: Request, client: str) -> Job | None:
     return None if text is None else ended_job(request, client, merged(text))
 
 
-def whole_file(request: Request, done: Done) -> Iterator[Event]:
-    """The last events of merging an update: the new file, which is checked as a whole. Raises
-    EditRefused."""
-    if done.reason not in ("failed", "cancelled"):
-        done = replace(done, text=apply_answer(request, done))
-        yield Step((Piece(done.text, "model"),))
-    yield done
-
-
 class Jobs:
     """The queue of an engine. All methods but `cancel` belong to one event loop."""
 
     def __init__(
         self,
-        engine: Engine | OpenAiEngine,
+        engine: ServedEngine,
         queue_size: int,
         on_end: Callable[[JobStream, Done], None] = lambda stream, done: None,
         owners: int = 0,
@@ -125,7 +108,7 @@ class Jobs:
         # Another server reads the prompts itself, and accepts a request when it likes
         self._preparing = MAX_PREPARING if engine.drafts else queue_size
         self._reserved = min(SHARE, queue_size) * max(owners, MIN_OWNERS)
-        self._open: dict[ThreadStream[Any], str] = {}  # with its owner
+        self._open: dict[Stream[Any], str] = {}  # with its owner
         self._owners: dict[str, _Owner] = {}
         self._lock = Lock()  # of both
         threads = queue_size + self._reserved
@@ -158,14 +141,14 @@ class Jobs:
         name = self._client_name(client)
         with self._lock:  # the job cannot end before it is in the set
             preparing = self._take_slot(holder)
-            source = partial(self._run_job, make, isolated, raw, preparing, options)
-            stream = JobStream(source, self._pool, name)
+            stream = JobStream(name)
             self._open[stream] = holder
+            self._pool.submit(self._prepare, stream, make, isolated, raw, preparing, options)
         return stream
 
     def submit_batch(
-        self, work: Callable[[ThreadStream[T], str], Iterator[T]], client: str, owner: str = ""
-    ) -> ThreadStream[T]:
+        self, work: Callable[[Stream[T], str], Iterable[T]], client: str, owner: str = ""
+    ) -> Stream[T]:
         """Run work that consists of many requests; it takes one slot. Raises QueueFull.
 
         `work(stream, client)` is iterated in a thread. It submits its requests as `client`, passes
@@ -173,11 +156,12 @@ class Jobs:
         `submit`."""
         holder = owner or client
         self._check_capacity(holder)
-        source = partial(self._run_batch, work, self._client_name(client))
+        name = self._client_name(client)
+        stream: Stream[T] = Stream()
         with self._lock:
             self._take_slot(holder)
-            stream: ThreadStream[T] = ThreadStream(source, self._pool)
             self._open[stream] = holder
+            self._pool.submit(self._run_batch, stream, work, name)
         return stream
 
     def cancel(self) -> None:
@@ -197,54 +181,85 @@ class Jobs:
         """Accept nothing more. Running jobs end with the engine."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _run_job(
+    def _prepare(
         self,
+        stream: JobStream,
         make: Callable[[], Request],
         isolated: bool,
         raw: bool,
         preparing: Semaphore,
         options: dict[str, Any],
-        stream: JobStream,
-    ) -> Iterator[Event]:
+    ) -> None:
+        """Tokenize a request, and let its job fill the stream."""
         try:
             if isolated:
                 self.engine.forget(client=stream.client)
             with preparing:
                 request = make()
-                merges = bool(request.update) and not raw
-                done = merged_job(request, stream.client) if merges else None
+                update = request if request.update and not raw else None
+                done = merged_job(update, stream.client) if update else None
                 job = done or self.engine.submit(
                     request, client=stream.client, cancelled=lambda: stream.cancelled, **options
                 )
             stream.attach(job)
-            yield ACCEPTED
-            for event in job:
-                if merges and isinstance(event, Step):
-                    event = replace(event, pieces=())
-                stream.record_time(event)
-                if isinstance(event, Done):
-                    stream.late_steps = job.late
-                    if isolated:
-                        self.engine.forget(client=stream.client)
-                    self.on_end(stream, event)
-                    self._release(stream)  # before the reader sees the end
-                    if merges:
-                        yield from whole_file(request, event)
-                        return
-                yield event
-        finally:
-            self._release(stream)
+            stream.put(ACCEPTED)
+            job.deliver(partial(self._pass_on, stream, job, isolated, update))
+        except Exception as error:
+            self._end(stream, error)
+
+    def _pass_on(
+        self,
+        stream: JobStream,
+        job: Submitted,
+        isolated: bool,
+        update: Request | None,
+        event: Event,
+    ) -> None:
+        """Pass an event on to the reader. Called in the model's thread."""
+        try:
+            stream.record_time(event)
+            if not isinstance(event, Done):
+                stream.put(replace(event, pieces=()) if update else event)
+                return
+            stream.late_steps = job.late
+            if isolated:
+                self.engine.forget(client=stream.client)
+            self.on_end(stream, event)
+            if update and event.reason not in ("failed", "cancelled"):
+                self._pool.submit(self._put_file, stream, update, event)
+                return
+            self._release(stream)  # before the reader sees the end
+            stream.put(event)
+            stream.end()
+        except Exception as error:  # the reader's: the model goes on
+            self._end(stream, error)
+
+    def _put_file(self, stream: JobStream, update: Request, done: Done) -> None:
+        """End a stream with the new file, which is checked as a whole. EditRefused is raised to the
+        reader."""
+        self._release(stream)
+        try:
+            done = replace(done, text=apply_answer(update, done))
+            stream.put(Step((Piece(done.text, "model"),)))
+            stream.put(done)
+            stream.end()
+        except Exception as error:
+            stream.end(error)
 
     def _run_batch(
-        self,
-        work: Callable[[ThreadStream[T], str], Iterator[T]],
-        client: str,
-        stream: ThreadStream[T],
-    ) -> Iterator[T]:
+        self, stream: Stream[T], work: Callable[[Stream[T], str], Iterable[T]], client: str
+    ) -> None:
         try:
-            yield from work(stream, client)
-        finally:
-            self._release(stream)
+            for item in work(stream, client):
+                stream.put(item)
+            self._end(stream)
+        except Exception as error:
+            self._end(stream, error)
+
+    def _end(self, stream: Stream[Any], error: Exception | None = None) -> None:
+        """End a stream that may hold a slot."""
+        self._release(stream)
+        stream.end(error)
 
     def _check_capacity(self, holder: str) -> None:
         owner = self._owners.get(holder)
@@ -258,7 +273,7 @@ class Jobs:
         owner.slots += 1
         return owner.preparing
 
-    def _release(self, stream: ThreadStream[Any]) -> None:
+    def _release(self, stream: Stream[Any]) -> None:
         with self._lock:
             holder = self._open.pop(stream, None)
             if holder is not None:

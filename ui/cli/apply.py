@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ui.cli.consent import choose_model
 from ui.cli.edit import EXIT_CODES, Changed, add_output, finish, model
 from ui.cli.options import (
     add_command,
@@ -19,12 +18,13 @@ from ui.cli.options import (
     check_workspace,
     text_argument,
 )
-from ui.errors import FAILED, USAGE, Failure, say
+from ui.common.consent import choose_model
+from ui.common.errors import FAILED, USAGE, Failure, say
 
 if TYPE_CHECKING:
     from engine.editing.apply_snippet import Merge
     from engine.records import Done, Request
-    from ui.cli.answer_view import Tally
+    from ui.common.answer_view import Tally
 
 
 def add_parser(commands: Any) -> None:
@@ -79,13 +79,13 @@ def run(args: argparse.Namespace) -> int:
 
 def _without_model(args: argparse.Namespace, request: Request, text: str) -> int:
     from engine.editing.apply_answer import merged
-    from ui.cli.answer_view import Tally
+    from ui.common.answer_view import Tally
 
     return _finish(args, request, merged(text), Tally(), {"method": "merge", "doubt": None})
 
 
 def _by_model(args: argparse.Namespace, request: Request, merge: Merge) -> int:
-    from ui.cli.answer_view import AnswerView, colour_of_source
+    from ui.common.answer_view import AnswerView, colour_of_source
 
     say(f"{args.file}: the model merges: {merge.doubt}: check the changes")
     choose_model(args)

@@ -10,9 +10,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ui.cli.consent import choose_model
-from ui.cli.interrupt import AnswerInterrupt
-from ui.cli.loading import join_or_open
 from ui.cli.options import (
     add_command,
     add_embed,
@@ -22,14 +19,17 @@ from ui.cli.options import (
     sampling,
     text_argument,
 )
-from ui.errors import FAILED, INTERRUPTED, OK, USAGE, Failure, say
-from ui.terminal import write_json
+from ui.common.consent import choose_model
+from ui.common.errors import FAILED, INTERRUPTED, OK, USAGE, Failure, say
+from ui.common.interrupt import AnswerInterrupt
+from ui.common.loading import join_or_open
+from ui.common.terminal import write_json
 
 if TYPE_CHECKING:
     from engine import Done
     from engine.rag.answer import PreparedQuestion
     from index.documents.documents import Document, Documents
-    from ui.cli.answer_view import AnswerView
+    from ui.common.answer_view import AnswerView
 
 
 def add_parser(commands: Any) -> None:
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     from engine import RequestError
     from engine.rag.answer import prepare
     from index.documents.documents import Documents
-    from ui.cli.answer_view import AnswerView, colour_of_source, no_colour
+    from ui.common.answer_view import AnswerView, colour_of_source, no_colour
 
     embed = embedding(args.embed)
     colour_of = colour_of_source if args.verbose else no_colour
@@ -137,14 +137,8 @@ def _show(
     """Show the sources below the answer, or everything as JSON. `done` is None if the model was
     not asked."""
     from engine.rag.answer import cite_answer
-    from ui.cli.answer_view import (
-        citations_as_json,
-        documents_as_json,
-        evidence_as_json,
-        figures,
-        print_stats,
-        support,
-    )
+    from ui.common.answer_view import figures, print_stats
+    from ui.common.sources import citations_as_json, documents_as_json, evidence_as_json, support
 
     texts = {document.id: document.text for document in found.values()}
     answer = cite_answer(prepared, done.text) if done else None

@@ -13,18 +13,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ui.cli.consent import choose_model
 from ui.cli.conversation import Conversation, ConversationError
-from ui.cli.interrupt import AnswerInterrupt
-from ui.cli.loading import join_or_open
 from ui.cli.options import add_command, add_max_tokens, add_options, checked_text, sampling
-from ui.errors import FAILED, OK, Failure, say
-from ui.terminal import write_json
+from ui.common.consent import choose_model
+from ui.common.errors import FAILED, OK, Failure, say
+from ui.common.interrupt import AnswerInterrupt
+from ui.common.loading import join_or_open
+from ui.common.terminal import write_json
 
 if TYPE_CHECKING:
     from engine import Done, Piece, Request, Step
     from engine.remote.any_engine import AnyEngine
-    from ui.cli.answer_view import AnswerView, Tally
+    from ui.common.answer_view import AnswerView, Tally
 
 COMMANDS = """\
 !!exit         leave; so does an empty message
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     if args.system:
         checked_text(args.system, "--system")
     choose_model(args)
-    from ui.cli.answer_view import AnswerView, no_colour
+    from ui.common.answer_view import AnswerView, no_colour
 
     colour_of = colour_of_verdict if args.verbose else no_colour
     with AnswerView(colour_of, args.json) as view:
@@ -162,7 +162,7 @@ class Chat:
     def answer(self, question: str) -> bool:
         """Answer a question and keep both. Returns False if it cannot be answered."""
         from engine import RequestError
-        from ui.cli.answer_view import Tally
+        from ui.common.answer_view import Tally
 
         self.view.tally = Tally()
         try:
@@ -189,10 +189,12 @@ class Chat:
         max_tokens = self.args.max_tokens or min(DEFAULT_MAX_TOKENS, context // 2)
         turns = len(self.conversation.turns)
         self.first_turn = before = min(self.first_turn, turns)
-        if self._prompt_tokens(question) + max_tokens > context:
+        tokens = self._prompt_tokens(question)
+        if tokens + max_tokens > context:
             room = context * 3 // 4 - max_tokens
-            while self.first_turn < turns and self._prompt_tokens(question) > room:
+            while self.first_turn < turns and tokens > room:
                 self.first_turn += 2
+                tokens = self._prompt_tokens(question)
         if self.first_turn > before:
             say(f"the context is full: the model does not see the first {self.first_turn} messages")
         return Request(
@@ -213,7 +215,7 @@ class Chat:
 
     def _show(self, done: Done) -> None:
         """Show the figures and remarks below an answer."""
-        from ui.cli.answer_view import figures, print_stats
+        from ui.common.answer_view import figures, print_stats
 
         tally = self.view.tally
         if self.args.json:

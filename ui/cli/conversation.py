@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ui.errors import reason
+from ui.common.errors import reason
 
 Message = dict[str, str]
 MAX_FILE_BYTES = 16 << 20

@@ -7,8 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from ui.cli.options import add_command
-from ui.errors import FAILED, OK
-from ui.terminal import one_line, write_json, write_line
+from ui.common.errors import FAILED, OK
+from ui.common.terminal import one_line, write_json, write_line
 
 EXIT_CODES = """exit codes:
   0    nothing failed; there may be warnings

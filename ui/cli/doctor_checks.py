@@ -21,8 +21,8 @@ from typing import Literal
 
 from engine.config import MODEL_VARIABLE
 from index.os_calls import IS_WINDOWS
-from ui.errors import reason
-from ui.terminal import format_bytes
+from ui.common.errors import reason
+from ui.common.terminal import format_bytes
 
 State = Literal["ok", "warn", "fail"]
 OLDEST_PYTHON = (3, 11)
@@ -237,7 +237,7 @@ def disk() -> Finding:
     free = free_where_the_cache_is()
     needed = (missing.size if missing else 0) + MIN_FREE_BYTES
     what = f"{format_bytes(free)} are free at {home()}"
-    remedy = "free some space (`draftline cache` shows what is stored) or move DRAFTLINE_HOME"
+    remedy = "free some space (`draftline storage` shows what is stored) or move DRAFTLINE_HOME"
     if missing and free < missing.size:
         why = f"{what}, {missing.model} takes {format_bytes(missing.size)}"
         return Finding("disk", "fail", why, remedy)

@@ -1,13 +1,13 @@
-"""`draftline drafters`: list the drafting methods. What they do is in `engine.drafting`; none of
-them changes an answer."""
+"""`draftline drafters`: list the drafting methods, those of plug-ins included. None of them changes
+an answer."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Any
 
-from ui.errors import OK
-from ui.terminal import write_line
+from ui.common.errors import OK, say
+from ui.common.terminal import write_line
 
 
 def add_parser(commands: Any) -> None:
@@ -26,10 +26,11 @@ def add_parser(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the list."""
-    from engine.drafting.registry import DRAFTERS
+    from engine.drafting.registry import usable_drafters
 
-    width = max(map(len, DRAFTERS)) + 2
-    for name, entry in DRAFTERS.items():
+    found = usable_drafters(say)
+    width = max(map(len, found)) + 2
+    for name, entry in found.items():
         write_line(f"{name:<{width}}{entry.summary}")
         if args.verbose and entry.options:
             options = ",".join(f"{key}={_written(value)}" for key, value in entry.options.items())

@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ui.cli.consent import choose_model
-from ui.cli.loading import join_or_open
 from ui.cli.options import (
     add_command,
     add_max_tokens,
@@ -22,13 +20,15 @@ from ui.cli.options import (
     check_workspace,
     text_argument,
 )
-from ui.errors import FAILED, OK, USAGE, Failure, say
-from ui.terminal import write, write_json
+from ui.common.consent import choose_model
+from ui.common.errors import FAILED, OK, USAGE, Failure, say
+from ui.common.loading import join_or_open
+from ui.common.terminal import write, write_json
 
 if TYPE_CHECKING:
     from engine.editing.outcome import Outcome
     from engine.records import Done, Request
-    from ui.cli.answer_view import AnswerView, Tally
+    from ui.common.answer_view import AnswerView, Tally
 
 EXIT_CODES = """exit codes:
   0    done, even if nothing had to change
@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
     """Read the file, edit it by a rule or ask the model and align its answer, and show or write the
     result."""
     request = _request(args)
-    from ui.cli.answer_view import AnswerView, colour_of_source
+    from ui.common.answer_view import AnswerView, colour_of_source
 
     with AnswerView(colour_of_source, silent=not args.verbose, on_stderr=True) as view:
         done, outcome, refusal = _answer(args, request, view)
@@ -114,8 +114,8 @@ def finish(
     from engine.editing.diff import summary
     from engine.editing.outcome import why_unchanged
     from engine.editing.text_file import FileChanged, FileError, replace_text
-    from ui.cli import edit_view
-    from ui.cli.answer_view import print_stats
+    from ui.common import edit_view
+    from ui.common.answer_view import print_stats
 
     new = outcome.text
     stopped = bool(outcome.failed) and new != request.text and not args.force
@@ -164,7 +164,7 @@ def _why_stopped(request: Request, outcome: Outcome) -> str:
 
 def _print_diff(old: str, new: str, file: Path) -> None:
     from engine.editing.diff import diff
-    from ui.cli import edit_view
+    from ui.common import edit_view
 
     difference = diff(old, new, file)
     if sys.stdout and sys.stdout.isatty():

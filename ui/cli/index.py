@@ -1,4 +1,4 @@
-"""`draftline index`: build, watch, search, copy and clear the index of folders. Loads no model.
+"""`draftline index`: build, search, copy and clear the index of folders. Loads no model.
 
 Results go to stdout, progress and problems to stderr. An interrupted build leaves the saved index
 as it is, or with a part of what was read.
@@ -10,15 +10,15 @@ import argparse
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ui.cli.loading import load_tokenizer
 from ui.cli.options import MODEL_HELP, add_command
-from ui.errors import FAILED, OK, USAGE, Failure, reason, say
-from ui.terminal import (
+from ui.common.errors import FAILED, OK, USAGE, Failure, reason, say
+from ui.common.find import Match, matches
+from ui.common.loading import load_tokenizer
+from ui.common.terminal import (
     format_bytes,
     one_line,
     plural,
@@ -31,7 +31,7 @@ from ui.terminal import (
 if TYPE_CHECKING:
     from index.records import Stats
     from index.workspace.workspace import Workspace
-    from ui.cli.index_watch import Build
+    from ui.cli.index_build import Build
 
 EXIT_CODES = """exit codes:
   0    done
@@ -51,7 +51,7 @@ def add_parser(commands: Any) -> None:
         commands,
         "index",
         run,
-        "build, watch and search the index of a folder",
+        "build and search the index of a folder",
         "Index the text files of folders, so that answers may copy from them.\n"
         "The index is saved: a second run reads only the files that changed.",
         EXIT_CODES,
@@ -60,7 +60,6 @@ def add_parser(commands: Any) -> None:
     add("paths", nargs="*", type=Path, metavar="PATH", help="folders of one index; default: this")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--stats", action="store_true", help="print a table of what the index holds")
-    what.add_argument("--watch", action="store_true", help="follow every change until Ctrl-C")
     what.add_argument("--find", metavar="TEXT", help="find this text, newest file first")
     what.add_argument(
         "--clear",
@@ -83,7 +82,7 @@ def add_parser(commands: Any) -> None:
         metavar="N",
         help=f"matches that --find shows; default: {DEFAULT_MAX_MATCHES}",
     )
-    add("--json", action="store_true", help="one JSON object; with --watch, one for each change")
+    add("--json", action="store_true", help="print one JSON object")
     add("--model", metavar="M", help=f"whose tokenizer: {MODEL_HELP}")
     add("--no-save", action="store_true", help="neither use nor save an index on disk")
 
@@ -94,11 +93,9 @@ def run(args: argparse.Namespace) -> int:
     workspace = _workspace(args)
     if args.clear:
         return _clear(args, workspace)
-    from ui.cli.index_watch import build, watch
+    from ui.cli.index_build import build
 
     try:
-        if args.watch:
-            watch(workspace, lambda built: _print_build(args, built, workspace), args.json)
         if args.find is not None:
             build(workspace)
             return _find(args, workspace)
@@ -249,17 +246,6 @@ def _print_skipped(skipped: dict[str, str]) -> None:
 # -- find --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
-    """Code points `start:stop` of a file; `line` and `column` count from 1, lines as in editors."""
-
-    path: str
-    line: int
-    column: int
-    start: int
-    stop: int
-
-
 def _find(args: argparse.Namespace, workspace: Workspace) -> int:
     """Show the matches of --find, newest file first, and close the workspace. The exit code is
     FAILED if there are none."""
@@ -272,47 +258,6 @@ def _find(args: argparse.Namespace, workspace: Workspace) -> int:
             _print_match(match, line)
         say(plural(len(found), "place") + "; there are more: --most shows them" * more)
     return OK if found else FAILED
-
-
-def matches(
-    workspace: Workspace,
-    wanted: str,
-    most: int,
-    shown: Callable[[str], bool] = lambda path: True,
-) -> tuple[list[tuple[Match, str]], bool]:
-    """At most that many places of a text, newest file first, each with its first line; and whether
-    there are more. Only in files that are `shown`."""
-    found: list[tuple[Match, str]] = []
-    texts: dict[str, str] = {}
-    for span in workspace.find(wanted, most + 1, shown):
-        text = texts.setdefault(span.path, "") or _read(span.path)
-        texts[span.path] = text
-        if text[span.start : span.stop] == wanted:  # else the file has changed since
-            found.append(_match(span.path, text, span.start, span.stop))
-    return found[:most], len(found) > most
-
-
-def _read(path: str) -> str:
-    """A file's text; "" if it is gone."""
-    from index.workspace.file_filter import Skipped, read
-
-    try:
-        return read(os.path.realpath(path))
-    except Skipped:
-        return ""
-
-
-def _match(path: str, text: str, start: int, stop: int) -> tuple[Match, str]:
-    """The match, and its first line without the line end."""
-    from engine.editing.edits import LINE_END
-
-    number, first, last = 1, 0, len(text)
-    for end in LINE_END.finditer(text):
-        if end.end() > start:
-            last = end.start()
-            break
-        number, first = number + 1, end.end()
-    return Match(path, number, start - first + 1, start, stop), text[first : max(last, first)]
 
 
 def _print_match(match: Match, line: str) -> None:

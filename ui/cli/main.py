@@ -1,7 +1,7 @@
 """The `draftline` command: results go to stdout, everything else to stderr.
 
-Every failure is one line, `draftline: what: remedy`, and an exit code of `ui.errors`. Imports are
-lazy, so that `--help` is fast: torch is loaded only when a model runs.
+Every failure is one line, `draftline: what: remedy`, and an exit code of `ui.common.errors`.
+Imports are lazy, so that `--help` is fast: torch is loaded only when a model runs.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from contextlib import nullcontext
 from typing import Any, NoReturn
 
 from ui.cli.edit import EXIT_CODES
-from ui.cli.interrupt import Interrupt
-from ui.errors import FAILED, INTERRUPTED, OK, USAGE, Failure, say, warnings_on_stderr
+from ui.common.errors import FAILED, INTERRUPTED, OK, USAGE, Failure, say, warnings_on_stderr
+from ui.common.interrupt import Interrupt
 
 SERVERS = {"serve", "lsp", "mcp"}  # commands that set up logging themselves
+RENAMED = {"cache": "storage", "uninstall": "storage remove"}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -77,6 +78,8 @@ def make_parser(argv: list[str]) -> Parser:
     exit code. `draftline lsp`, a small process beside every window, imports no other command."""
     from lsp_server import cli as lsp
 
+    if (new := RENAMED.get("".join(argv[:1]))) is not None:
+        raise Failure(USAGE, f"{argv[0]}: is `draftline {new}` now: see `draftline storage --help`")
     parser = Parser(
         prog="draftline",
         description="A local code-editing assistant: text that already exists is the draft, "
@@ -94,7 +97,6 @@ def make_parser(argv: list[str]) -> Parser:
     from ui.cli import (
         apply,
         ask,
-        cache,
         chat,
         doctor,
         drafters,
@@ -102,18 +104,18 @@ def make_parser(argv: list[str]) -> Parser:
         index,
         mcp,
         models,
+        plugins,
         serve,
+        storage,
         summarize,
-        train,
-        two_models,
-        uninstall,
     )
 
     for command in (
-        edit, apply, ask, summarize, chat, serve, lsp, mcp, index, models, cache,
-        doctor, drafters, train, two_models, demo, uninstall,
+        edit, apply, ask, summarize, chat, serve, lsp, mcp, index, models, storage,
+        doctor, drafters, demo,
     ):  # fmt: skip
         command.add_parser(commands)
+    plugins.add_commands(commands, argv)
     return parser
 
 

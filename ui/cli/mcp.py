@@ -10,8 +10,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ui.cli.consent import choose_model
-from ui.cli.loading import join_or_open, load_tokenizer
 from ui.cli.options import (
     add_command,
     add_drafting,
@@ -20,7 +18,9 @@ from ui.cli.options import (
     add_server,
     add_yes,
 )
-from ui.errors import OK, USAGE, Failure, say
+from ui.common.consent import choose_model
+from ui.common.errors import OK, USAGE, Failure, say
+from ui.common.loading import join_or_open, load_tokenizer
 
 if TYPE_CHECKING:
     from engine.remote.any_engine import AnyEngine

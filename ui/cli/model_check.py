@@ -6,8 +6,8 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from ui.cli.options import MODEL_HELP, add_device, add_yes
-from ui.errors import NO_MODEL, Failure
-from ui.terminal import format_bytes, write_json, write_line
+from ui.common.errors import NO_MODEL, Failure
+from ui.common.terminal import format_bytes, write_json, write_line
 
 if TYPE_CHECKING:
     from engine.model.native.native_target import NativeTarget
@@ -32,7 +32,7 @@ def check(args: argparse.Namespace) -> None:
     """Load the model, time it and print the result. Raises Failure."""
     from engine.config import Config
     from engine.model.speed import measured
-    from ui.cli.loading import load_runtime
+    from ui.common.loading import load_runtime
 
     chosen = {name: getattr(args, name) for name in ("device", "dtype", "exact")}
     config = Config(model=args.name, **{key: one for key, one in chosen.items() if one is not None})

@@ -19,12 +19,12 @@ from typing import Any
 from engine import weights
 from engine.weights import WeightsError
 from engine.weights.memory import CONTEXT_TOKENS
-from engine.weights.model_list import Machine, Row, all_rows, in_words, known_rows
+from engine.weights.model_list import Machine, Row, all_rows
 from ui.cli import model_check
-from ui.cli.loading import progress_bars
 from ui.cli.options import add_command
-from ui.errors import FAILED, OK, Failure
-from ui.terminal import format_bytes, write_json, write_line
+from ui.common.errors import FAILED, OK, Failure
+from ui.common.loading import progress_bars
+from ui.common.terminal import format_bytes, write_json, write_line
 
 EXIT_CODES = """exit codes:
   0    done
@@ -46,16 +46,6 @@ def add_parser(commands: Any) -> None:
     verbs = parser.add_subparsers(dest="verb", metavar="VERB")
     listing = verbs.add_parser(
         "list", help="every model: where it is, the memory it takes, whether it fits"
-    )
-    known = verbs.add_parser(
-        "known", help="models that people run with editors, and which fit here"
-    )
-    known.add_argument(
-        "word",
-        nargs="?",
-        default="",
-        metavar="NAME",
-        help="a name of Ollama or the hub, or a part of it",
     )
     pull = verbs.add_parser("pull", help="fetch a model, check its SHA-256, convert it once")
     pull.add_argument("name", nargs="?", default=weights.DEFAULT_MODEL, metavar="NAME")
@@ -86,7 +76,7 @@ def add_parser(commands: Any) -> None:
     path.add_argument("--gguf", action="store_true", help="print the GGUF's path instead")
     for verb in (removing, path):
         verb.add_argument("name", metavar="NAME")
-    for verb in (parser, listing, known, model_check.add_parser(verbs)):
+    for verb in (parser, listing, model_check.add_parser(verbs)):
         verb.add_argument(
             "--json", action="store_true", default=argparse.SUPPRESS, help="print JSON"
         )
@@ -96,7 +86,6 @@ def run(args: argparse.Namespace) -> int:
     """Run the verb."""
     check = model_check.check
     verbs = {
-        "known": _known,
         "check": check,
         "pull": _pull,
         "add": _add,
@@ -183,8 +172,7 @@ def _path(args: argparse.Namespace) -> None:
 
 
 COLUMNS = ("model", "where", "type", "size", "memory", "fits", "licence")
-KNOWN_COLUMNS = ("model", "weights", "a token", "kind", "size", "memory", "fits", "licence")
-NUMBERS = {"weights", "a token", "size", "memory"}  # columns aligned on the right
+NUMBERS = {"size", "memory"}  # columns aligned on the right
 
 
 def _list(args: argparse.Namespace) -> None:
@@ -195,60 +183,16 @@ def _list(args: argparse.Namespace) -> None:
         models = [asdict(row) for row in listed]
         write_json({"home": str(weights.home()), **memory, "models": models, "problems": problems})
         return
-    _print_table(COLUMNS, [_cells(row) for row in listed], [_style(row) for row in listed])
+    _print_table(listed)
     for problem in problems:
         write_line(problem)
     write_line("`--model NAME` runs one; `draftline models pull NAME` fetches it first.")
-    write_line("`draftline models known` tells which well-known models would fit.")
-    _write_memory(machine)
-    write_line(f"The cache is {weights.home()}")
-
-
-def _known(args: argparse.Namespace) -> None:
-    machine = Machine.this()
-    listed = known_rows(machine, args.word)
-    if getattr(args, "json", False):
-        memory = {"memory": machine.memory_bytes, "available": machine.available_bytes}
-        fields = ("memory_bytes", "fits", "fits_alone")
-        models = [
-            asdict(row.model) | {name: getattr(row, name) for name in fields} for row in listed
-        ]
-        write_json({**memory, "estimates": ["size", "memory_bytes"], "models": models})
-        return
-    cells = [
-        (
-            row.model.name,
-            f"{row.model.parameters:g}B",
-            f"{row.model.active:g}B",
-            row.model.kind,
-            format_bytes(row.model.size),
-            format_bytes(row.memory_bytes),
-            in_words(row.fits, row.fits_alone),
-            row.model.licence,
-        )
-        for row in listed
-    ]
-    _print_table(KNOWN_COLUMNS, cells, [None if row.fits else "dim" for row in listed])
-    if args.word:
-        for row in listed:
-            if row.model.hub:
-                write_line(f"On the hub {row.model.name} is {row.model.hub}")
-    write_line(
-        "After `ollama pull NAME`, `--model ollama:NAME` runs one; a name with a slash is an"
-    )
-    write_line(
-        "id of the hub. Of models that see or hear only the text part is read, also of Ollama's"
-    )
-    write_line("files, which hold all parts. Sizes are estimates of that part, in 4 bits.")
-    _write_memory(machine)
-
-
-def _write_memory(machine: Machine) -> None:
     available, memory_bytes = machine.available_bytes, machine.memory_bytes
     write_line(
         f"Memory is an estimate, with {CONTEXT_TOKENS:,} tokens of context; "
         f"{format_bytes(available)} of {format_bytes(memory_bytes)} are available now."
     )
+    write_line(f"The cache is {weights.home()}")
 
 
 def _cells(row: Row) -> tuple[str, ...]:
@@ -267,21 +211,19 @@ def _style(row: Row) -> str | None:
     return "bold" if row.default else "dim" if row.state == "by hub id" else None
 
 
-def _print_table(
-    columns: Sequence[str], cells: Sequence[Sequence[str]], styles: Sequence[str | None]
-) -> None:
+def _print_table(rows: Sequence[Row]) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="underline")
-    for column in columns:
+    for column in COLUMNS:
         table.add_column(
             column,
             no_wrap=column != "model",
             overflow="fold",
             justify="right" if column in NUMBERS else "left",
         )
-    for row, style in zip(cells, styles, strict=True):
-        table.add_row(*map(Text, row), style=style)  # Text: names are not markup
+    for row in rows:
+        table.add_row(*map(Text, _cells(row)), style=_style(row))  # Text: names are not markup
     Console(width=None if sys.stdout.isatty() else PIPE_COLUMNS).print(table)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from engine.config import devices
 from engine.remote.address import OWN, SERVER_VARIABLE
 from engine.remote.engine_url import ENGINE_VARIABLE, KEY_VARIABLE
-from ui.errors import USAGE, Failure, say
+from ui.common.errors import USAGE, Failure, say
 
 if TYPE_CHECKING:
     from index.documents.embeddings import Embed
@@ -196,7 +196,7 @@ def embedding_name(chosen: str | None) -> str:
 
 def _offer_embedding() -> None:
     """Say once that an embedding model can be installed, to a person who can do it."""
-    from ui.embedding_offer import COMMAND, SIZE, TERMINAL, close, is_open
+    from ui.common.embedding_offer import COMMAND, SIZE, TERMINAL, close, is_open
 
     if is_open(TERMINAL) and sys.stderr.isatty():
         say(f"to find passages by meaning too, in 16 languages: {COMMAND} ({SIZE})")

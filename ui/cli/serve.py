@@ -23,8 +23,6 @@ from typing import TYPE_CHECKING, Any
 
 from engine.remote.engine_url import OPENAI
 from ui.api.addresses import is_loopback
-from ui.cli.consent import choose_model
-from ui.cli.loading import Progress, open_elsewhere, open_engine, progress_bars, shared
 from ui.cli.options import (
     add_command,
     add_drafting,
@@ -36,17 +34,21 @@ from ui.cli.options import (
     embedding,
     embedding_name,
 )
-from ui.errors import OK, USAGE, Failure, reason, say
+from ui.common.consent import choose_model
+from ui.common.errors import OK, USAGE, Failure, reason, say
+from ui.common.loading import Progress, open_elsewhere, open_engine, progress_bars
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fastapi import FastAPI, Response
 
-    from engine.engine import Engine
-    from engine.remote.openai_engine import OpenAiEngine
+    from engine.remote.address import Address
+    from engine.remote.any_engine import ServedEngine
     from index.documents.embeddings import Embed
     from ui.api.startup import Startup
+
+log = logging.getLogger(__name__)
 
 EXIT_CODES = """exit codes:
   0    ended by Ctrl-C or SIGTERM
@@ -63,6 +65,7 @@ DEFAULT_QUEUE = 32
 MAX_QUEUE = 1000  # each request may take a thread
 SHUTDOWN_TIMEOUT_S = 2  # of open connections
 KEEP_ALIVE_S = 30  # longer than clients keep theirs
+TEXT_OPTIONS = ("dtype", "verification", "exact")  # those that may change a text
 
 
 def add_parser(commands: Any) -> None:
@@ -159,7 +162,6 @@ def _load_and_serve(
     args: argparse.Namespace, access: Access, listening: socket.socket, embed: Embed | None
 ) -> None:
     """Serve, and load the model meanwhile. Raises Failure if it cannot be loaded."""
-    from engine.engine import Engine
     from ui.api import app as api
     from ui.api import security, startup
     from ui.api.embeddings import EmbeddingModel
@@ -173,7 +175,7 @@ def _load_and_serve(
     first = startup.Startup(rules, *page)
     with contextlib.ExitStack() as engines:
 
-        def load() -> FastAPI:
+        def load() -> tuple[FastAPI, Address | None]:
             if access.page:  # imported while the model loads: both take seconds
                 # Not a daemon: a thread cut off inside native code aborts the process.
                 threading.Thread(target=import_module, args=("ui.web.app",)).start()
@@ -185,18 +187,26 @@ def _load_and_serve(
 
                 engine = _engine(args, progress)
             engines.callback(engine.close)
-            if isinstance(engine, Engine):
-                engines.enter_context(shared(engine, args))
             vectors = EmbeddingModel(embedding_name(args.embed), embed) if embed else None
             app = api.app(engine, rules, args.alias, args.queue, vectors)
             if access.page:
                 _add_page(app, engine, access, embed, args.embed is None)
-            return app
+            return app, _address(args, engine)
 
         _serve(first, load, listening, access.page)
 
 
-def _engine(args: argparse.Namespace, progress: Progress) -> Engine | OpenAiEngine:
+def _address(args: argparse.Namespace, engine: ServedEngine) -> Address | None:
+    """Where this user's commands join the engine: nowhere with options that may change a text."""
+    from engine.engine import Engine
+    from engine.remote.address import serve_address
+
+    if not isinstance(engine, Engine) or any(getattr(args, name) for name in TEXT_OPTIONS):
+        return None
+    return serve_address(engine.folder)
+
+
+def _engine(args: argparse.Namespace, progress: Progress) -> ServedEngine:
     """The engine that answers. Raises Failure."""
     if not args.engine:
         return open_engine(args, progress)
@@ -209,7 +219,7 @@ def _engine(args: argparse.Namespace, progress: Progress) -> Engine | OpenAiEngi
 
 def _add_page(
     app: FastAPI,
-    engine: Engine | OpenAiEngine,
+    engine: ServedEngine,
     access: Access,
     embed: Embed | None,
     may_offer: bool,
@@ -230,13 +240,18 @@ def _add_page(
 
 
 def _serve(
-    first: Startup, load: Callable[[], FastAPI], listening: socket.socket, page: bool
+    first: Startup,
+    load: Callable[[], tuple[FastAPI, Address | None]],
+    listening: socket.socket,
+    page: bool,
 ) -> None:
-    """Serve until a signal: `first`, and what `load` returns once it is there. Raises what `load`
-    does."""
+    """Serve until a signal: `first`, and once it is there the application that `load` returns, with
+    the address where this user's commands join it. Raises what `load` does."""
     import uvicorn
 
+    from engine.remote.address import AddressError
     from ui.api.startup import Stopped
+    from ui.cli.local_socket import shared
 
     address, port = listening.getsockname()[:2]
     url = f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
@@ -252,13 +267,19 @@ def _serve(
 
         async def load(self) -> None:
             try:
-                app = await asyncio.to_thread(load)
+                app, local = await asyncio.to_thread(load)
                 # Nothing that was imported or loaded is garbage. A full collection would look at
                 # all of it, and hold up every client for a quarter of a second.
                 gc.collect()
                 gc.freeze()
-                async with app.router.lifespan_context(app):
+                async with app.router.lifespan_context(app), contextlib.AsyncExitStack() as joined:
                     first.app = app
+                    if local is not None:
+                        sharing = shared(app, local, self.server_state, options())
+                        try:
+                            self.servers.append(await joined.enter_async_context(sharing))
+                        except (AddressError, OSError) as error:  # another server has this model
+                            log.info("commands cannot join this server: %s", error)
                     parts = "/ (page) and /v1 (API)" if page else "/v1"
                     say(f"{app.state.names[0]} at {url}{parts}")
                     await self.ended.wait()

@@ -1,211 +1,189 @@
-"""What Draftline stores on this machine: where, how large, and how it is deleted.
+"""`draftline storage`: show what is stored on this machine, clear caches, or remove all of it.
 
-Only what bears the names that Draftline gives is listed or deleted: DRAFTLINE_HOME may name a
-folder that holds other things. Links are never followed.
+The program itself is removed by what installed it, which the last line of `remove` names.
 """
 
 from __future__ import annotations
 
-import os
-import re
-import secrets
-import shutil
-import stat
-from collections.abc import Callable, Iterator, Sequence
+import argparse
+import sys
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from engine.remote.address import Address, AddressError, connect, runtime_folders
-from engine.weights import home
-from engine.weights.catalogue.builtins import BUILTINS
-from index.cache_folder import (
-    MAX_ANSWERS,
-    MAX_INDEX_BYTES,
-    MAX_NGRAM_FILES,
-    MAX_TOKEN_DB_BYTES,
-    MAX_TOKEN_DBS,
-    MAX_TOKENIZERS,
-    UNUSED_INDEX_DAYS,
+from ui.cli.options import add_command
+from ui.common.errors import FAILED, OK, USAGE, Failure
+from ui.common.terminal import format_bytes, write_json, write_line
+
+if TYPE_CHECKING:
+    from ui.cli.stored import Part
+
+EXIT_CODES = """exit codes:
+  0    done
+  1    not agreed, a server runs, or something could not be deleted
+  2    usage; without a terminal: `remove` without --yes
+  130  interrupted
+"""
+EXTENSION = "draftline.draftline"  # its storage has this name
+ELSEWHERE = (
+    "Not deleted: what you exported or trained into files of your own, keys of engines in the\n"
+    "system's key ring (service `draftline`), models of other programs, and what the extension of\n"
+    f"VS Code installed: the folder globalStorage/{EXTENSION} of VS Code's user data."
 )
-from index.temporary_file import NAME as TEMPORARY
-from ui.errors import FAILED, Failure, reason
-
-DELETED = ".deleted-"  # begins the name of what is being deleted
-_HEX = "[0-9a-f]"
-_LEFTOVERS = rf"{re.escape(DELETED)}{_HEX}{{16}}|{TEMPORARY.pattern}"  # of killed processes
-_INDEX_LIMIT = f"{MAX_INDEX_BYTES / 1e9:.1f} GB, {UNUSED_INDEX_DAYS} days without use"
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One kind of things that are stored."""
-
-    name: str  # as `draftline cache clear NAME` takes it
-    about: str
-    folder: str  # in the cache folder; "" for that itself
-    is_ours: Callable[[Path], bool]  # of the entries of the folder
-    limit: str = "a few kB"
-    deleted_by: str = ""  # what deletes it, where `draftline cache clear` does not
-
-
-def _named(pattern: str) -> Callable[[Path], bool]:
-    known = re.compile(pattern)
-    return lambda path: known.fullmatch(path.name) is not None
-
-
-def _is_model(path: Path) -> bool:
-    """Whether this is a model's folder, GGUF file or lock, or a download that goes on."""
-    if path.name == ".partial":
-        return True
-    if path.suffix == ".gguf":  # of a built-in or hub model; a user's own file stays where it is
-        return path.stem in BUILTINS or _is_model(path.with_suffix(""))
-    if path.suffix == ".lock":
-        return path.stem in BUILTINS or not path.lstat().st_size
-    return (path / "draftline.json").is_file()
-
-
-CACHES = (
-    Part("index", "the indexes of folders", "index", _named(f"{_HEX}{{32}}"), _INDEX_LIMIT),
-    Part(
-        "tokens",
-        "token ids of files",
-        "tokens",
-        _named(rf"{_HEX}{{32}}\.sqlite(-wal|-shm)?"),
-        f"{MAX_TOKEN_DB_BYTES / 1e9:.1f} GB for each of {MAX_TOKEN_DBS} tokenizers",
-    ),
-    Part(
-        "library",
-        "n-grams of Python's library",
-        "library",
-        _named(r".+\.ngram"),
-        f"{MAX_NGRAM_FILES} files",
-    ),
-    Part(
-        "answers",
-        "answers about documents",
-        "finished",
-        _named(rf"{_HEX}{{64}}\.json"),
-        f"{MAX_ANSWERS:,} answers",
-    ),
-    Part(
-        "tokenizers",
-        "tokenizers of other machines' engines",
-        "tokenizers",
-        _named(f"{_HEX}{{64}}"),
-        f"{MAX_TOKENIZERS} tokenizers",
-    ),
-    Part("costs", "measured times of passes", "", _named(r"costs\.json")),
-)
-KEPT = (
-    Part(
-        "models",
-        "models, one copy of each",
-        "models",
-        _is_model,
-        "none",
-        "draftline models remove NAME",
-    ),
-    Part(
-        "documents",
-        "documents that were added to the page",
-        "documents",
-        lambda path: (path / "documents.sqlite").is_file(),
-        "none",
-        "the page's own buttons",
-    ),
-    Part(
-        "marks",
-        "this machine's random name, and what was offered",
-        "",
-        _named(rf"machine|edits\.lock|embedding-offered|embedding-dismissed|{_LEFTOVERS}"),
-        deleted_by="draftline uninstall",
-    ),
-)
-PARTS = (*KEPT, *CACHES)
+def add_parser(commands: Any) -> None:
+    """Add the `storage` command."""
+    parser = add_command(
+        commands,
+        "storage",
+        run,
+        "show what is stored, clear caches, or remove everything",
+        "Show what Draftline stores on this machine. Without a verb: show.\n"
+        "What `clear` deletes is made again when it is needed; models and documents stay.",
+        EXIT_CODES,
+    )
+    parser.set_defaults(act=show)
+    verbs = parser.add_subparsers(metavar="VERB")
+    showing = verbs.add_parser("show", help="every part: its size, its limit, where it is")
+    showing.set_defaults(act=show)
+    clearing = verbs.add_parser("clear", help="delete caches")
+    clearing.set_defaults(act=clear)
+    clearing.add_argument(
+        "names", nargs="*", metavar="NAME", help="names that `show` lists; default: all caches"
+    )
+    for verb in (parser, showing, clearing):
+        verb.add_argument(
+            "--json", action="store_true", default=argparse.SUPPRESS, help="print JSON"
+        )
+    removing = verbs.add_parser("remove", help="list everything that is stored, ask, delete it")
+    removing.set_defaults(act=remove)
+    removing.add_argument("--yes", action="store_true", help="delete without asking")
 
 
-def paths_of(part: Part) -> list[Path]:
-    """What is stored of a part, with what killed processes left beside it. Raises OSError."""
-    folder = home() / part.folder
+def run(args: argparse.Namespace) -> int:
+    """Run the verb."""
+    from ui.cli import stored
+
     try:
-        if folder.is_symlink() and part.folder:
-            return []
-        entries = sorted(folder.iterdir())
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    is_left = _named(_LEFTOVERS)
-    return [path for path in entries if part.is_ours(path) or (part.folder and is_left(path))]
+        code: int = args.act(args)
+        return code
+    except OSError as error:
+        raise stored.failure(error) from error
 
 
-def size_of(paths: Sequence[Path]) -> int:
-    """Bytes of files and folders. What vanishes meanwhile counts nothing."""
+def show(args: argparse.Namespace) -> int:
+    """List every part with its size, its limit and its place."""
+    from engine.weights import home
+    from ui.cli import stored
+
+    if not getattr(args, "json", False):
+        _list(stored.PARTS)
+        write_line("`draftline storage clear [NAME ...]` deletes what can be made again;")
+        write_line("`draftline models remove NAME` a model, `draftline storage remove` everything.")
+        return OK
+    rows = [
+        {
+            "name": part.name,
+            "about": part.about,
+            "folder": str(home() / part.folder),
+            "bytes": stored.size_of(stored.paths_of(part)),
+            "limit": part.limit,
+            "deleted_by": part.deleted_by or f"draftline storage clear {part.name}",
+        }
+        for part in stored.PARTS
+    ]
+    write_json({"home": str(home()), "parts": rows})
+    return OK
+
+
+def _list(parts: Sequence[Part]) -> None:
+    """Print a line for each part, and their total."""
+    from engine.weights import home
+    from ui.cli import stored
+
     total = 0
-    for path in paths:
-        for each in _files(path):
-            with suppress(OSError):
-                total += each.lstat().st_size
-    return total
+    for part in parts:
+        total += (size := stored.size_of(stored.paths_of(part)))
+        write_line(f"{part.name:<11} {format_bytes(size):>10}  {part.about} (limit: {part.limit})")
+    write_line(f"All of it is in {home()}: {format_bytes(total)}")
 
 
-def _files(path: Path) -> Iterator[Path]:
-    if path.is_symlink() or not path.is_dir():
-        yield path
+def clear(args: argparse.Namespace) -> int:
+    """Delete the caches that are named, or all."""
+    from ui.cli import stored
+
+    caches = {part.name: part for part in stored.CACHES}
+    for part in stored.KEPT:
+        if part.name in args.names:
+            raise Failure(USAGE, f"{part.name}: not a cache: deleted by {part.deleted_by}")
+    for name in args.names:
+        if name not in caches:
+            raise Failure(USAGE, f"{name}: not a cache: choose from {', '.join(caches)}")
+    freed = {name: stored.delete(caches[name]) for name in args.names or caches}
+    if getattr(args, "json", False):
+        write_json({"freed": freed})
+    else:
+        write_line(f"Freed: {format_bytes(sum(freed.values()))} ({', '.join(freed)})")
+    return OK
+
+
+def remove(args: argparse.Namespace) -> int:
+    """List what is stored, ask, delete it, and say how the program itself is removed."""
+    from engine.remote.address import runtime_folders
+    from engine.weights import home
+    from ui.cli import stored
+
+    parts = [part for part in stored.PARTS if stored.paths_of(part)]
+    sockets = stored.sockets()
+    if parts or sockets:
+        _list(parts)
+        if sockets:
+            size = format_bytes(stored.size_of(sockets))
+            write_line(f"{'sockets':<11} {size:>10}  and logs of servers, in {sockets[0].parent}")
+        if running := stored.running_servers():
+            why = f"{running[0]}: a server runs"
+            raise Failure(
+                FAILED, f"{why}: close the editors and end `draftline serve`, then try again"
+            )
+        _ask(args.yes)
+        freed = sum(map(stored.delete, parts))
+        for path in sockets:
+            stored.delete_path(path)
+        for folder in dict.fromkeys([*runtime_folders(), home()]):
+            with suppress(OSError):  # others' files are in it
+                folder.rmdir()
+        write_line(f"Freed: {format_bytes(freed)}")
+    else:
+        write_line(f"Nothing is stored in {home()}.")
+    if home().is_dir() and any(home().iterdir()):
+        write_line(f"{home()} holds files that are not Draftline's, and stays.")
+    for line in ELSEWHERE.splitlines():
+        write_line(line)
+    write_line(f"To remove the program: {remove_command(Path(sys.prefix))}")
+    return OK
+
+
+def _ask(yes: bool) -> None:
+    """Raises Failure unless the user agrees."""
+    if yes:
         return
-    for root, _, names in os.walk(path):
-        yield from (Path(root) / name for name in names)
+    if not (sys.stdin and sys.stdin.isatty() and sys.stderr and sys.stderr.isatty()):
+        raise Failure(USAGE, "nothing was deleted: --yes agrees where there is no terminal to ask")
+    print("delete all of this? y or n: ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise Failure(FAILED, "nothing was deleted: answer y to delete it")
 
 
-def delete(part: Part) -> int:
-    """Delete what is stored of a part, and its folder if nothing else is in it. Returns the bytes
-    that were freed. Each thing vanishes at once, so that no process sees a part of it. Raises
-    OSError."""
-    freed = 0
-    for path in reversed(paths_of(part)):  # a database's journals before the database
-        size = size_of([path])
-        delete_path(path)
-        freed += size
-    if part.folder:
-        with suppress(OSError):  # others' files are in it, or it is not there
-            (home() / part.folder).rmdir()
-    return freed
-
-
-def delete_path(path: Path) -> None:
-    """Delete a file, a folder or a link, if it is there. Raises OSError."""
-    hidden = path.with_name(f"{DELETED}{secrets.token_hex(8)}")
-    try:
-        path.rename(hidden)
-        if stat.S_ISDIR(hidden.lstat().st_mode):
-            shutil.rmtree(hidden)
-        else:
-            hidden.unlink()
-    except FileNotFoundError:
-        return
-
-
-def failure(error: OSError) -> Failure:
-    """What ends a command that could not read or delete something."""
-    return Failure(FAILED, f"{error.filename}: {reason(error)}: check its permissions")
-
-
-def sockets() -> list[Path]:
-    """The sockets, locks and logs of this user's shared servers."""
-    known = re.compile(rf"{_HEX}{{16}}\.(sock|lock|log)")
-    found: list[Path] = []
-    for folder in runtime_folders():
-        with suppress(FileNotFoundError, NotADirectoryError):
-            if not folder.is_symlink():
-                found += sorted(path for path in folder.iterdir() if known.fullmatch(path.name))
-    return found
-
-
-def running_servers() -> list[Path]:
-    """The sockets on which a shared server of this user answers."""
-    found = []
-    for path in sockets():
-        if path.suffix == ".sock":
-            with suppress(OSError, AddressError):  # its server is dead
-                connect(Address(path=path)).close()
-                found.append(path)
-    return found
+def remove_command(environment: Path) -> str:
+    """The command that removes an installation in this environment."""
+    if (storage := environment.parent.parent).name == EXTENSION:
+        return f"uninstall the extension of VS Code, then delete {storage}"
+    if "pipx" in environment.parts:
+        return "pipx uninstall draftline"
+    if environment.parent.name == "tools" and (environment / "uv-receipt.toml").is_file():
+        return "uv tool uninstall draftline"
+    if (environment / "pyvenv.cfg").is_file():
+        return f"delete {environment}, or run `{environment}/bin/python -m pip uninstall draftline`"
+    return "python -m pip uninstall draftline"

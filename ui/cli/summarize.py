@@ -11,12 +11,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ui.cli.consent import choose_model
-from ui.cli.interrupt import AnswerInterrupt
-from ui.cli.loading import join_or_open
 from ui.cli.options import add_command, add_options, sampling
-from ui.errors import FAILED, INTERRUPTED, OK, USAGE, Failure, say
-from ui.terminal import write_json
+from ui.common.consent import choose_model
+from ui.common.errors import FAILED, INTERRUPTED, OK, USAGE, Failure, say
+from ui.common.interrupt import AnswerInterrupt
+from ui.common.loading import join_or_open
+from ui.common.terminal import write_json
 
 if TYPE_CHECKING:
     from engine.rag.response_cache import ResponseCache
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from engine.rag.summary_plan import SummaryOptions, SummaryStyle
     from engine.remote.any_engine import AnyEngine
     from index.documents.documents import Document
-    from ui.cli.answer_view import AnswerView
+    from ui.common.answer_view import AnswerView
 
 
 def add_parser(commands: Any) -> None:
@@ -34,9 +34,8 @@ def add_parser(commands: Any) -> None:
         "summarize",
         run,
         "summarize a whole document, whatever its length",
-        "Summarize FILE (pdf, docx, html, md, rst, txt, csv, code): an overall statement, the\n"
-        "parties, term, sums and dates of a contract, and every chapter in a few of its own\n"
-        "sentences.",
+        "Summarize FILE (pdf, docx, html, md, rst, txt, csv, code): an overall statement, and\n"
+        "every chapter in a few of its own sentences.",
     )
     add = parser.add_argument
     add("file", type=Path, metavar="FILE", help="what to summarize")
@@ -59,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     from engine.rag.response_cache import response_cache
     from engine.rag.summary_plan import SummaryOptions
     from index.documents.documents import DocumentError, Documents
-    from ui.cli.answer_view import AnswerView
+    from ui.common.answer_view import AnswerView
 
     style: SummaryStyle = "bullets" if args.bullets else "prose"
     choices = SummaryOptions(length=args.length, style=style, sampling=sampled)
@@ -123,7 +122,7 @@ def _show(
     view: AnswerView,
 ) -> None:
     """Show the summary with its sources, or everything as JSON."""
-    from ui.cli.answer_view import citations_as_json, sources
+    from ui.common.sources import citations_as_json, sources
 
     texts = {document.id: document.text}
     tally = view.tally

@@ -24,8 +24,8 @@ from engine.editing.outcome import Outcome, why_unchanged
 from engine.editing.text_file import FileChanged, FileError, read_text, replace_text
 from engine.records import Done, Request, RequestError
 from index.workspace.file_filter import EXEMPTIONS, Skipped, why_secret
-from ui.cli.answer_view import support
-from ui.errors import Failure
+from ui.common.errors import Failure
+from ui.common.sources import support
 from ui.mcp.roots import PathRefused, Roots
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class Tools:
     async def find(self, roots: Roots, text: str, most: int) -> str:
         """The places of a text in the indexed files, newest file first; in none that `_resolved`
         refuses."""
-        from ui.cli.index import matches
+        from ui.common.find import matches
 
         if not text:
             raise ToolFailure("the text is empty: give the text to find")

@@ -34,8 +34,7 @@ from ui.web.theme import theme
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from engine.engine import Engine
-    from engine.remote.openai_engine import OpenAiEngine
+    from engine.remote.any_engine import ServedEngine
     from index.documents.embeddings import Embed
     from ui.api.jobs import Jobs
 
@@ -49,7 +48,7 @@ EVENTS_PER_SLOT = 8  # UI events that may wait, for each slot of the engine's qu
 
 def mount(
     app: FastAPI,
-    engine: Engine | OpenAiEngine,
+    engine: ServedEngine,
     jobs: Jobs,
     folder: Path | None,
     users: Sequence[tuple[str, str]] = (),

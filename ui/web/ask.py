@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,13 +19,13 @@ from engine.memory import give_back_memory
 from engine.rag.answer import PreparedQuestion, Turn, cite_answer, prepare
 from engine.records import Request, RequestError
 from index.documents.documents import DocumentError
-from ui import embedding_offer
 from ui.api.jobs import QueueFull
+from ui.common import embedding_offer
+from ui.common.embedding_offer import COMMAND, PAGE, SIZE
 from ui.web import export, html, sampling_options
 from ui.web.documents import QUIET, DocumentPanel, Updates, reload_events
 from ui.web.empty import BEFORE_LOAD, SAMPLES_SCRIPT, empty_conversation
 from ui.web.history import BROWSER_ID, WITH_BROWSER_ID, History, HistoryEntry
-from ui.web.offer import OFFER_SCRIPT, offer_html
 from ui.web.progress import SEARCHING, WAITING, AnswerProgress, cut
 from ui.web.streaming import stream_answer
 from ui.web.transcript import Entry, figures_of, find_passages
@@ -46,6 +47,12 @@ EXPORTS: tuple[tuple[str, Callable[[list[Entry]], str]], ...] = (
     ("answers.md", export.as_markdown),
     ("answers.json", export.as_json),
 )
+# Gradio provides `element` and `trigger`.
+OFFER_SCRIPT = """
+element.addEventListener("click", ({ target }) => {
+  if (target.closest("button")) trigger("dismiss", {});
+});
+"""
 
 
 class Question(NamedTuple):
@@ -391,3 +398,15 @@ def _sanitized(text: str) -> str:
 
 def _run_name(request: gr.Request) -> str:
     return f"{request.session_hash}-ask"
+
+
+def offer_html() -> str:
+    """The line below the documents that offers the embedding model; nothing once it was
+    dismissed."""
+    if not embedding_offer.is_open(PAGE):
+        return ""
+    return (
+        f'<p class="note offer">Search by meaning too, from the next start on ({SIZE}): '
+        f"<code>{escape(COMMAND)}</code>"
+        '<button type="button" aria-label="do not offer this again">\u00d7</button></p>'
+    )

@@ -14,7 +14,7 @@ from itertools import pairwise, zip_longest
 from typing import NamedTuple
 
 from engine.editing.edits import BOM, LINE, LINE_END, WORD, align, plain
-from ui.terminal import visible
+from ui.common.terminal import visible
 
 CONTEXT_LINES = 3  # shown around a hunk
 MAX_UNFOLDABLE_LINES = 400

@@ -15,8 +15,7 @@ from index.documents.documents import Documents
 from ui.web.history import Histories
 
 if TYPE_CHECKING:
-    from engine.engine import Engine
-    from engine.remote.openai_engine import OpenAiEngine
+    from engine.remote.any_engine import ServedEngine
     from index.documents.embeddings import Embed
     from ui.api.jobs import Jobs
 
@@ -27,7 +26,7 @@ MAX_PASS_TOKENS = 65  # of the passes whose cost is looked up
 class PageState:
     """The page, for all its users. `folder`: where documents are kept; None: in memory."""
 
-    engine: Engine | OpenAiEngine
+    engine: ServedEngine
     jobs: Jobs
     folder: Path | None = None
     embed: Embed | None = None  # adds semantic search

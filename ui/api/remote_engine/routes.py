@@ -43,7 +43,7 @@ from index.version import own_version
 from ui.api.errors import ApiError
 from ui.api.json_body import BodyTurns
 from ui.api.remote_engine.bodies import check_protocol, read_json
-from ui.api.security import OWNER
+from ui.api.security import IS_LOCAL, OWNER
 
 if TYPE_CHECKING:
     from engine.engine import Engine
@@ -90,7 +90,7 @@ class EngineHost:
         return Host(server, self.tokenizer_digest, FORGET_AFTER_S, DELETE_WITHIN_S)
 
     def submit(
-        self, owner: str, number: str, submission: Submission
+        self, owner: str, is_local: bool, number: str, submission: Submission
     ) -> tuple[JobStream, AsyncIterator[bytes]]:
         """Queue a request; returns it with the lines of its answer. Raises BadMessage,
         QueueFull."""
@@ -108,15 +108,16 @@ class EngineHost:
             urgency=submission.urgency,
         )
         self._running[owner, number] = stream
-        return stream, self._lines(stream, (owner, number), workspace is not None)
+        sees_files = is_local or workspace is not None
+        return stream, self._lines(stream, (owner, number), sees_files)
 
     async def _lines(
-        self, stream: JobStream, key: tuple[str, str], has_index: bool
+        self, stream: JobStream, key: tuple[str, str], sees_files: bool
     ) -> AsyncIterator[bytes]:
         async for event in stream.with_ticks(SIGN_OF_LIFE_S):
             line = b""
             if event is not None:
-                line = json.dumps(_message(event, key not in self._running, has_index)).encode()
+                line = json.dumps(_message(event, key not in self._running, sees_files)).encode()
             yield line + b"\n"
 
     def cancel(self, owner: str, number: str) -> None:
@@ -138,14 +139,14 @@ def _asked(body: dict[str, Any]) -> tuple[str, Submission]:
     return number, submission_from_json(body.get("submission"))
 
 
-def _message(event: Event, was_asked: bool, has_index: bool) -> dict[str, Any]:
-    """A line of a stream. `was_asked`: its client has cancelled the request. Without an index of
-    its own, a client hears nothing of the server's files."""
+def _message(event: Event, was_asked: bool, sees_files: bool) -> dict[str, Any]:
+    """A line of a stream. `was_asked`: its client has cancelled the request. `sees_files`: it may
+    hear of the files that an answer is drafted from."""
     if isinstance(event, Done):
         if event.reason == "cancelled" and not was_asked:
             event = Done("failed", event.text, error=ENDED)
         return {"done": to_json(event)}
-    if not has_index and isinstance(event, Step):
+    if not sees_files and isinstance(event, Step):
         event = replace(event, pieces=tuple(map(_without_file, event.pieces)))
     return {"event": to_json(event)}
 
@@ -181,7 +182,8 @@ def add_engine_routes(
         try:
             asked = await read_json(http, _asked)
             with queue_errors():
-                return respond(*host.submit(http.scope[OWNER], *asked))
+                is_local = bool(http.scope.get(IS_LOCAL))
+                return respond(*host.submit(http.scope[OWNER], is_local, *asked))
         except (BadMessage, RequestError) as error:
             raise ApiError(400, str(error)) from error
 

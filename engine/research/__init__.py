@@ -1,1 +1,0 @@
-"""Experiments with speculative decoding, and the training of drafters (`train`)."""

@@ -1,0 +1,1 @@
+"""Commands that the entry points `draftline.commands` of this package add."""
