@@ -7,17 +7,24 @@ serves callers that wait in a thread and callers on an event loop.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
-from engine.editing.by_rule import by_rule
+from engine.editing import imports, rename_request
 from engine.editing.checks import failed_checks
 from engine.editing.edits import EditRefused, apply
 from engine.editing.moved_imports import move_imports
 from engine.editing.outcome import Outcome
+from engine.editing.rename import rename
+from engine.editing.scopes.names import Unsure
 from engine.records import Done, Request
+
+MAX_INSTRUCTION_CHARS = 300  # characters; longer instructions are left to the model
+
+logger = logging.getLogger(__name__)
 
 
 class Ask(NamedTuple):
@@ -72,6 +79,26 @@ async def hold(steps: Dialogue, ask: Callable[[Ask], Awaitable[Done]]) -> Outcom
     while isinstance(asked, Ask):
         asked = await to_thread(advance, steps, await ask(asked))
     return asked
+
+
+def by_rule(request: Request) -> Outcome | None:
+    """Make the edit exactly if a rule can; return None to leave it to the model.
+
+    A rule reads the instruction narrowly: what asks for anything else is the model's. Raises
+    EditRefused for an edit that cannot be made: a name that is not there, or one that is taken.
+    """
+    if request.kind != "edit" or len(request.instruction) > MAX_INSTRUCTION_CHARS:
+        return None
+    try:
+        if renames := rename_request.read(request.instruction):
+            done = rename(request.path, request.text, request.selection, renames)
+            return Outcome(done.text, rule=done.title, notes=done.notes)
+        if edit := imports.read(request.instruction):
+            text, title = imports.tidy(request.path, request.text, request.selection, edit)
+            return Outcome(text, rule=title)
+    except Unsure as reason:
+        logger.info("left to the model, not made by rule: %s", reason)
+    return None
 
 
 def judge(request: Request, done: Done, checks: bool = True) -> Outcome:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.editing.by_rule import by_rule
+from engine.editing.dialogue import by_rule
 from engine.editing.edits import EditRefused
 from engine.editing.imports import ImportEdit, read
 from engine.records import Request

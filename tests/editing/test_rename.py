@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from engine.editing.by_rule import by_rule
+from engine.editing.dialogue import by_rule
 from engine.editing.edits import EditRefused
 from engine.editing.scopes.python import PythonNames
 from engine.editing.syntax import parse

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from engine.editing.by_rule import by_rule
+from engine.editing.dialogue import by_rule
 from engine.editing.edits import EditRefused
 from engine.editing.rename_request import RenameRequest, read, replaced_names
 from engine.records import Request

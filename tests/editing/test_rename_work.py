@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from engine.editing.by_rule import by_rule
+from engine.editing.dialogue import by_rule
 from engine.editing.scopes import names
 from engine.editing.syntax import parse
 from engine.records import Request

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from pygls.exceptions import JsonRpcException
 
-from engine.editing import by_rule as rules
 from engine.editing import dialogue, edits, outcome
 from engine.records import Done, Request
 from lsp_server.editing import edit as editing
@@ -35,7 +34,7 @@ def run(
     async def ask(request: Request, *rest: Any) -> Done:
         return Done("stop", "x=9", matched="\n```")
 
-    judged = dialogue.judge
+    judged, ruled = dialogue.judge, dialogue.by_rule
 
     def judge(request: Request, done: Done, checks: bool) -> outcome.Outcome:
         assert threading.current_thread() is not threading.main_thread()
@@ -43,7 +42,7 @@ def run(
         return judged(request, done, checks)
 
     def by_rule(request: Request) -> outcome.Outcome | None:
-        if found := rules.by_rule(request):
+        if found := ruled(request):
             meanwhile(session)
         return found
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.editing.by_rule import by_rule
+from engine.editing.dialogue import by_rule
 from engine.records import Request
 
 
