@@ -18,8 +18,8 @@ from engine.editing.blocks import LEAVES, SECTION, head_of
 from engine.editing.edits import align
 from engine.editing.placement import Replaced
 
-# Lines that go for no new ones, where an update shows none, one, two and more on either side.
-MAX_GONE = (0, 2, 12, 30)
+MAX_NEAR_LINES = 1  # that are deleted for no new ones, between two single lines of the update
+MAX_SHOWN_LINES = 10  # that are deleted for no new ones, between several lines of the update
 STRONG_LINES = 2  # of the file beside a deletion, in the update
 ALIKE_SHARE = 2 / 3  # of the words of two lines, one of which is a new version of the other
 MAX_BESIDE_LINES = 50  # in either direction, that a new line may be a version of too
@@ -112,19 +112,11 @@ class Ends(NamedTuple):
     last: bool
 
 
-def may_go(shown: int) -> int:
-    """Return how many lines may go between so many that an update shows on either side."""
-    return MAX_GONE[min(shown, len(MAX_GONE) - 1)]
-
-
 def unasked(
     old: Sequence[FullLine], new: Sequence[FullLine], group: Replaced, ends: Ends, by_model: bool
 ) -> list[tuple[int, int]]:
-    """Return the lines of the file that were deleted without the update asking for it.
-
-    Where a model has placed the chunks, a deletion between two shown lines must be near them too.
-    Where no model was needed, `readings` has seen to that.
-    """
+    """The lines of the file that were deleted without the update asking for it. Where a model has
+    placed the chunks, a deletion between two shown lines must be near them too."""
     every = hunks(old, new, group)
     changed = {at for hunk in every for at in range(*hunk.old)}
     return [
@@ -200,11 +192,13 @@ def _is_near(old: Sequence[FullLine], group: Replaced, hunk: MergeHunk, changed:
     """Whether a deletion between shown lines is short, or all of a block."""
     first, last = hunk.old
     missing = last - first - (hunk.new[1] - hunk.new[0])
-    # A line that begins a block is no new last line of a chunk: it says where the next one is.
-    after = STRONG_LINES if _begins_block(old, last) else hunk.after
-    if missing <= may_go(min(hunk.before, after)):
+    if missing <= MAX_NEAR_LINES:
         return True
     least = min(line.indent for line in old[first:last])
+    # A line that begins a block is no new last line of a chunk: it says where the next one is.
+    after = STRONG_LINES if _begins_block(old, last) else hunk.after
+    if min(hunk.before, after) >= STRONG_LINES and missing <= MAX_SHOWN_LINES:
+        return True
     stayed = (at for at in reversed(range(group.old[0], first)) if at not in changed)
     head = next((old[at].indent for at in stayed if old[at].indent < least), None)
     if head is None:

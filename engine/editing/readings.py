@@ -26,7 +26,6 @@ from engine.editing.blocks import (
     is_inside,
     is_same_block,
 )
-from engine.editing.deletions import may_go
 from engine.editing.edits import common_prefix
 from engine.editing.line_distance import distances, matches
 from engine.editing.merge_ways import END, START, Lines
@@ -40,6 +39,7 @@ MUCH = 1.5  # times the kept lines of a reading inside it, which is then no riva
 APART = 2  # blank lines between definitions
 ANCHOR_LINES = 2  # at each end, of a firm reading
 FREE = 3  # deleted lines, none in their place, that cost as much as a new one
+MAX_GONE = (0, 2, 12, 30)  # lines, where a chunk shows none, one, two and more on either side
 FAR = 10  # lines to the next place of a new line, for each new one, that cannot be meant
 VERSION_SHARE = 2 / 3  # of outermost lines that a new version of them still has
 LABEL = re.compile(r"(?:case|default|else|elif|except|finally|catch|end)\b|\W")
@@ -304,7 +304,7 @@ def _reading(part: Chunk, file: File, pairs: list[tuple[int, int]]) -> Reading:
             if is_version_of(*inner):
                 continue
             doubt = f"{part.name} may replace lines at an end of the file, or add some"
-        elif gone > may_go(context):
+        elif gone > _may_go(context):
             doubt = doubt or f"{part.name} would delete {len(old)} lines that it does not show"
     if crosses:
         doubt = f"{part.name} would delete lines outside of its block"
@@ -405,6 +405,11 @@ def _deleted(part: Chunk, file: File, rows: tuple[int, int], lines: tuple[int, i
     """The lines that go between two that stay, blank ones too, less those that come."""
     old, new = (full[b] - full[a] for full, (a, b) in ((file.full, lines), (part.full, rows)))
     return old - new
+
+
+def _may_go(shown: int) -> int:
+    """How many lines may go between so many that a chunk shows."""
+    return MAX_GONE[min(shown, len(MAX_GONE) - 1)]
 
 
 def _replaced_after(part: Chunk, file: File, row: int, at: int) -> tuple[int, str]:
