@@ -35,8 +35,10 @@ def offers(group: str) -> dict[str, list[EntryPoint]]:
 
 
 def load(group: str, name: str, use: Callable[[object], T]) -> T:
-    """Import the plug-in that is offered under a name, and return what `use` makes of it. Raises
-    PluginError for whatever goes wrong in that."""
+    """Import the plug-in of a name, and return what `use` makes of it.
+
+    Raises PluginError for whatever goes wrong in that.
+    """
     points, packages = offers(group)[name], _packages(group, name)
     if not NAME.fullmatch(name):
         why = f"{group} {name!r}: not a name: letters a to z, digits and +._- make one"

@@ -1,1 +1,1 @@
-"""Commands that the entry points `draftline.commands` of this package add."""
+"""Commands of this plug-in, added by its entry points `draftline.commands`."""

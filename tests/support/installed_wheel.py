@@ -1,8 +1,11 @@
-"""Tries an installed wheel without a model: its native modules, and replacing a file. A script to
-run from a folder that is not the source."""
+"""Try an installed wheel without a model: native modules, plug-ins, replacing a file.
+
+A script to run from a folder that is not the source.
+"""
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from pathlib import Path
 
@@ -11,6 +14,7 @@ import numpy as np
 import engine
 from engine.atomic_write import write_atomically
 from engine.drafting._drafting import Recycling
+from engine.drafting.registry import usable_drafters
 from engine.model import _kernels
 from index import Workspace
 from index._core import Automaton
@@ -36,6 +40,7 @@ def main() -> None:
             assert file.read_text() == text
         assert [one.name for one in Path(folder).iterdir()] == ["text.py"]
     assert Workspace
+    assert "eagle2" in usable_drafters(sys.exit)
     print(f"draftline works here, with kernels for {_kernels.isa()}")
 
 

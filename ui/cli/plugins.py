@@ -18,9 +18,11 @@ GROUP = "draftline.commands"  # of entry points
 
 
 def add_commands(commands: Any, argv: list[str]) -> None:
-    """Add the command that `argv` names, if Draftline has it not itself; for help and for a name
-    that nobody has, add all. Raises Failure if the one that is named cannot be used; of others
-    that cannot, a line on stderr says so."""
+    """Add the command that `argv` names, or for help and an unknown name those of all plug-ins.
+
+    For a command that is there already nothing is looked up. Raises Failure if the one that is
+    named cannot be used; of others that cannot, a line on stderr says so.
+    """
     word = argv[0] if argv else "--help"
     if word in commands.choices or word == "--version":
         return
