@@ -33,6 +33,10 @@ settings.register_profile(
 )
 settings.load_profile("same")
 
+# Before torch is loaded. `torch.set_num_threads` (below) is of the calling thread alone: that of a
+# model would share each of its small products with a second one, which waits by spinning.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 CORPUS = (
     """def add(left, right):
     return left + right  # sums \u00e9t\u00e9 \U0001f60b

@@ -151,23 +151,23 @@ def tree(path: Path) -> ast.Module:
     return ast.parse((ROOT / path).read_text(encoding="utf-8"), str(path))
 
 
-def imports(path: Path) -> Iterator[tuple[str, str, bool]]:
+@cache
+def imports(path: Path) -> list[tuple[str, str, bool]]:
     """(module, name, whether inside a function) of every import; no name for `import module`.
     Relative imports are not used here."""
-
-    def walk(node: ast.AST, inside: bool) -> Iterator[tuple[str, str, bool]]:
+    found: list[tuple[str, str, bool]] = []
+    left: list[tuple[ast.AST, bool]] = [(tree(path), False)]
+    while left:
+        node, inside = left.pop()
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield alias.name, "", inside
+            found += [(alias.name, "", inside) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, f"{path}:{node.lineno}: a relative import"
-            for alias in node.names:
-                yield node.module or "", alias.name, inside
+            found += [(node.module or "", alias.name, inside) for alias in node.names]
         inside = inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        for child in ast.iter_child_nodes(node):
-            yield from walk(child, inside)
-
-    return walk(tree(path), False)
+        children = ast.iter_child_nodes(node)
+        left += [(child, inside) for child in children if not isinstance(child, ast.expr)]
+    return found
 
 
 def packages_imported(path: Path) -> set[str]:
