@@ -311,9 +311,11 @@ const SCENARIOS = {
     const names = ["cart.ts", "order.ts"];
     const wanted = names.map((name) => editor.disk(name).replaceAll("sum", "add"));
     await editor.openFile("cart.ts", "1:1");
+    await page.waitForSelector(".squiggly-error"); // the language server is ready
     await editor.command("Draftline: Edit in Files…");
     await editor.choose("Rename sum to add");
     await editor.see(REFACTORING, /order\.ts/);
+    await editor.see(MESSAGE, /by the language server: `sum` renamed to `add` in 3 places of 2 files/);
     await editor.settle();
     await editor.shot("renamed-in-several-files");
     for (const name of names) {

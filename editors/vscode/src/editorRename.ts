@@ -82,6 +82,7 @@ export async function previewRename({ edits, title }: EditorRename): Promise<voi
   for (const [uri, each] of edits) {
     for (const { range, newText } of each) shown.replace(uri, range, newText, { label, needsConfirmation: true });
   }
+  void vscode.window.showInformationMessage(`Draftline: ${label}.`);
   if (!(await vscode.workspace.applyEdit(shown, { isRefactoring: true }))) {
     void vscode.window.showErrorMessage("VS Code did not apply the edits: look whether a file has changed, and ask again.");
   }
