@@ -28,6 +28,7 @@ from lsp_server.editing.edit import (
 )
 from lsp_server.editing.edit_files import edit_files
 from lsp_server.editing.find_files import find_files
+from lsp_server.editing.rename_places import find_rename_places
 from lsp_server.initialize import start
 from lsp_server.next_edit.by_model import ModelPredictor
 from lsp_server.next_edit.candidate import Candidate
@@ -40,6 +41,7 @@ from lsp_server.protocol.messages import (
     EditParams,
     FindFilesParams,
     NextEditParams,
+    RenamePlacesParams,
     ShownParams,
     failed,
 )
@@ -217,6 +219,10 @@ def _edits(server: Server, session: Session) -> None:
     def changed(result: EditResult, params: EditParams) -> types.WorkspaceEdit | None:
         label = result.label(params.instruction[:80])
         return workspace_edit(server, result.document, result.changes, label)
+
+    @feature("draftline/renamePlaces")
+    async def places(params: RenamePlacesParams) -> dict[str, Any] | None:
+        return await find_rename_places(server, session, params)
 
     @feature("draftline/findFiles")
     async def found_files(params: FindFilesParams) -> dict[str, Any]:

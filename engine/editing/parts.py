@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from engine.editing.code_parts import DEFINITIONS, WRAPPERS, Span
 from engine.editing.edits import WHOLE_FILE_LINES, line_count
+from engine.editing.scopes.names import whole_word
 from engine.editing.syntax import parse
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def named_parts(path: str, text: str, names: list[str]) -> list[Span]:
     tree = parse(path, text) if names else None
     if tree is None:
         return []
-    pattern = re.compile(rf"(?<![\w$])(?:{'|'.join(map(re.escape, names))})(?![\w$])")
+    pattern = re.compile(whole_word(*names))
     found: list[Span] = []
     todo = [tree.root]
     while todo:

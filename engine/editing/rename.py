@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from engine.editing.edits import EditRefused
 from engine.editing.rename_request import RenameRequest
 from engine.editing.scopes.javascript import JavaScriptNames
-from engine.editing.scopes.names import Binding, Place, Scope, Unsure, Walker
+from engine.editing.scopes.names import Binding, Place, Scope, Unsure, Walker, whole_word
 from engine.editing.scopes.python_renames import PythonRenames
 from engine.editing.syntax import Tree, language_of, parse
 
@@ -78,7 +78,7 @@ def _places(
     if request.in_part and not is_part:
         raise Unsure("it is not known which part of the file is meant")
     where = "the selection" if is_part else "the file"
-    if not re.search(word(request.old), text[slice(*selection)]):
+    if not re.search(whole_word(request.old), text[slice(*selection)]):
         if not request.certain or not re.fullmatch(r"[\w$]+", request.old):
             raise Unsure(f"`{request.old}` may not be meant as a name")
         raise EditRefused(
@@ -210,11 +210,6 @@ def rewritten(
     return "".join([*pieces, text[done:]]), start + moved_start, stop + moved_stop
 
 
-def word(name: str) -> str:
-    """The pattern of a whole name."""
-    return rf"(?<![\w$]){re.escape(name)}(?![\w$])"
-
-
 def _asked(kind: str, request: RenameRequest) -> bool:
     return request.in_comments if kind == COMMENT else request.in_strings
 
@@ -233,7 +228,7 @@ def _texts(tree: Tree, scopes: list[Scope], request: RenameRequest) -> list[tupl
         todo += node.children
         if node.type in {COMMENT, *STRINGS}:
             start, _ = tree.span(node)
-            for match in re.finditer(word(request.old), _without_escapes(tree, node)):
+            for match in re.finditer(whole_word(request.old), _without_escapes(tree, node)):
                 found.append((node.type, Place(start + match.start(), start + match.end())))
     return found
 

@@ -15,11 +15,11 @@ from dataclasses import replace
 from pathlib import PurePath
 
 from engine.editing.edits import EditRefused
-from engine.editing.rename import WALKERS, Renamed, check, rename, rewritten, word
+from engine.editing.rename import WALKERS, Renamed, check, rename, rewritten
 from engine.editing.rename_request import RenameRequest
 from engine.editing.scopes.javascript_modules import COMMON_JS, JavaScriptModule
 from engine.editing.scopes.modules import Module, Uses
-from engine.editing.scopes.names import Unsure
+from engine.editing.scopes.names import Unsure, whole_word
 from engine.editing.scopes.python_modules import PythonModule
 from engine.editing.syntax import language_of, parse
 from engine.editing.unread_uses import may_use, written
@@ -100,7 +100,7 @@ def _renamed(
 
 
 def _has(path: str, text: str, request: RenameRequest) -> bool:
-    pattern = word if language_of(path) in WALKERS else written
+    pattern = whole_word if language_of(path) in WALKERS else written
     return re.search(pattern(request.old), text) is not None
 
 

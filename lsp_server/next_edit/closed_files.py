@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from engine.editing.edits import BOM
+from engine.editing.scopes.names import whole_word
 from index.workspace import file_filter
 from lsp_server.next_edit.rules import Changed
 from lsp_server.protocol.positions import Text
@@ -37,7 +38,7 @@ def closed_documents(
     found: dict[str, Document] = {}
     left, read = MAX_CHARS, 0
     for name, home in changed[:MAX_NAMES]:
-        related = re.compile(_related(home))
+        related = re.compile(whole_word(_stem(home)))
         for path in _paths(name, workspace):
             uri = Path(path).as_uri() if path.startswith("/") else ""
             if path in known or not uri or uri in found or not _alike(path, home):
@@ -76,10 +77,6 @@ def _stem(home: str) -> str:
     """The name by which other files import the one at a URI."""
     path = PurePosixPath(unquote(home))
     return path.parent.name if path.stem in MODULE_FILES else path.name.split(".")[0]
-
-
-def _related(home: str) -> str:
-    return rf"(?<![\w$]){re.escape(_stem(home))}(?![\w$])"
 
 
 def _alike(path: str, home: str) -> bool:

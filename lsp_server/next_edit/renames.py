@@ -11,6 +11,7 @@ import keyword
 import re
 from pathlib import PurePosixPath
 
+from engine.editing.scopes.names import whole_word
 from lsp_server.next_edit.edit_history import RecentEdit
 from lsp_server.next_edit.signatures import IDENTIFIER, find_signatures
 from lsp_server.next_edit.source_text import (
@@ -67,7 +68,7 @@ def switches_reference(
 
 def binds_name(source: SourceText, name: str, start: int, stop: int) -> bool:
     """Whether a span binds the name: by a definition, assignment, import or parameter."""
-    word = rf"(?<![\w$]){re.escape(name)}(?![\w$])"
+    word = whole_word(name)
     assigned = rf"{word}(?:\s*,\s*[\w$*]+)*[ \t]*(?::[^=\n(){{}}]+)?:?=(?![=>])"
     declared = rf"\b(?:let|const|var|for|as|mut|import|global)\s[^=\n;:]{{0,300}}?{word}"
     defined = rf"{DEFINITION}{word}"

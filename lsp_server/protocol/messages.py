@@ -120,6 +120,15 @@ class EditFilesParams:
 
 
 @dataclass
+class RenamePlacesParams:
+    """Of draftline/renamePlaces."""
+
+    textDocument: Identifier
+    instruction: str
+    range: types.Range | None = None
+
+
+@dataclass
 class ShownParams:
     """Of textDocument/didShowCompletion and didPartiallyAcceptCompletion."""
 

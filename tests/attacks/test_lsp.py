@@ -203,6 +203,7 @@ def other_message(chance: random.Random) -> Message:
         "textDocument/didShowCompletion": {"item": {"insertText": "x"}},
         "draftline/nextEdit": here,
         "draftline/edit": asked | {"instruction": "do", "workDoneToken": "t"},
+        "draftline/renamePlaces": asked | {"instruction": "rename x to y"},
         "draftline/ask": asked | {"question": "why", "partialResultToken": 5},
         "workspace/executeCommand": {
             "command": f"draftline.{chance.choice(['status', 'stats', 'why', 'cancel', 'none'])}",

@@ -42,6 +42,8 @@ SCENARIOS = [
     "quick fix",
     "an instruction from the menu",
     "edit in files",
+    "a rename by the language server",
+    "a rename by the language server in several files",
     "next edit in a closed file",
     "next edit elsewhere",
     "next edit",
@@ -127,6 +129,18 @@ PAGE = """body {
   colour: red;
 }
 """
+CART = """export function sum(prices: number[]): number {
+  let total = 0;
+  for (const price of prices) total += price;
+  return total;
+}
+
+const rate: number = "a mistake, by which the test sees that TypeScript's server is ready";
+"""
+ORDER = """import { sum } from "./cart";
+
+console.log(sum([1, 2]));
+"""
 LONG = "".join(SHOP.replace("total", f"total_{number}") + "\n\n" for number in range(8))
 STREAM = "".join(SHOP.replace("total", f"total_{number}") + "\n\n" for number in range(4))
 FILES = {
@@ -146,6 +160,9 @@ FILES = {
     "circle.py": CIRCLE,
     "ring.py": RING,
     "page.css": PAGE,
+    "cart.ts": CART,
+    "order.ts": ORDER,
+    "tsconfig.json": "{}\n",
 }
 SETTINGS = {
     "security.workspace.trust.enabled": False,

@@ -295,6 +295,37 @@ const SCENARIOS = {
     await editor.shot("files-edited");
   },
 
+  async "a rename by the language server"() { // TypeScript's, which VS Code has
+    const before = editor.disk("cart.ts");
+    await editor.openFile("cart.ts", "1:1");
+    await page.waitForSelector(".squiggly-error"); // the language server is ready
+    await propose("cart.ts", 2, "Rename total to amount");
+    await editor.see(".tab.active", /Rename total to amount \(by the language server\)$/);
+    await editor.shot("renamed-by-typescript");
+    await click("Accept All");
+    await editor.gone(".monaco-diff-editor");
+    await editor.savesAs("cart.ts", before.replaceAll("total", "amount"));
+  },
+
+  async "a rename by the language server in several files"() {
+    const names = ["cart.ts", "order.ts"];
+    const wanted = names.map((name) => editor.disk(name).replaceAll("sum", "add"));
+    await editor.openFile("cart.ts", "1:1");
+    await page.waitForSelector(".squiggly-error"); // the language server is ready
+    await editor.command("Draftline: Edit in Files…");
+    await editor.choose("Rename sum to add");
+    await editor.see(REFACTORING, /order\.ts/);
+    await editor.see(MESSAGE, /by the language server: `sum` renamed to `add` in 3 places of 2 files/);
+    await editor.settle();
+    await editor.shot("renamed-in-several-files");
+    for (const name of names) {
+      await page.locator(REFACTORING, { hasText: new RegExp(`^\\s*${name}`) }).locator("[role=checkbox]").click();
+    }
+    await page.locator(".bulk-edit-panel .monaco-button", { hasText: "Apply" }).click();
+    await until("both files to change", () => names.every((name, at) => editor.disk(name) === wanted[at]));
+    await editor.settle();
+  },
+
   async "next edit in a closed file"() {
     const before = editor.disk("ring.py");
     const [, name] = /def (\w+)/.exec(editor.disk("circle.py"));

@@ -3,6 +3,7 @@
 import * as vscode from "vscode";
 import { ProgressType, type LanguageClient, type WorkspaceEdit } from "vscode-languageclient/node";
 import { blockAround } from "./block";
+import { onlyIn, previewRename, renamedByEditor } from "./editorRename";
 import { toChanges, type TextEdit } from "./hunks";
 import type { LiveEdits } from "./liveEdits";
 import type { Preview } from "./preview";
@@ -110,16 +111,27 @@ async function ask(client: LanguageClient, writing: Writing, title: string, para
   });
 }
 
+/** The changes of a document, and what to say of them. */
+interface Answer {
+  edits: readonly TextEdit[];
+  warning: string; // what to check before accepting; "" for nothing
+  by: string; // what made the edit without the model, and what it did; "" if the model made it
+  note: string | null; // why nothing changed
+}
+
+function answerOf({ edit, stats, warnings, note }: EditResult, uri: string): Answer {
+  const edits = edit ? editsOf(edit, uri) : [];
+  return { edits, warning: warnings.join("; "), by: stats.rule ? `by rule: ${stats.rule}` : "", note };
+}
+
 /** Shows an edit that is made, or with `draftline.editView` as a diff that is to be made. */
-async function show(views: Views, { document, streams }: Writing, made: Made, title: string, result: EditResult): Promise<void> {
-  const warning = result.warnings.join("; ");
-  const { rule } = result.stats;
+async function show(views: Views, { document, streams }: Writing, made: Made, title: string, answer: Answer): Promise<void> {
+  const { warning, by } = answer;
   if (streams) {
-    const mark = warning ? `\u26a0 check: ${warning}` : rule ? `by rule: ${rule}` : "";
-    views.review.show(document, made, title, mark);
+    views.review.show(document, made, title, warning ? `\u26a0 check: ${warning}` : by);
   } else {
     const hunks = made.changes.map((change) => [change]);
-    const label = `${warning ? "\u26a0 " : ""}${title}${rule ? " (by rule)" : ""}`;
+    const label = `${warning ? "\u26a0 " : ""}${title}${by && ` (${by.split(":", 1).join()})`}`;
     await views.preview.show(document.uri, made.before, hunks, label);
   }
   if (warning) void vscode.window.showWarningMessage(`Draftline: check this edit: ${warning}.`);
@@ -151,6 +163,18 @@ export async function edit(server: Server, views: Views, memory: vscode.Memento,
   const title = target?.title ?? instruction;
   const name = document.uri.path.split("/").at(-1) ?? "";
 
+  const { version } = document;
+  const renamed = await renamedByEditor(server, client, document, asked, instruction);
+  const own = renamed && onlyIn(document, renamed);
+  if (renamed && !own) {
+    await previewRename(renamed);
+    return;
+  }
+  if (document.version !== version) {
+    void vscode.window.showErrorMessage(`Draftline: ${name} changed meanwhile: ask again.`);
+    return;
+  }
+
   const isInline = vscode.workspace.getConfiguration("draftline", document).get<string>("editView") !== "diff";
   views.review.end(document); // what is left of an earlier edit stays
   const writing = await views.live.begin(document, asked, isInline);
@@ -159,17 +183,19 @@ export async function edit(server: Server, views: Views, memory: vscode.Memento,
   const parameters = { textDocument, range, instruction, keepDefinitions: target?.keepDefinitions ?? false };
   try {
     const base = document.getText();
-    const result = await ask(client, writing, title, parameters);
-    const changes = result.edit ? toChanges(base, editsOf(result.edit, textDocument.uri)) : [];
+    const answer = own
+      ? { edits: own, warning: "", by: `by the language server: ${renamed.title}`, note: null }
+      : answerOf(await ask(client, writing, title, parameters), textDocument.uri);
+    const changes = toChanges(base, answer.edits);
     if (changes.length === 0) {
       await writing.restore();
-      const why = result.note ? `: ${result.note}` : "";
+      const why = answer.note ? `: ${answer.note}` : "";
       void vscode.window.showInformationMessage(`Draftline changed nothing for "${title}"${why}.`);
       return;
     }
     const made = await writing.finish(changes);
     if (!made) throw new vscode.CancellationError();
-    await show(views, writing, made, `${name}: ${title}`, result);
+    await show(views, writing, made, `${name}: ${title}`, answer);
   } catch (error) {
     await writing.restore();
     const message = writing.why ? `${name}: ${writing.why}.` : explained(error);

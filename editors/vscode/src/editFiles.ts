@@ -3,6 +3,7 @@
 import * as vscode from "vscode";
 import { ProgressType, type LanguageClient } from "vscode-languageclient/node";
 import { askInstruction } from "./edit";
+import { previewRename, renamedByEditor } from "./editorRename";
 import { EDIT_FILES, FIND_FILES, type EditedFile, type EditFilesResult, type FoundFile } from "./protocol";
 import { explained, type Server } from "./server";
 
@@ -22,6 +23,11 @@ export async function editFiles(server: Server, memory: vscode.Memento): Promise
   const own = vscode.window.activeTextEditor?.document;
   const instruction = await askInstruction(memory);
   if (!instruction) return;
+  const renamed = own && (await renamedByEditor(server, client, own, undefined, instruction));
+  if (renamed) {
+    await previewRename(renamed);
+    return;
+  }
   const uris = await chooseFiles(client, instruction, own);
   if (!uris?.length) return;
   try {

@@ -45,6 +45,13 @@ export interface EditResult {
   note: string | null; // why nothing changed
 }
 
+/** The one rename that an instruction asks for, and all places that may be meant. */
+export interface RenamePlaces {
+  old: string;
+  new: string;
+  places: Range[];
+}
+
 export interface NextEditResult {
   edit: WorkspaceEdit | null;
   location: Location | null;
@@ -96,6 +103,7 @@ export interface Explanation {
 }
 
 export const EDIT = "draftline/edit";
+export const RENAME_PLACES = "draftline/renamePlaces";
 export const NEXT_EDIT = "draftline/nextEdit";
 export const FIND_FILES = "draftline/findFiles";
 export const EDIT_FILES = "draftline/editFiles";

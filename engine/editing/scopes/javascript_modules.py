@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from engine.editing.scopes.javascript import JavaScriptNames
 from engine.editing.scopes.modules import Module, Uses, exists, read
-from engine.editing.scopes.names import Binding, Place, Unsure
+from engine.editing.scopes.names import Binding, Place, Unsure, whole_word
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -110,9 +110,8 @@ class JavaScriptModule(Module):
 
     def _refuse_star(self, node: Node, source: Node, name: str) -> None:
         """Unsure if another module, which does not write the name, may have it by `export *`."""
-        if not re.search(
-            rf"(?<![\w$]){re.escape(name)}(?![\w$])", self.tree.text_of(node)
-        ) and not (self._below(node, "namespace_import")):
+        written = re.search(whole_word(name), self.tree.text_of(node))
+        if not written and not self._below(node, "namespace_import"):
             return
         target = self.tree.text_of(source)[1:-1]
         if target.startswith("."):

@@ -8,6 +8,7 @@ end, a look-up passes many of them for each name: the work is counted, and given
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -174,6 +175,11 @@ class Walker(ABC):
     def fields(self, node: Node, scope: Scope, *names: str) -> list[Visit]:
         """Visits of a node's fields, as expressions."""
         return [(child, scope, "") for name in names for child in node.children_by_field_name(name)]
+
+
+def whole_word(*names: str) -> str:
+    """The pattern of one of these names, which is no part of a longer one."""
+    return rf"(?<![\w$])(?:{'|'.join(map(re.escape, names))})(?![\w$])"
 
 
 def child(node: Node, name: str) -> Node:

@@ -2,9 +2,11 @@
 -- and propose its hunks in the buffer or beside it. Nothing here changes the buffer.
 local changes = require('draftline.changes')
 local draftline = require('draftline')
+local edit_files = require('draftline.edit_files')
 local hunk_list = require('draftline.hunks')
 local job = require('draftline.job')
 local preview = require('draftline.preview')
+local rename = require('draftline.rename')
 local stream = require('draftline.stream')
 local text = require('draftline.text')
 
@@ -117,16 +119,12 @@ local function rows(bufnr, range)
   return first, (range['end'].character > 0 or stop == first) and stop + 1 or stop
 end
 
+--- Ask the server.
 ---@param client vim.lsp.Client
 ---@param bufnr integer
----@param before string[]
 ---@param instruction string
 ---@param range? lsp.Range
-local function send(client, bufnr, before, instruction, range)
-  if not vim.deep_equal(text.lines(bufnr), before) then
-    draftline.fail('the buffer changed while the instruction was typed; ask again')
-    return
-  end
+local function request(client, bufnr, instruction, range)
   local log, version = changes.follow(bufnr), vim.lsp.util.buf_versions[bufnr]
   local params = { textDocument = text.document(bufnr), range = range, instruction = instruction }
   local running
@@ -155,6 +153,43 @@ local function send(client, bufnr, before, instruction, range)
       propose(bufnr, log, answer_of(result), client, untouched)
     end,
   })
+end
+
+--- Propose a rename of another language server, in this buffer or in several files.
+---@param bufnr integer
+---@param instruction string
+---@param renamed draftline.Rename
+local function propose_rename(bufnr, instruction, renamed)
+  local path, edits = next(renamed.edits)
+  local several = next(renamed.edits, path) or path ~= vim.uri_to_fname(vim.uri_from_bufnr(bufnr))
+  if several then
+    edit_files.present_rename(instruction, renamed)
+    return
+  end
+  local answer = { edits = edits, notes = { renamed.note } }
+  propose(bufnr, changes.follow(bufnr), answer, renamed.client, true)
+end
+
+--- Ask for a rename first, and the server for all else.
+---@param client vim.lsp.Client
+---@param bufnr integer
+---@param before string[]
+---@param instruction string
+---@param range? lsp.Range
+local function send(client, bufnr, before, instruction, range)
+  if not vim.deep_equal(text.lines(bufnr), before) then
+    draftline.fail('the buffer changed while the instruction was typed; ask again')
+    return
+  end
+  rename.ask(client, bufnr, instruction, range, function(renamed)
+    if renamed then
+      propose_rename(bufnr, instruction, renamed)
+    elseif vim.deep_equal(text.lines(bufnr), before) then
+      request(client, bufnr, instruction, range)
+    else
+      draftline.fail('the buffer changed meanwhile; ask again')
+    end
+  end)
 end
 
 --- Edit a buffer, or a range of it. Prompts for the instruction if none is given.

@@ -4,6 +4,7 @@ local draftline = require('draftline')
 local hunk_list = require('draftline.hunks')
 local job = require('draftline.job')
 local preview = require('draftline.preview')
+local rename = require('draftline.rename')
 local review = require('draftline.review')
 local text = require('draftline.text')
 
@@ -116,6 +117,21 @@ local function present(instruction, result, states, client)
   )
 end
 
+--- Open the review of a rename that another language server made.
+---@param instruction string
+---@param renamed draftline.Rename
+function M.present_rename(instruction, renamed)
+  local edits, states, files = {}, {}, {}
+  local paths = vim.tbl_keys(renamed.edits)
+  table.sort(paths)
+  for index, path in ipairs(paths) do
+    local uri = vim.uri_from_fname(path)
+    edits[uri], states[path] = renamed.edits[path], state(path)
+    files[index] = { uri = uri, note = renamed.note }
+  end
+  present(instruction, { edit = { changes = edits }, files = files }, states, renamed.client)
+end
+
 ---@param client vim.lsp.Client
 ---@param bufnr integer
 ---@param instruction string
@@ -210,6 +226,7 @@ local function choose(client, bufnr, instruction, files)
   })
 end
 
+--- Let the user choose among the files that the server finds.
 ---@param client vim.lsp.Client
 ---@param bufnr integer
 ---@param instruction string
@@ -227,6 +244,20 @@ local function find(client, bufnr, instruction)
   })
 end
 
+--- Ask for a rename first, and the server for all else.
+---@param client vim.lsp.Client
+---@param bufnr integer
+---@param instruction string
+local function start(client, bufnr, instruction)
+  rename.ask(client, bufnr, instruction, nil, function(renamed)
+    if renamed then
+      M.present_rename(instruction, renamed)
+    else
+      find(client, bufnr, instruction)
+    end
+  end)
+end
+
 --- `:DraftlineEditFiles [instruction]`.
 ---@param arguments vim.api.keyset.create_user_command.command_args
 function M.command(arguments)
@@ -235,12 +266,12 @@ function M.command(arguments)
   if not client then
     return
   elseif arguments.args ~= '' then
-    find(client, bufnr, arguments.args)
+    start(client, bufnr, arguments.args)
     return
   end
   vim.ui.input({ prompt = 'Draftline, what to change: ' }, function(typed)
     if typed and vim.trim(typed) ~= '' then
-      find(client, bufnr, typed)
+      start(client, bufnr, typed)
     end
   end)
 end
