@@ -246,7 +246,7 @@ def test_weights_of_every_float_are_shared(dtype: torch.dtype) -> None:
 
 
 def test_a_rotation_does_not_depend_on_how_far_the_table_has_grown() -> None:
-    from engine.model.description import Rope
+    from engine.model.model_config import Rope
 
     rope = Rope(16, 8, tuple(10_000.0 ** -(n / 8) for n in range(8)), 1.25)
     far = np.array([0, 5, 3 * BLOCK_POSITIONS + 7])

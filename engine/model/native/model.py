@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from engine.model import _kernels
-from engine.model.description import Attention, Description
+from engine.model.model_config import Attention, ModelConfig
 from engine.model.native.attention import AttentionBlock
 from engine.model.native.embedding import embedding_of
 from engine.model.native.feed_forward import DenseBlock, ExpertsBlock
@@ -25,7 +25,7 @@ from engine.model.native.weights import NativeWeights
 class NativeLayer:
     """One decoder layer: its blocks, and the weights of the norms around them."""
 
-    def __init__(self, d: Description, n: int, weights: NativeWeights) -> None:
+    def __init__(self, d: ModelConfig, n: int, weights: NativeWeights) -> None:
         at, spec = f"model.layers.{n}.", d.layers[n]
         self.mixer: AttentionBlock | LinearAttentionBlock
         if isinstance(spec.mixer, Attention):
@@ -57,7 +57,7 @@ class NativeModel:
 
     stops_early = True  # `run` may stop after the first layers
 
-    def __init__(self, description: Description, weights: NativeWeights) -> None:
+    def __init__(self, description: ModelConfig, weights: NativeWeights) -> None:
         d = self.description = description
         self.layers, self.width, self.vocab = len(d.layers), d.width, d.vocab
         self.max_positions, self.eps = d.positions, d.eps

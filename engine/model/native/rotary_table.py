@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.model.description import Rope
+from engine.model.model_config import Rope
 
 # Computed in fixed blocks, so that a rotation does not depend on the order of requests.
 BLOCK_POSITIONS = 1024

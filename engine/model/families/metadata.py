@@ -1,28 +1,26 @@
-"""What a family of models is, and what most families share: sizes, windows and tables of tensors.
+"""Readers of what the metadata of GGUF files say in the same way in most families.
 
-Values stay as a file stores them. Gemma 3's norms, for example, hold 1 + w there, where published
-tensors hold w.
+They translate into the fields of transformers' config.json. Names and meanings are those of
+llama.cpp's converter and its `gguf` package.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import Any
 
+from engine.model.model_config import FULL, SLIDING
+from engine.weights.config_json import LIMITS, MAX_ROPE_THETA, MAX_SCALE
+from engine.weights.errors import shown
 from engine.weights.gguf.gguf_file import Gguf
 from engine.weights.gguf.tokenizer import token_id
-from engine.weights.model_config import LIMITS
 
-FULL, SLIDING = "full_attention", "sliding_attention"
-COMPARED_ROWS = 1024  # at a time
-MAX_WINDOW = 1 << 31
+COMPARED_ROWS = 1024  # rows of the head and the embedding, at a time
+MAX_WINDOW = 1 << 31  # tokens
+ROPE_FACTORS = "rope_freqs.weight"  # by which Llama 3 divides its frequencies
 
-TensorName = tuple[str, tuple[int, ...], int]  # in safetensors; shape; heads in GGML's rope order
-Table = dict[str, TensorName]  # by the name in GGUF
-Config = dict[str, Any]  # a config.json
+Settings = dict[str, Any]  # the fields of a config.json
 
-# Metadata that every family reads here or in `rope`, or that change nothing.
+# Metadata that every family reads, or that change nothing.
 COMMON = frozenset({
     "vocab_size", "tensor_data_layout", "pooling_type", "context_length", "embedding_length",
     "feed_forward_length", "block_count", "attention.head_count", "attention.head_count_kv",
@@ -34,33 +32,17 @@ COMMON = frozenset({
     "rope.scaling.yarn_log_multiplier", "rope.scaling.yarn_beta_fast",
     "rope.scaling.yarn_beta_slow",
 })  # fmt: skip
-WINDOWED = frozenset({"attention.sliding_window", "attention.sliding_window_pattern"})
-EXPERTS = frozenset({"expert_count", "expert_used_count", "expert_feed_forward_length"})
-
-
-@dataclass(frozen=True)
-class Family:
-    """`architecture`: its name in GGUF. `model_types`: its names in transformers. `fields`: what it
-    reads of its metadata beside COMMON, without the architecture's name. `config`: the config.json
-    of a file. `tensors`: the weights of a model, by its config.json and the names that the file
-    has, some of which may stand for others. `others`: tensors that a file may have beside them."""
-
-    architecture: str
-    model_types: tuple[str, ...]
-    fields: frozenset[str]
-    config: Callable[[Gguf], Config]
-    tensors: Callable[[Config, Collection[str]], Table]
-    others: Callable[[Config], frozenset[str]] = lambda config: frozenset()
+WINDOW_FIELDS = frozenset({"attention.sliding_window", "attention.sliding_window_pattern"})
+EXPERT_FIELDS = frozenset({"expert_count", "expert_used_count", "expert_feed_forward_length"})
 
 
 def sizes(
     file: Gguf,
     name: str,
     model_type: str,
-    model_class: str,
     inner: int | None = None,
     kv_heads: int | None = None,
-) -> Config:
+) -> Settings:
     """The fields of config.json that all families have. `inner` and `kv_heads`: those of a family
     whose layers differ in them."""
     hidden = file.integer(f"{name}.embedding_length", LIMITS["hidden_size"])
@@ -86,17 +68,14 @@ def sizes(
     if file.field(f"{name}.attention.causal", True) is not True:
         raise file.unsupported(f"attention in both directions ('{name}.attention.causal')")
     return {
-        "architectures": [model_class],
         "model_type": model_type,
-        "dtype": "bfloat16",
-        "vocab_size": tensor_shape(file, "token_embd.weight")[0],
+        "vocab_size": file.shape("token_embd.weight")[0],
         "hidden_size": hidden,
         "intermediate_size": inner,
         "num_hidden_layers": layers,
         "num_attention_heads": heads,
         "num_key_value_heads": kv_heads,
         "head_dim": head_dim,
-        "hidden_act": "silu",
         "rms_norm_eps": short(file.number(f"{name}.attention.layer_norm_rms_epsilon", 1)),
         "max_position_embeddings": file.integer(
             f"{name}.context_length", LIMITS["max_position_embeddings"]
@@ -142,6 +121,12 @@ def window(file: Gguf, name: str) -> int:
     return file.integer(f"{name}.attention.sliding_window", MAX_WINDOW, 0, least=0)
 
 
+def no_windows(file: Gguf, name: str, context: int) -> None:
+    """Refuse windows."""
+    if 0 < window(file, name) < context:
+        raise file.unsupported(f"a sliding window ('{name}.attention.sliding_window')")
+
+
 def layer_types(file: Gguf, name: str, layers: int, period: int | None) -> list[str]:
     """Which layers have a window: all but the last of every `period`, where the metadata give no
     other number, nor an array of all layers. None: they must."""
@@ -185,13 +170,6 @@ def short(value: float) -> float:
     return float(str(np.float32(value)))
 
 
-def tensor_shape(file: Gguf, name: str) -> tuple[int, ...]:
-    """Shape of a required tensor."""
-    if name not in file.tensors:
-        raise file.damaged(f"it has no tensor '{name}'")
-    return file.tensors[name].shape
-
-
 def tied(file: Gguf) -> bool:
     """Whether the head is the embedding: absent, or equal to it in every byte."""
     import numpy as np
@@ -209,93 +187,81 @@ def tied(file: Gguf) -> bool:
     )
 
 
-def ends(config: Config) -> Table:
-    """The embedding, the last norm and the head."""
-    hidden, vocabulary = config["hidden_size"], config["vocab_size"]
-    table: Table = {
-        "token_embd.weight": ("model.embed_tokens.weight", (vocabulary, hidden), 0),
-        "output_norm.weight": ("model.norm.weight", (hidden,), 0),
+# --- rotary embeddings, as transformers' `rope_parameters` --------------------------------------
+
+
+def rope(
+    file: Gguf, name: str, head_dim: int, context: int, factor_is_yarns: bool = False
+) -> dict[str, Any]:
+    """The parameters of the rotary embedding of whole heads. `factor_is_yarns`: `attn_factor` is
+    YaRN's whole factor of attention, not one more beside it."""
+    key = f"{name}.rope.scaling"
+    theta = base(file, f"{name}.rope.freq_base")
+    older = file.number(f"{name}.rope.scale_linear", MAX_SCALE, 1.0)
+    factor = short(file.number(f"{key}.factor", MAX_SCALE, older))
+    kind = file.text(f"{key}.type", "linear")
+    if kind == "linear" and factor == 1:
+        kind = "none"
+    is_whole = factor_is_yarns and kind == "yarn" and f"{key}.attn_factor" in file.fields
+    if not is_whole and file.field(f"{key}.attn_factor", 1.0) != 1:
+        raise file.unsupported(f"'{key}.attn_factor'")
+    if ROPE_FACTORS in file.tensors:
+        if kind != "none":
+            raise file.unsupported(f"both rope factors and rope scaling {shown(kind)}")
+        divisors = factors(file, ROPE_FACTORS, head_dim)
+        lengths = {"factor": 1.0, "original_max_position_embeddings": context}
+        return {"rope_type": "longrope", "rope_theta": theta, "attention_factor": 1.0,
+                "short_factor": divisors, "long_factor": divisors, **lengths}  # fmt: skip
+    if kind == "none":
+        return {"rope_type": "default", "rope_theta": theta}
+    if kind == "linear":
+        return {"rope_type": "linear", "rope_theta": theta, "factor": factor}
+    if kind != "yarn" or file.field(f"{key}.yarn_ext_factor", 1.0) != 1:
+        raise file.unsupported(f"rope scaling {shown(kind)}")
+    found = {"rope_type": "yarn", "rope_theta": theta, "factor": factor}
+    found |= _yarn(file, key, context)
+    if is_whole:
+        found["attention_factor"] = short(file.number(f"{key}.attn_factor", MAX_SCALE))
+    return found
+
+
+def base(file: Gguf, key: str, default: float = 10000.0) -> float:
+    """The base of the rotary embedding's frequencies."""
+    return short(file.number(key, MAX_ROPE_THETA, default))
+
+
+def _yarn(file: Gguf, key: str, context: int) -> dict[str, Any]:
+    """YaRN's parameters beside its factor (arXiv:2309.00071)."""
+    found: dict[str, Any] = {
+        "original_max_position_embeddings": original_context(file, key, context),
+        "beta_fast": short(file.number(f"{key}.yarn_beta_fast", MAX_SCALE, 32.0)),
+        "beta_slow": short(file.number(f"{key}.yarn_beta_slow", MAX_SCALE, 1.0)),
     }
-    if not config["tie_word_embeddings"]:
-        table["output.weight"] = ("lm_head.weight", (vocabulary, hidden), 0)
-    return table
+    if file.field(f"{key}.yarn_attn_factor", 0):  # llama.cpp writes it, but does not read it
+        found["attention_factor"] = short(file.number(f"{key}.yarn_attn_factor", MAX_SCALE))
+    elif file.field(f"{key}.yarn_log_multiplier", 0):
+        multiplier = short(file.number(f"{key}.yarn_log_multiplier", MAX_SCALE))
+        found |= {"mscale": 1.0, "mscale_all_dim": multiplier}
+    return found
 
 
-def layer(config: Config, number: int, tensors: Table) -> Table:
-    """The tensors of one layer by their full names."""
-    return {
-        f"blk.{number}.{name}": (f"model.layers.{number}.{target}", shape, turned)
-        for name, (target, shape, turned) in tensors.items()
-    }
+def original_context(file: Gguf, key: str, context: int) -> int:
+    """The context that the model was first trained with."""
+    most = LIMITS["max_position_embeddings"]
+    return file.integer(f"{key}.original_context_length", most, context)
 
 
-def layers(config: Config, tensors: Table) -> Table:
-    """The tensors of all layers, which have the same."""
-    numbers = range(config["num_hidden_layers"])
-    return {name: one for n in numbers for name, one in layer(config, n, tensors).items()}
+def factors(file: Gguf, name: str, rotary: int) -> list[float]:
+    """What each frequency of `rotary` dimensions is divided by, from the tensor `name`."""
+    divisors = numbers(file, name, rotary // 2)
+    if not all(0 < one <= MAX_SCALE for one in divisors):
+        raise file.damaged(f"tensor '{name}' has a factor that is not above 0")
+    return divisors
 
 
-def attention(config: Config, turned: bool = False) -> Table:
-    """The projections of a layer. `turned`: rows of q and k are in GGML's rope order."""
-    hidden, head = config["hidden_size"], config["head_dim"]
-    heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
-    q, k = turned * heads, turned * kv_heads
-    return {
-        "attn_q.weight": ("self_attn.q_proj.weight", (heads * head, hidden), q),
-        "attn_k.weight": ("self_attn.k_proj.weight", (kv_heads * head, hidden), k),
-        "attn_v.weight": ("self_attn.v_proj.weight", (kv_heads * head, hidden), 0),
-        "attn_output.weight": ("self_attn.o_proj.weight", (hidden, heads * head), 0),
-    }
-
-
-def biases(tensors: Table) -> Table:
-    """The biases of the weights in a table."""
-    return {
-        name.replace(".weight", ".bias"): (
-            target.replace(".weight", ".bias"), (*shape[:-2], shape[-2]), turned,
-        )
-        for name, (target, shape, turned) in tensors.items()
-    }  # fmt: skip
-
-
-def head_norms(config: Config) -> Table:
-    """Norms of each head of q and k."""
-    return {
-        "attn_q_norm.weight": ("self_attn.q_norm.weight", (config["head_dim"],), 0),
-        "attn_k_norm.weight": ("self_attn.k_norm.weight", (config["head_dim"],), 0),
-    }
-
-
-def norms(config: Config, names: dict[str, str]) -> Table:
-    """Norms of hidden states, by their names in GGUF and transformers, without ".weight"."""
-    shape = (config["hidden_size"],)
-    return {f"{name}.weight": (f"{target}.weight", shape, 0) for name, target in names.items()}
-
-
-PRE_NORMS = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
-SANDWICH_NORMS = {  # before and after each half of a layer
-    "attn_norm": "input_layernorm",
-    "post_attention_norm": "post_attention_layernorm",
-    "ffn_norm": "pre_feedforward_layernorm",
-    "post_ffw_norm": "post_feedforward_layernorm",
-}
-
-
-def feed_forward(config: Config, inner: int | None = None) -> Table:
-    """The matrices of a gated feed-forward block."""
-    hidden, inner = config["hidden_size"], inner or config["intermediate_size"]
-    return {
-        "ffn_gate.weight": ("mlp.gate_proj.weight", (inner, hidden), 0),
-        "ffn_up.weight": ("mlp.up_proj.weight", (inner, hidden), 0),
-        "ffn_down.weight": ("mlp.down_proj.weight", (hidden, inner), 0),
-    }
-
-
-def expert_matrices(config: Config, count: int, wide: int, at: str = "mlp.experts") -> Table:
-    """The matrices of all experts of a layer: [experts, out, in]."""
-    hidden = config["hidden_size"]
-    return {
-        "ffn_gate_exps.weight": (f"{at}.gate_proj.weight", (count, wide, hidden), 0),
-        "ffn_up_exps.weight": (f"{at}.up_proj.weight", (count, wide, hidden), 0),
-        "ffn_down_exps.weight": (f"{at}.down_proj.weight", (count, hidden, wide), 0),
-    }
+def numbers(file: Gguf, name: str, count: int) -> list[float]:
+    """The values of a vector."""
+    if file.shape(name) != (count,):
+        found = list(file.shape(name))
+        raise file.damaged(f"tensor '{name}' is {found}, expected [{count}]")
+    return [short(float(one)) for one in file.rows(name, 0, 1).flatten()]

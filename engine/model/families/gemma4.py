@@ -4,49 +4,46 @@ rotary embeddings. Rows of q and k are in transformers' order; norms hold w."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from dataclasses import replace
 from typing import Any
 
-from engine.weights.gguf.families.family import (
-    EXPERTS,
-    FULL,
+from engine.model.families.family import (
+    ATTENTION,
+    FEED_FORWARD,
+    SANDWICH,
     SANDWICH_NORMS,
-    SLIDING,
-    WINDOWED,
-    Config,
     Family,
-    Table,
+    activation,
     attention,
+    chosen,
+    unlike,
+)
+from engine.model.families.metadata import (
+    EXPERT_FIELDS,
+    ROPE_FACTORS,
+    WINDOW_FIELDS,
+    Settings,
+    base,
     by_layer,
-    ends,
-    expert_matrices,
     experts,
-    feed_forward,
-    head_norms,
-    layer,
     layer_types,
-    norms,
+    numbers,
     short,
     sizes,
-    tensor_shape,
     window,
 )
-from engine.weights.gguf.families.rope import ROPE_FACTORS, base, numbers
+from engine.model.model_config import FULL, GELU, SLIDING, Attention, Dense, Experts
+from engine.weights.config_json import LIMITS, MAX_SCALE
 from engine.weights.gguf.gguf_file import Gguf
-from engine.weights.model_config import LIMITS, MAX_SCALE
 
 NAME = "gemma4"
 PER_LAYER = "per_layer_token_embd.weight"
 NOT_ROTARY = 1e30  # by which frequencies of dimensions that are not rotated are divided
+OWN = ("head_dim", "num_key_value_heads")  # fields that a layer may have for itself
 KEYS_AND_VALUES = ("attn_k.weight", "attn_v.weight", "attn_k_norm.weight")
-EXPERT_NORMS = {
-    "post_ffw_norm_1": "post_feedforward_layernorm_1",
-    "post_ffw_norm_2": "post_feedforward_layernorm_2",
-    "pre_ffw_norm_2": "pre_feedforward_layernorm_2",
-}
 
 
-def _config(file: Gguf) -> Config:
+def _read_metadata(file: Gguf) -> Settings:
     count = file.integer(f"{NAME}.block_count", LIMITS["num_hidden_layers"])
     types = layer_types(file, NAME, count, None)
     if set(types) != {FULL, SLIDING} or types[-1] != FULL:
@@ -59,23 +56,22 @@ def _config(file: Gguf) -> Config:
         raise file.unsupported(f"'{NAME}.attention.shared_kv_layers' {shared}: none to share")
     inner = _inner(file, count, shared)
     kv_heads = {kind: _kv_heads(file, types, kind) for kind in (FULL, SLIDING)}
-    config = sizes(file, NAME, "gemma4_text", "Gemma4ForCausalLM", inner[0], kv_heads[SLIDING])
-    if config["num_attention_heads"] % kv_heads[FULL]:
+    settings = sizes(file, NAME, "gemma4_text", inner[0], kv_heads[SLIDING])
+    if settings["num_attention_heads"] % kv_heads[FULL]:
         raise file.damaged(
             f"'{NAME}.attention.head_count' is not a multiple of head_count_kv {kv_heads[FULL]}"
         )
-    full_dim, config["head_dim"] = config["head_dim"], _window_dim(file)
-    del config["hidden_act"]
+    full_dim, settings["head_dim"] = settings["head_dim"], _window_dim(file)
     seen = window(file, NAME)
     if not seen:
         raise file.damaged(f"'{NAME}.attention.sliding_window' is 0, expected a number of tokens")
     per_layer = {"head_dim": full_dim, "num_key_value_heads": kv_heads[FULL]}
-    return config | _experts(file) | {
+    return settings | _read_experts(file) | {
         "hidden_activation": "gelu_pytorch_tanh",
         "sliding_window": seen,
         "layer_types": types,
         "per_layer_config": {str(n): per_layer for n, kind in enumerate(types) if kind == FULL},
-        "rope_parameters": _ropes(file, full_dim, config["max_position_embeddings"]),
+        "rope_parameters": _ropes(file, full_dim, settings["max_position_embeddings"]),
         "num_kv_shared_layers": shared,
         "use_double_wide_mlp": inner[-1] != inner[0],
         "attention_k_eq_v": f"blk.{types.index(FULL)}.attn_v.weight" not in file.tensors,
@@ -143,7 +139,7 @@ def _ropes(file: Gguf, full_dim: int, context: int) -> dict[str, Any]:
     }
 
 
-def _experts(file: Gguf) -> dict[str, Any]:
+def _read_experts(file: Gguf) -> dict[str, Any]:
     """26B-A4B's experts, of every layer."""
     if not file.field(f"{NAME}.expert_count", 0):
         return {"enable_moe_block": False}
@@ -162,91 +158,120 @@ def _per_layer_inputs(file: Gguf) -> dict[str, int]:
     width = file.integer(key, LIMITS["hidden_size"], 0, least=0)
     if not width:
         return {"hidden_size_per_layer_input": 0}
-    vocabulary = tensor_shape(file, PER_LAYER)[0]
+    vocabulary = file.shape(PER_LAYER)[0]
     return {"hidden_size_per_layer_input": width, "vocab_size_per_layer_input": vocabulary}
 
 
-def _tensors(config: Config, names: Collection[str]) -> Table:
-    table, width = ends(config), config["hidden_size_per_layer_input"]
-    every, hidden = config["num_hidden_layers"] * width, config["hidden_size"]
-    if width:
-        embedding = (config["vocab_size_per_layer_input"], every)
-        table |= {
-            PER_LAYER: ("model.embed_tokens_per_layer.weight", embedding, 0),
-            "per_layer_model_proj.weight": (
-                "model.per_layer_model_projection.weight", (every, hidden), 0,
-            ),
-            "per_layer_proj_norm.weight": ("model.per_layer_projection_norm.weight", (width,), 0),
-        }  # fmt: skip
-    for number in range(config["num_hidden_layers"]):
-        table |= layer(config, number, _layer(config, number, names))
-    return table
-
-
-def _layer(config: Config, number: int, names: Collection[str]) -> Table:
-    """The tensors of one layer."""
-    own = config | config["per_layer_config"].get(str(number), {})
-    shares = number >= config["num_hidden_layers"] - config["num_kv_shared_layers"]
-    full = config["layer_types"][number] == FULL
-    heads = attention(own) | head_norms(own)
-    if full and config["attention_k_eq_v"]:
-        del heads["attn_v.weight"]
-    if shares:
-        heads = {name: one for name, one in heads.items() if name not in KEYS_AND_VALUES}
-    inner = config["intermediate_size"] * (2 if shares and config["use_double_wide_mlp"] else 1)
-    table = heads | feed_forward(config, inner) | norms(config, SANDWICH_NORMS)
-    table["layer_output_scale.weight"] = ("layer_scalar", (1,), 0)
-    if config["enable_moe_block"]:
-        table |= _mixture(config, f"blk.{number}.ffn_gate_up_exps.weight" in names)
-    if config["hidden_size_per_layer_input"]:
-        table |= _layer_inputs(config)
-    return table
-
-
-def _mixture(config: Config, fused: bool) -> Table:
-    """The experts beside the dense block, and their router. `fused`: gate and up are one."""
-    count, wide, hidden = (
-        config[key] for key in ("num_experts", "moe_intermediate_size", "hidden_size")
-    )
-    matrices = expert_matrices(config, count, wide, "experts")
-    if fused:
-        del matrices["ffn_gate_exps.weight"], matrices["ffn_up_exps.weight"]
-        shape = (count, 2 * wide, hidden)
-        matrices["ffn_gate_up_exps.weight"] = ("experts.gate_up_proj.weight", shape, 0)
-    return matrices | norms(config, EXPERT_NORMS) | {
-        "ffn_gate_inp.weight": ("router.proj.weight", (count, hidden), 0),
-        "ffn_gate_inp.scale": ("router.scale", (hidden,), 0),
-        "ffn_down_exps.scale": ("router.per_expert_scale", (count,), 0),
-    }  # fmt: skip
-
-
-def _layer_inputs(config: Config) -> Table:
-    """What puts a layer's own input for a token into its output."""
-    width, hidden = config["hidden_size_per_layer_input"], config["hidden_size"]
-    return norms(config, {"post_norm": "post_per_layer_input_norm"}) | {
-        "inp_gate.weight": ("per_layer_input_gate.weight", (width, hidden), 0),
-        "proj.weight": ("per_layer_projection.weight", (hidden, width), 0),
-    }
-
-
-def _others(config: Config) -> frozenset[str]:
+def _unread(settings: Settings) -> frozenset[str]:
     """The factors of the rotary embedding, and keys and values of layers that read others': some
     files have them all the same."""
-    count = config["num_hidden_layers"]
-    sharing = range(count - config["num_kv_shared_layers"], count)
-    unread = {f"blk.{n}.{name}" for n in sharing for name in KEYS_AND_VALUES}
+    count = settings["num_hidden_layers"]
+    sharing = range(count - settings["num_kv_shared_layers"], count)
+    unread = (f"blk.{n}.{name}" for n in sharing for name in KEYS_AND_VALUES)
     return frozenset({ROPE_FACTORS, *unread})
 
 
+# --- config.json ----------------------------------------------------------------------------------
+
+
+def _more(settings: Settings) -> dict[str, Any]:
+    return {
+        "embedding_scale": settings["hidden_size"] ** 0.5,
+        "per_layer_width": settings.get("hidden_size_per_layer_input") or 0,
+    }
+
+
+def _attention(family: Family, settings: Settings, n: int) -> Attention:
+    usual = attention(family, settings | _own(settings, n), n)
+    same = bool(settings.get("attention_k_eq_v")) and usual.rope == FULL
+    return replace(
+        usual,
+        scale=1.0,
+        value_norm=True,
+        keys_are_values=same,
+        reads_from=_shared_with(settings, n),
+    )
+
+
+def _own(settings: Settings, n: int) -> Settings:
+    """What is said of layer n alone, which is the same for all layers of a type."""
+    every, types = settings.get("per_layer_config") or {}, settings.get("layer_types")
+    if not every or not isinstance(types, list) or len(types) <= n:
+        return {}
+    first = types.index(types[n])
+    found, other = (every.get(str(one)) or every.get(one) or {} for one in (n, first))
+    if found != other:
+        raise unlike(settings, "per_layer_config of layer", n)
+    return {name: one for name, one in found.items() if name in OWN and one}
+
+
+def _shared_with(settings: Settings, n: int) -> int | None:
+    """The layer whose keys and values layer n reads."""
+    shared, types = settings.get("num_kv_shared_layers") or 0, settings["layer_types"]
+    first = settings["num_hidden_layers"] - shared
+    if n < first:
+        return None
+    for other in range(first - 1, -1, -1):
+        if types[other] == types[n]:
+            return other
+    raise unlike(settings, "num_kv_shared_layers", shared)
+
+
+def _blocks(family: Family, settings: Settings, n: int) -> tuple[Dense, Experts | None]:
+    """A dense block, and the experts beside it."""
+    wider = settings.get("use_double_wide_mlp") and _shared_with(settings, n) is not None
+    kernel = activation(family, settings)
+    dense = Dense(settings["intermediate_size"] * (2 if wider else 1), kernel)
+    if not settings.get("enable_moe_block"):
+        return dense, None
+    routed = chosen(settings, "top_k_experts")
+    return dense, Experts(*routed, settings["moe_intermediate_size"], kernel, "router.proj")
+
+
 FAMILY = Family(
+    "gemma4_text",
     NAME,
-    ("gemma4_text",),
-    WINDOWED | EXPERTS | {
-        "attention.shared_kv_layers", "attention.key_length_swa", "attention.value_length_swa",
-        "rope.freq_base_swa", "rope.dimension_count_swa", "final_logit_softcapping",
+    _read_metadata,
+    ATTENTION
+    | FEED_FORWARD
+    | SANDWICH_NORMS
+    | {
+        "layer_output_scale.weight": "layer_scalar",
+        "inp_gate": "per_layer_input_gate",
+        "proj": "per_layer_projection",
+        "post_norm": "post_per_layer_input_norm",
+        "post_ffw_norm_1": "post_feedforward_layernorm_1",
+        "post_ffw_norm_2": "post_feedforward_layernorm_2",
+        "pre_ffw_norm_2": "pre_feedforward_layernorm_2",
+        "ffn_gate_inp": "router.proj",
+        "ffn_gate_inp.scale": "router.scale",
+        "ffn_down_exps.scale": "router.per_expert_scale",
+        "ffn_gate_up_exps": "experts.gate_up_proj",
+        "ffn_gate_exps": "experts.gate_proj",
+        "ffn_up_exps": "experts.up_proj",
+        "ffn_down_exps": "experts.down_proj",
+    },
+    WINDOW_FIELDS
+    | EXPERT_FIELDS
+    | {
+        "attention.shared_kv_layers",
+        "attention.key_length_swa",
+        "attention.value_length_swa",
+        "rope.freq_base_swa",
+        "rope.dimension_count_swa",
+        "final_logit_softcapping",
         "embedding_length_per_layer_input",
     },
-    _config,
-    _tensors,
-    _others,
-)  # fmt: skip
+    _unread,
+    more=_more,
+    mixer=_attention,
+    blocks=_blocks,
+    composites=("gemma4",),
+    reads=("final_logit_softcapping",),
+    norms=SANDWICH,
+    qk_norm="head",
+    activation=GELU,
+    layer_types=(FULL, SLIDING),
+    partly_rotary=True,
+    ropes_by_type=True,
+)

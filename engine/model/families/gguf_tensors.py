@@ -1,4 +1,4 @@
-"""The tensors of a GGUF file by the names that transformers gives them, as they are stored.
+"""The tensors of a GGUF file by the names that safetensors files have for them, as they are stored.
 
 The folder of a GGUF file has no weights; its draftline.json names the file. Tensors are read, not
 mapped: where another program cuts the file short, reading is an error, and touching mapped memory
@@ -12,11 +12,13 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from engine.model.families import read_config, read_metadata
+from engine.model.families.gguf_names import checked_outputs
+from engine.model.unsupported import UnsupportedModel
 from engine.weights.errors import WeightsError
-from engine.weights.fetch.integrity import TensorInfo
-from engine.weights.gguf.gguf_config import checked_tensors, model_config
+from engine.weights.fetch.integrity import TensorInfo, config_of
 from engine.weights.gguf.ollama_form import read_model
 from engine.weights.resolve import gguf_of
 
@@ -36,16 +38,9 @@ class Stored(NamedTuple):
     columns: int
 
 
-class Output(NamedTuple):
-    """Where a tensor comes from."""
-
-    source: str  # its name in the file
-    shape: tuple[int, ...]
-    rope_heads: int  # heads whose rows are put back in order; 0: rows stay as they are
-
-
 class GgufTensors:
-    """The tensors of one file, each read when it is asked for. A context manager.
+    """The tensors of one file, each read when it is asked for, and what its metadata say of the
+    model: `settings`, the fields of a config.json, and `config`. A context manager.
 
     `on_read` is called with the bytes that were read so far and those of all tensors."""
 
@@ -59,11 +54,13 @@ class GgufTensors:
                 raise WeightsError(f"{path}: {error.strerror}: fetch or copy it again") from error
             self._version = self._stamp()
             self.gguf = read_model(path)
-            table = checked_tensors(self.gguf, model_config(self.gguf))
+            self.settings = read_metadata(self.gguf)
+            try:
+                self.config = read_config(self.settings)
+            except UnsupportedModel as error:
+                raise WeightsError(f"{path}: {error}") from error
+            self.outputs = checked_outputs(self.gguf, self.settings, self.config)
             self._close = opened.pop_all().close
-        self.outputs = {
-            name: Output(source, shape, turned) for source, (name, shape, turned) in table.items()
-        }
         self._read_bytes = 0
         self._total_bytes = sum(self.sizes().values())
 
@@ -134,3 +131,12 @@ def tensors_of_gguf(folder: Path, on_read: OnRead = lambda done, total: None) ->
     """The tensors of the GGUF file that a folder was made for; None for a folder with weights."""
     path = gguf_of(folder)
     return None if path is None else GgufTensors(path, on_read)
+
+
+def settings_of(folder: Path) -> dict[str, Any]:
+    """The fields of a model's config.json, or those that the metadata of its GGUF file mean."""
+    file = tensors_of_gguf(folder)
+    if file is None:
+        return config_of(folder)
+    with file:
+        return file.settings
