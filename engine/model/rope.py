@@ -66,8 +66,6 @@ def check_rope(file: Path, settings: dict[str, Any], head_dim: int) -> None:
     for name in NEEDED[rope["rope_type"]]:
         if rope.get(name) is None:
             raise field_error(file, name, None, "a value")
-    if settings["model_type"] == "ministral3" and rope["rope_type"] == "default":
-        raise field_error(file, "rope_parameters", None, "those of YaRN")
     if rope["rope_type"] == "llama3" and rope["high_freq_factor"] <= rope["low_freq_factor"]:
         wanted = f"a number above 'low_freq_factor' {rope['low_freq_factor']}"
         raise field_error(file, "high_freq_factor", rope["high_freq_factor"], wanted)

@@ -30,13 +30,13 @@ from engine.prompts.builder import Prompt
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Draft, RequestError
 from engine.weights import locate
+from tests.model.test_gguf_families import MODELS, model
 from tests.model.test_native_gguf import stored
 from tests.model.test_target import begin, some_tokens, some_tree
 from tests.support.drafters import trying
 from tests.support.gguf_of_model import VOCABULARY
 from tests.support.law import SAMPLED, answer, plain, run
 from tests.support.tiny_gguf import write_folder, write_gguf
-from tests.weights.test_gguf_families import MODELS, model
 
 __all__ = ["model", "stored"]  # fixtures
 Q8_0 = gguf.GGMLQuantizationType.Q8_0

@@ -23,12 +23,7 @@ from engine.weights.gguf.ollama_form import llama_cpp_form, read_model
 from engine.weights.gguf.sentencepiece import BYTE
 from engine.weights.gguf.tokenizer import generation_config, tokenizer, tokenizer_config
 from tests.model.test_families import MINISTRAL, chain
-from tests.model.test_target import begin, load
-from tests.support import ollama_form as forms
-from tests.support.gguf_of_model import write_gguf_of
-from tests.support.ollama_form import Change, fields, renamed_tensors, tensors, together
-from tests.support.tiny_gguf import SPECIAL, TEMPLATE, TOKENS
-from tests.weights.test_gguf_families import (
+from tests.model.test_gguf_families import (
     GEMMA3,
     LOCAL,
     MODELS,
@@ -42,6 +37,11 @@ from tests.weights.test_gguf_families import (
     refusal_of,
     settings_of,
 )
+from tests.model.test_target import begin, load
+from tests.support import ollama_form as forms
+from tests.support.gguf_of_model import write_gguf_of
+from tests.support.ollama_form import Change, fields, renamed_tensors, tensors, together
+from tests.support.tiny_gguf import SPECIAL, TEMPLATE, TOKENS
 
 OTHERS: dict[str, tuple[str, int, dict[str, Any]]] = {
     "gemma3-4b": (

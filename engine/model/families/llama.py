@@ -82,6 +82,11 @@ def check_settings(file: Path, settings: Settings) -> None:
         divisor = f"a divisor of 'hidden_size' {hidden}"
         raise field_error(file, "num_attention_heads", heads, divisor)
     check_rope(file, settings, d)
+    if (
+        settings["model_type"] == "ministral3"
+        and rope_parameters(settings)["rope_type"] == "default"
+    ):
+        raise field_error(file, "rope_parameters", None, "those of YaRN")
     layers, rotated = settings["num_hidden_layers"], settings.get("no_rope_layers")
     if rotated is not None and len(rotated) < layers:
         raise field_error(file, "no_rope_layers", rotated, f"an entry for {layers} layers")
@@ -133,7 +138,9 @@ def _smollm_attention(family: Family, settings: Settings, n: int) -> Attention:
     return usual if rotates else replace(usual, rope=None)
 
 
-def _family(model_type: str, architecture: str = "", fields: tuple[str, ...] = (), **more: Any):  # type: ignore[no-untyped-def]
+def _family(
+    model_type: str, architecture: str = "", fields: tuple[str, ...] = (), **more: Any
+) -> Family:
     architecture = architecture or model_type
     return Family(
         model_type,

@@ -25,10 +25,10 @@ from engine.weights import WeightsError
 from engine.weights.gguf.gguf_file import Gguf, read_gguf
 from engine.weights.gguf.ollama_form import read_model
 from tests.conftest import tiny_model
+from tests.model import test_gguf_config
 from tests.model.test_target import some_tokens
 from tests.support.gguf_of_model import F32, VOCABULARY, stored_tensors, write_gguf_of
 from tests.support.llama_cpp_logits import llama_cpp_logits
-from tests.weights import test_gguf_config
 
 Q8_0, MXFP4 = gguf.GGMLQuantizationType.Q8_0, gguf.GGMLQuantizationType.MXFP4
 FULL, SLIDING = "full_attention", "sliding_attention"

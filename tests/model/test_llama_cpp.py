@@ -18,7 +18,10 @@ TOKENS = some_tokens(40, VOCABULARY)
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2"])
-def test_llama_cpp_gives_our_logits(home: Path, tmp_path: Path, kind: str) -> None:
+def test_llama_cpp_gives_our_logits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setenv("DRAFTLINE_HOME", str(tmp_path / "home"))
     write_gguf_of(tiny_model(tmp_path / "m", kind, vocab_size=VOCABULARY), tmp_path / "m.gguf")
     theirs = torch.from_numpy(llama_cpp_logits(tmp_path / "m.gguf", TOKENS))
 

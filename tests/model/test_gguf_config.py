@@ -49,10 +49,11 @@ FAST = ("granite-biases", "smollm3", "llama-3", "llama-linear", "ministral3")
     "name", [one if one in FAST else pytest.param(one, marks=pytest.mark.full) for one in MODELS]
 )
 def test_a_model_survives_the_way_through_a_gguf_file(
-    home: Path, tmp_path: Path, name: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     from transformers import AutoModelForCausalLM
 
+    monkeypatch.setenv("DRAFTLINE_HOME", str(tmp_path / "home"))
     kind, changes = MODELS[name]
     layers = 4 if kind == "smollm3" else 2
     sizes = {"vocab_size": VOCABULARY, **changes}
