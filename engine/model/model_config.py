@@ -98,8 +98,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Norms:
-    """Names of the norms of a layer, each before or after one of its two blocks; None: it has no
-    such norm."""
+    """Names of a layer's norms, before or after its two blocks; None: it has no such norm."""
 
     before_mixer: str | None = "input_layernorm"
     after_mixer: str | None = None

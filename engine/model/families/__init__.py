@@ -37,19 +37,21 @@ BY_MODEL_TYPE = {family.model_type: family for family in FAMILIES}
 
 
 def family_of(settings: Settings) -> Family | None:
-    """The family of a config.json; None for one that has no pass of our own."""
+    """Find the family of a config.json; None for one that has no pass of our own."""
     return BY_MODEL_TYPE.get(settings.get("model_type", ""))
 
 
 def read_config(settings: Settings) -> ModelConfig:
-    """The config of a model by a checked config.json with all its fields, of a known family.
+    """Read the config of a model of a known family from a checked config.json with all its fields.
+
     UnsupportedModel names a field that it lacks, or that its family has not."""
     return model_config(BY_MODEL_TYPE[settings["model_type"]], settings)
 
 
 def read_metadata(file: Gguf) -> Settings:
-    """The fields of config.json that the metadata of a GGUF file mean. What no family knows is
-    refused: architectures, and metadata that nobody reads."""
+    """Translate the metadata of a GGUF file into the fields of a config.json.
+
+    What no family knows is refused: architectures, and metadata that nobody reads."""
     name = file.text("general.architecture")
     families = [family for family in FAMILIES if family.architecture == name]
     if not families:
@@ -62,8 +64,9 @@ def read_metadata(file: Gguf) -> Settings:
 
 
 def _check_fields(file: Gguf, name: str, fields: frozenset[str]) -> None:
-    """Refuse metadata of the architecture that nobody reads, but for what is 0, false or empty: a
-    scale among them would change every answer."""
+    """Refuse metadata of the architecture that nobody reads, but for what is 0, false or empty.
+
+    A scale among them would change every answer."""
     read = {f"{name}.{one}" for one in COMMON | fields}
     for key, value in file.fields.items():
         if key.startswith(f"{name}.") and key not in read and value:

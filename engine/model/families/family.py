@@ -76,17 +76,17 @@ SANDWICH = Norms(
 
 
 def no_tensors(settings: Settings) -> frozenset[str]:
-    """The tensors that a file may have and nobody reads: none."""
+    """Name no tensors that a file may have and nobody reads."""
     return frozenset()
 
 
 def no_more(settings: Settings) -> dict[str, Any]:
-    """The fields of a `ModelConfig` that differ from the usual: none."""
+    """Change no fields of the usual `ModelConfig`."""
     return {}
 
 
 def attention(family: Family, settings: Settings, n: int) -> Attention:
-    """Softmax attention of layer n, as most families have it."""
+    """Make the softmax attention of layer n, as most families have it."""
     sliding = layer_type(family, settings, n) == SLIDING
     window = settings.get("sliding_window") or 0 if sliding else 0
     if sliding and not window:
@@ -110,7 +110,7 @@ def attention(family: Family, settings: Settings, n: int) -> Attention:
 
 
 def dense(family: Family, settings: Settings, n: int) -> tuple[Dense, None]:
-    """A gated feed-forward block."""
+    """Make a gated feed-forward block."""
     biased = family.mlp_bias and bool(settings.get("mlp_bias"))
     return Dense(settings["intermediate_size"], activation(family, settings), biased), None
 
@@ -152,14 +152,15 @@ class Family:
 
 
 def unlike(settings: Settings, name: str, value: object) -> UnsupportedModel:
-    """The error for a field with a value that its family has not."""
+    """Make the error for a field with a value that its family has not."""
     kind = settings["model_type"]
     return UnsupportedModel(f"{kind}: {name} {shown(value)} does not run here: {CHOOSE}")
 
 
 def model_config(family: Family, settings: Settings) -> ModelConfig:
-    """The config of a model by a checked config.json. UnsupportedModel names a field that it lacks,
-    or that its family has not."""
+    """Read the config of a model from a checked config.json.
+
+    UnsupportedModel names a field that it lacks, or that its family has not."""
     try:
         return _model_config(family, dict(family.defaults) | settings)
     except KeyError as error:
@@ -193,7 +194,7 @@ def _model_config(family: Family, settings: Settings) -> ModelConfig:
 
 
 def layer_type(family: Family, settings: Settings, n: int) -> str:
-    """Whether layer n sees everything, a window, or has a state."""
+    """Tell whether layer n sees everything, a window, or has a state."""
     types = settings.get("layer_types")
     listed = isinstance(types, list) and len(types) > n
     if family.layer_types and not listed:
@@ -208,7 +209,7 @@ def layer_type(family: Family, settings: Settings, n: int) -> str:
 
 
 def has_window(family: Family, settings: Settings) -> bool:
-    """Whether some layers see fewer tokens than the model's context."""
+    """Tell whether some layers see fewer tokens than the model's context."""
     settings, types = dict(family.defaults) | settings, settings.get("layer_types")
     window = settings.get("sliding_window")
     if not window or not family.window or not settings.get(family.window):
@@ -220,7 +221,7 @@ def has_window(family: Family, settings: Settings) -> bool:
 
 
 def activation(family: Family, settings: Settings) -> str:
-    """The kernel's name of the blocks' activation."""
+    """Name the kernel of the blocks' activation."""
     name = "hidden_activation" if settings.get("hidden_activation") else "hidden_act"
     value = settings.get(name) or "silu"
     found = ACTIVATIONS.get(value)
@@ -230,7 +231,7 @@ def activation(family: Family, settings: Settings) -> str:
 
 
 def chosen(settings: Settings, name: str = "num_experts_per_tok") -> tuple[int, int]:
-    """How many experts there are, and how many of them a row takes."""
+    """Count the experts, and those of them that a row takes."""
     count = settings.get("num_experts") or settings.get("num_local_experts") or 0
     if not count:
         raise unlike(settings, "an expert count (num_experts) of", count)
@@ -240,7 +241,7 @@ def chosen(settings: Settings, name: str = "num_experts_per_tok") -> tuple[int, 
 
 
 def is_sparse(settings: Settings, n: int) -> bool:
-    """Whether layer n of a mixture by Qwen has experts."""
+    """Tell whether layer n of a mixture by Qwen has experts."""
     sparse = settings.get("decoder_sparse_step") or 1
     return n not in (settings.get("mlp_only_layers") or []) and (n + 1) % sparse == 0
 
@@ -261,7 +262,7 @@ def _ropes(family: Family, settings: Settings, layers: tuple[Layer, ...]) -> dic
 
 
 def _rope_settings(settings: Settings, name: str) -> Settings:
-    """The settings with the parameters of one rotary embedding."""
+    """Give the settings with the parameters of one rotary embedding."""
     if name == ONE_ROPE:
         part = {"partial_rotary_factor": settings.get("partial_rotary_factor")}
         whole = part | rope_parameters(settings)
@@ -300,8 +301,10 @@ def _rope(family: Family, settings: Settings, d: int) -> Rope:
 
 
 def _positions(family: Family, settings: Settings) -> int:
-    """Tokens of context. Two sets of LongRoPE's factors, for short and long texts, would change
-    what is cached: the short ones hold up to the length the model was first trained with."""
+    """Count the tokens of context.
+
+    Two sets of LongRoPE's factors, for short and long texts, would change what is cached: the short
+    ones hold up to the length the model was first trained with."""
     positions: int = settings["max_position_embeddings"]
     if _ropes_by_type(family, settings):
         return positions

@@ -1,5 +1,7 @@
-"""Qwen3-Next, Qwen3.5 and its mixtures of experts: layers of linear attention by the gated delta
-rule (arXiv:2412.06464), and every few layers one of full attention whose output is gated.
+"""Qwen3-Next, Qwen3.5 and its mixtures of experts.
+
+Layers are linear attention by the gated delta rule (arXiv:2412.06464), and every few layers one of
+full attention whose output is gated.
 
 As stored: norms hold 1 + w, but for that of linear attention; `linear_attn.A` is -exp(A_log). Value
 heads of Qwen3-Next are in transformers' order: head h uses key head h // (value heads / key heads).
@@ -94,7 +96,7 @@ def _read_metadata(name: str, file: Gguf) -> Settings:
 
 
 def _read_linear_attention(name: str, file: Gguf) -> Settings:
-    """Heads and sizes of linear attention."""
+    """Read the heads and sizes of linear attention."""
     heads = file.integer(f"{name}.ssm.time_step_rank", LIMITS["num_attention_heads"])
     key_heads = file.integer(f"{name}.ssm.group_count", heads)
     most = heads * LIMITS["head_dim"]
@@ -113,7 +115,7 @@ def _read_linear_attention(name: str, file: Gguf) -> Settings:
 
 
 def _read_experts(name: str, file: Gguf) -> Settings:
-    """The experts of every layer, and the one that all rows share."""
+    """Read the experts of every layer, and the one that all rows share."""
     count, used, wide = experts(file, name)
     found: Settings = {
         "num_experts": count,
@@ -129,8 +131,7 @@ def _read_experts(name: str, file: Gguf) -> Settings:
 
 
 def _layer_types(name: str, file: Gguf, blocks: int) -> list[str]:
-    """Which layers are linear attention: those that the metadata list, else all but the last of
-    every few."""
+    """Find the layers of linear attention: those listed, else all but the last of every few."""
     key = f"{name}.attention.recurrent_layers"
     listed = file.field(key, False)
     if listed is not False:
@@ -146,8 +147,10 @@ def _layer_types(name: str, file: Gguf, blocks: int) -> list[str]:
 
 
 def _sections(name: str, file: Gguf, rotary: int) -> list[int]:
-    """How many frequencies belong to time, height and width. A text has one position for all three,
-    so that they change nothing, as long as none is left over."""
+    """Count the frequencies that belong to time, height and width.
+
+    A text has one position for all three, so that they change nothing, as long as none is left
+    over."""
     key = f"{name}.rope.dimension_sections"
     found = file.entries(key, int)
     if len(found) != 4 or found[3] != 0 or min(found) < 0 or not any(found):
@@ -158,7 +161,7 @@ def _sections(name: str, file: Gguf, rotary: int) -> list[int]:
 
 
 def _unread(name: str, settings: Settings) -> frozenset[str]:
-    """The layers after the model's, which predict the token after the next."""
+    """Name the tensors of the layers that predict the token after the next."""
     first = settings["num_hidden_layers"]
     stored = {*_names(name), *(f"nextn.{one}" for one in NEXT_TOKENS)}
     numbers = range(first, first + settings["mtp_num_hidden_layers"])
@@ -209,7 +212,7 @@ def _experts(family: Family, settings: Settings, n: int) -> tuple[Dense | None, 
 
 
 def _names(name: str) -> dict[str, str]:
-    """The names of a layer's tensors. Those of some files hold several of the model's."""
+    """Name a layer's tensors. Those of some files hold several of the model's."""
     linear = {
         "attn_qkv": "in_proj_qkv",
         "attn_gate": "in_proj_z",

@@ -1,5 +1,8 @@
-"""Gemma 3's text models: windows in five of six layers, which have a rotary embedding of their own.
-Norms of GGUF files hold 1 + w. Rows of q and k are in transformers' order."""
+"""Gemma 3's text models.
+
+Five of six layers have windows, and a rotary embedding of their own. Norms of GGUF files hold
+1 + w. Rows of q and k are in transformers' order.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,7 @@ def _read_metadata(file: Gguf) -> Settings:
 
 
 def _logit_softcap(file: Gguf) -> float | None:
-    """c of c tanh(x / c), through which logits go; None: nothing."""
+    """Read c of c tanh(x / c), through which logits go; None: nothing."""
     key = f"{NAME}.final_logit_softcapping"
     return short(file.number(key, MAX_SCALE)) if file.field(key, 0.0) else None
 

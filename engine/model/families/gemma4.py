@@ -1,6 +1,9 @@
-"""Gemma 4's text models: E2B and E4B with inputs for each layer and shared keys and values, 26B-A4B
-with experts beside a dense block, 31B. Layers with and without a window differ in heads and
-rotary embeddings. Rows of q and k are in transformers' order; norms hold w."""
+"""Gemma 4's text models.
+
+E2B and E4B have inputs for each layer and shared keys and values, 26B-A4B has experts next to a
+dense block. Layers with and without a window differ in heads and rotary embeddings. Rows of q and k
+are in transformers' order; norms hold w.
+"""
 
 from __future__ import annotations
 
@@ -83,8 +86,9 @@ def _read_metadata(file: Gguf) -> Settings:
 
 
 def _inner(file: Gguf, count: int, shared: int) -> list[int]:
-    """The width of each feed-forward block. Those of layers that share keys and values may have
-    twice the width."""
+    """Read the width of each feed-forward block.
+
+    Those of layers that share keys and values may have twice the width."""
     key = f"{NAME}.feed_forward_length"
     found = by_layer(file, key, LIMITS["intermediate_size"], count)
     own, rest = found[: count - shared], found[count - shared :]
@@ -94,7 +98,7 @@ def _inner(file: Gguf, count: int, shared: int) -> list[int]:
 
 
 def _kv_heads(file: Gguf, types: list[str], kind: str) -> int:
-    """Heads of keys and values of the layers of one type."""
+    """Count the heads of keys and values of the layers of one type."""
     key = f"{NAME}.attention.head_count_kv"
     counts = by_layer(file, key, LIMITS["num_key_value_heads"], len(types))
     found = {one for one, other in zip(counts, types, strict=True) if other == kind}
@@ -104,7 +108,7 @@ def _kv_heads(file: Gguf, types: list[str], kind: str) -> int:
 
 
 def _window_dim(file: Gguf) -> int:
-    """Dimensions of a head of the layers with a window, all of which are rotary."""
+    """Count a head's dimensions in layers with a window, all of which are rotary."""
     found = file.integer(f"{NAME}.attention.key_length_swa", LIMITS["head_dim"])
     for key in (f"{NAME}.attention.value_length_swa", f"{NAME}.rope.dimension_count_swa"):
         if file.field(key, found) != found:
@@ -115,8 +119,10 @@ def _window_dim(file: Gguf) -> int:
 
 
 def _ropes(file: Gguf, full_dim: int, context: int) -> dict[str, Any]:
-    """The rotary embeddings. That of full attention rotates the first part of each half of a head,
-    at the frequencies of the whole: the others are divided by NOT_ROTARY."""
+    """Read the rotary embeddings.
+
+    That of full attention rotates the first part of each half of a head, at the frequencies of the
+    whole: the others are divided by NOT_ROTARY."""
     if file.integer(f"{NAME}.rope.dimension_count", LIMITS["head_dim"], full_dim) != full_dim:
         raise file.unsupported(f"'{NAME}.rope.dimension_count' unlike its key_length")
     divisors = numbers(file, ROPE_FACTORS, full_dim // 2)
@@ -140,7 +146,7 @@ def _ropes(file: Gguf, full_dim: int, context: int) -> dict[str, Any]:
 
 
 def _read_experts(file: Gguf) -> dict[str, Any]:
-    """26B-A4B's experts, of every layer."""
+    """Read 26B-A4B's experts, of every layer."""
     if not file.field(f"{NAME}.expert_count", 0):
         return {"enable_moe_block": False}
     count, used, wide = experts(file, NAME)
@@ -153,7 +159,7 @@ def _read_experts(file: Gguf) -> dict[str, Any]:
 
 
 def _per_layer_inputs(file: Gguf) -> dict[str, int]:
-    """The inputs that each layer of E2B and E4B gets for a token."""
+    """Read the width of the inputs that each layer of E2B and E4B gets for a token."""
     key = f"{NAME}.embedding_length_per_layer_input"
     width = file.integer(key, LIMITS["hidden_size"], 0, least=0)
     if not width:
@@ -163,8 +169,9 @@ def _per_layer_inputs(file: Gguf) -> dict[str, int]:
 
 
 def _unread(settings: Settings) -> frozenset[str]:
-    """The factors of the rotary embedding, and keys and values of layers that read others': some
-    files have them all the same."""
+    """Name the rotary embedding's factors, and keys and values of layers that read others'.
+
+    Some files have them all the same."""
     count = settings["num_hidden_layers"]
     sharing = range(count - settings["num_kv_shared_layers"], count)
     unread = (f"blk.{n}.{name}" for n in sharing for name in KEYS_AND_VALUES)
@@ -194,7 +201,7 @@ def _attention(family: Family, settings: Settings, n: int) -> Attention:
 
 
 def _own(settings: Settings, n: int) -> Settings:
-    """What is said of layer n alone, which is the same for all layers of a type."""
+    """Find what is said of layer n alone, which is the same for all layers of a type."""
     every, types = settings.get("per_layer_config") or {}, settings.get("layer_types")
     if not every or not isinstance(types, list) or len(types) <= n:
         return {}
@@ -206,7 +213,7 @@ def _own(settings: Settings, n: int) -> Settings:
 
 
 def _shared_with(settings: Settings, n: int) -> int | None:
-    """The layer whose keys and values layer n reads."""
+    """Find the layer whose keys and values layer n reads."""
     shared, types = settings.get("num_kv_shared_layers") or 0, settings["layer_types"]
     first = settings["num_hidden_layers"] - shared
     if n < first:
@@ -218,7 +225,7 @@ def _shared_with(settings: Settings, n: int) -> int | None:
 
 
 def _blocks(family: Family, settings: Settings, n: int) -> tuple[Dense, Experts | None]:
-    """A dense block, and the experts beside it."""
+    """Make a dense block, and the experts next to it."""
     wider = settings.get("use_double_wide_mlp") and _shared_with(settings, n) is not None
     kernel = activation(family, settings)
     dense = Dense(settings["intermediate_size"] * (2 if wider else 1), kernel)

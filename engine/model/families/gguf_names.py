@@ -40,8 +40,9 @@ class Output(NamedTuple):
 
 
 def outputs_of(config: ModelConfig, there: Collection[str] = ()) -> dict[str, Output]:
-    """Every tensor of a model by its name in safetensors. `there`: the names that its GGUF file
-    has; some tensors can be stored in two ways."""
+    """List every tensor of a model by its name in safetensors.
+
+    `there`: the names that its GGUF file has; some tensors can be stored in two ways."""
     family, shapes = BY_MODEL_TYPE[config.family], shapes_of(config)
     stored = {target: source for source, target in family.names.items()}
     found = {}
@@ -57,8 +58,9 @@ def outputs_of(config: ModelConfig, there: Collection[str] = ()) -> dict[str, Ou
 
 
 def checked_outputs(file: Gguf, settings: Settings, config: ModelConfig) -> dict[str, Output]:
-    """The same, where the file has all of these tensors in these shapes and no others, in formats
-    that can be read. WeightsError otherwise."""
+    """List the same, if the file has these tensors in these shapes and no others.
+
+    WeightsError otherwise, and for formats that cannot be read."""
     family, outputs = BY_MODEL_TYPE[config.family], outputs_of(config, file.tensors)
     sources = {one.source for one in outputs.values()}
     unknown = file.tensors.keys() - sources - {"output.weight"} - family.unread(settings)
@@ -80,8 +82,9 @@ def checked_outputs(file: Gguf, settings: Settings, config: ModelConfig) -> dict
 
 
 def _stored_name(stored: dict[str, str], name: str) -> str:
-    """The name in GGUF of a tensor; "" where its family has none. `stored`: names in GGUF of a
-    layer's tensors by those in safetensors."""
+    """Translate the name of a tensor into GGUF's; "" where its family has none.
+
+    `stored`: names in GGUF of a layer's tensors by those in safetensors."""
     if name.startswith("model.layers."):
         number, _, rest = name.removeprefix("model.layers.").partition(".")
         if rest in stored:
@@ -93,7 +96,7 @@ def _stored_name(stored: dict[str, str], name: str) -> str:
 
 
 def _rope_heads(family: Family, config: ModelConfig, name: str) -> int:
-    """The heads of a projection whose rows the file has in GGML's rope order."""
+    """Count the heads of a projection whose rows the file has in GGML's rope order."""
     stem = name.rpartition(".")[0]
     if not family.interleaved or not stem.endswith(("q_proj", "k_proj")):
         return 0
@@ -103,7 +106,7 @@ def _rope_heads(family: Family, config: ModelConfig, name: str) -> int:
 
 
 def _bare(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """A shape without dimensions of 1 at its start, which llama.cpp's quantizer drops."""
+    """Drop dimensions of 1 at the start of a shape, as llama.cpp's quantizer does."""
     while len(shape) > 1 and shape[0] == 1:
         shape = shape[1:]
     return shape

@@ -39,8 +39,9 @@ class Stored(NamedTuple):
 
 
 class GgufTensors:
-    """The tensors of one file, each read when it is asked for, and what its metadata say of the
-    model: `settings`, the fields of a config.json, and `config`. A context manager.
+    """The tensors of one file, each read when it is requested, and its model. A context manager.
+
+    `settings`: the fields of a config.json that its metadata mean; `config`: what they say.
 
     `on_read` is called with the bytes that were read so far and those of all tensors."""
 
@@ -77,15 +78,15 @@ class GgufTensors:
         return iter(self.outputs)
 
     def infos(self) -> dict[str, TensorInfo]:
-        """The shapes of all tensors, as those of f32."""
+        """Give the shapes of all tensors, as those of f32."""
         return {name: TensorInfo("F32", one.shape) for name, one in self.outputs.items()}
 
     def sizes(self) -> dict[str, int]:
-        """Bytes of all tensors, as they are stored."""
+        """Count the bytes of all tensors, as they are stored."""
         return {name: self._size(one.source) for name, one in self.outputs.items()}
 
     def read(self, name: str) -> Stored:
-        """One tensor. WeightsError where the file has changed since it was opened."""
+        """Read one tensor. WeightsError where the file has changed since it was opened."""
         import numpy as np
 
         output = self.outputs[name]
@@ -113,7 +114,7 @@ class GgufTensors:
         return Stored(place.kind, rows, columns)
 
     def _size(self, source: str) -> int:
-        """Bytes of a tensor of the file."""
+        """Count the bytes of a tensor of the file."""
         return math.prod(self.gguf.tensors[source].shape[:-1]) * self.gguf.row_bytes(source)
 
     def _stamp(self) -> tuple[int, int, int]:
@@ -128,13 +129,13 @@ def rope_order(rows: NDArray[np.uint8], heads: int) -> NDArray[np.uint8]:
 
 
 def tensors_of_gguf(folder: Path, on_read: OnRead = lambda done, total: None) -> GgufTensors | None:
-    """The tensors of the GGUF file that a folder was made for; None for a folder with weights."""
+    """Open the GGUF file that a folder was made for; None for a folder with weights."""
     path = gguf_of(folder)
     return None if path is None else GgufTensors(path, on_read)
 
 
 def settings_of(folder: Path) -> dict[str, Any]:
-    """The fields of a model's config.json, or those that the metadata of its GGUF file mean."""
+    """Read a model's config.json, or what the metadata of its GGUF file mean in one."""
     file = tensors_of_gguf(folder)
     if file is None:
         return config_of(folder)

@@ -1,5 +1,7 @@
-"""gpt-oss: windows in every other layer, sinks in the softmax, biases everywhere, and experts with
-a clamped SwiGLU. Rows of q and k are in transformers' order."""
+"""gpt-oss: windows in every other layer, sinks, biases, and experts with a clamped SwiGLU.
+
+Rows of q and k are in transformers' order.
+"""
 
 from __future__ import annotations
 

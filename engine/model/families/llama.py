@@ -33,7 +33,7 @@ TEMPERATURE = "mistral3.attention.temperature_scale"  # of Ministral 3's queries
 
 
 def read_metadata(name: str, file: Gguf) -> Settings:
-    """The fields of config.json of a file of architecture `name`."""
+    """Read the metadata of a file of architecture `name`."""
     no_experts(file, name)
     scaled = name == "mistral3" and file.field(TEMPERATURE, 0)
     kind = name if name != "mistral3" else "ministral3" if scaled else "mistral"
@@ -67,7 +67,7 @@ def read_metadata(name: str, file: Gguf) -> Settings:
 
 
 def check_settings(file: Path, settings: Settings) -> None:
-    """WeightsError that names the first field of a checked config.json which gives no model."""
+    """Refuse a checked config.json that gives no model: WeightsError names the field."""
     for name in NEEDED:
         if settings.get(name) is None:
             raise field_error(file, name, None, "a value")
@@ -93,12 +93,12 @@ def check_settings(file: Path, settings: Settings) -> None:
 
 
 def rope_factors(settings: Settings) -> frozenset[str]:
-    """Of Llama 3's rotary embedding: the settings have them."""
+    """Name the factors of Llama 3's rotary embedding, which the settings have."""
     return frozenset({ROPE_FACTORS})
 
 
 def _multipliers(file: Gguf, head_dim: int) -> dict[str, float]:
-    """Granite's."""
+    """Read Granite's multipliers."""
     return {
         "embedding_multiplier": short(file.number("granite.embedding_scale", MAX_SCALE, 1.0)),
         "residual_multiplier": short(file.number("granite.residual_scale", MAX_SCALE, 1.0)),
@@ -124,14 +124,14 @@ def _granite_attention(family: Family, settings: Settings, n: int) -> Attention:
 
 
 def _ministral(settings: Settings) -> dict[str, Any]:
-    """Llama 4's temperature of queries."""
+    """Read Llama 4's temperature of queries."""
     rope = rope_parameters(settings)
     beta, trained = rope.get("llama_4_scaling_beta"), rope["original_max_position_embeddings"]
     return {"query_scales": (beta, trained) if beta else None}
 
 
 def _smollm_attention(family: Family, settings: Settings, n: int) -> Attention:
-    """Every fourth layer leaves q and k as they are (NoPE, arXiv:2501.18795)."""
+    """Leave q and k of every fourth layer as they are (NoPE, arXiv:2501.18795)."""
     usual, given = attention(family, settings, n), settings.get("no_rope_layers")
     interval = settings.get("no_rope_layer_interval") or NO_ROPE_INTERVAL
     rotates = (n + 1) % interval if given is None else given[n]  # 1: rotated, against the name

@@ -43,8 +43,9 @@ def sizes(
     inner: int | None = None,
     kv_heads: int | None = None,
 ) -> Settings:
-    """The fields of config.json that all families have. `inner` and `kv_heads`: those of a family
-    whose layers differ in them."""
+    """Read the fields of config.json that all families have.
+
+    `inner` and `kv_heads`: those of a family whose layers differ in them."""
     hidden = file.integer(f"{name}.embedding_length", LIMITS["hidden_size"])
     layers = file.integer(f"{name}.block_count", LIMITS["num_hidden_layers"])
     if layers > len(file.tensors):
@@ -88,7 +89,7 @@ def sizes(
 
 
 def by_layer(file: Gguf, key: str, most: int, layers: int, default: int | None = None) -> list[int]:
-    """The integer of each layer at `key`, which may have one for all."""
+    """Read the integer of each layer at `key`, which may have one for all."""
     value = file.field(key, default)
     if not isinstance(value, list):
         return [file.integer(key, most, default)] * layers
@@ -98,7 +99,7 @@ def by_layer(file: Gguf, key: str, most: int, layers: int, default: int | None =
 
 
 def same_in_all(file: Gguf, key: str, most: int, default: int | None = None) -> int:
-    """The integer at `key`, which may have it for each layer."""
+    """Read the integer at `key`, which may have it for each layer."""
     value = file.field(key, default)
     if isinstance(value, list):
         name = key.partition(".")[0]
@@ -117,7 +118,7 @@ def whole_heads_rotate(file: Gguf, name: str, head_dim: int) -> None:
 
 
 def window(file: Gguf, name: str) -> int:
-    """Tokens that a layer with a window sees, itself included; 0: no layer has one."""
+    """Count the tokens that a layer with a window sees, itself included; 0: no layer has one."""
     return file.integer(f"{name}.attention.sliding_window", MAX_WINDOW, 0, least=0)
 
 
@@ -128,8 +129,9 @@ def no_windows(file: Gguf, name: str, context: int) -> None:
 
 
 def layer_types(file: Gguf, name: str, layers: int, period: int | None) -> list[str]:
-    """Which layers have a window: all but the last of every `period`, where the metadata give no
-    other number, nor an array of all layers. None: they must."""
+    """Read which layers have a window: all but the last of every `period`, or those of an array.
+
+    The metadata may give another period; they must, where it is None."""
     key = f"{name}.attention.sliding_window_pattern"
     pattern = file.field(key, period)
     if isinstance(pattern, list):
@@ -141,7 +143,7 @@ def layer_types(file: Gguf, name: str, layers: int, period: int | None) -> list[
 
 
 def experts(file: Gguf, name: str) -> tuple[int, int, int]:
-    """How many experts there are, how many of them a row takes, and their width."""
+    """Read how many experts there are, how many of them a row takes, and their width."""
     count = file.integer(f"{name}.expert_count", LIMITS["num_experts"])
     used = file.integer(f"{name}.expert_used_count", count)
     key = f"{name}.expert_feed_forward_length"
@@ -155,7 +157,7 @@ def no_experts(file: Gguf, name: str) -> None:
 
 
 def biased(file: Gguf, names: tuple[str, ...]) -> bool:
-    """Whether the first layer has biases of the named matrices, as all others must then."""
+    """Tell whether the first layer has biases of the named matrices, as all others must then."""
     there = [f"blk.0.{name}.bias" in file.tensors for name in names]
     if any(there) and not all(there):
         has, lacks = names[there.index(True)], names[there.index(False)]
@@ -164,14 +166,14 @@ def biased(file: Gguf, names: tuple[str, ...]) -> bool:
 
 
 def short(value: float) -> float:
-    """The shortest decimal that is the same f32: 1e-06, not 9.99999997e-07."""
+    """Round to the shortest decimal that is the same f32: 1e-06, not 9.99999997e-07."""
     import numpy as np
 
     return float(str(np.float32(value)))
 
 
 def tied(file: Gguf) -> bool:
-    """Whether the head is the embedding: absent, or equal to it in every byte."""
+    """Tell whether the head is the embedding: absent, or equal to it in every byte."""
     import numpy as np
 
     head, embedding = file.tensors.get("output.weight"), file.tensors.get("token_embd.weight")
@@ -193,8 +195,9 @@ def tied(file: Gguf) -> bool:
 def rope(
     file: Gguf, name: str, head_dim: int, context: int, factor_is_yarns: bool = False
 ) -> dict[str, Any]:
-    """The parameters of the rotary embedding of whole heads. `factor_is_yarns`: `attn_factor` is
-    YaRN's whole factor of attention, not one more beside it."""
+    """Read the parameters of the rotary embedding of whole heads.
+
+    `factor_is_yarns`: `attn_factor` is YaRN's whole factor of attention, not one more."""
     key = f"{name}.rope.scaling"
     theta = base(file, f"{name}.rope.freq_base")
     older = file.number(f"{name}.rope.scale_linear", MAX_SCALE, 1.0)
@@ -226,12 +229,12 @@ def rope(
 
 
 def base(file: Gguf, key: str, default: float = 10000.0) -> float:
-    """The base of the rotary embedding's frequencies."""
+    """Read the base of the rotary embedding's frequencies."""
     return short(file.number(key, MAX_ROPE_THETA, default))
 
 
 def _yarn(file: Gguf, key: str, context: int) -> dict[str, Any]:
-    """YaRN's parameters beside its factor (arXiv:2309.00071)."""
+    """Read YaRN's parameters but for its factor (arXiv:2309.00071)."""
     found: dict[str, Any] = {
         "original_max_position_embeddings": original_context(file, key, context),
         "beta_fast": short(file.number(f"{key}.yarn_beta_fast", MAX_SCALE, 32.0)),
@@ -246,13 +249,13 @@ def _yarn(file: Gguf, key: str, context: int) -> dict[str, Any]:
 
 
 def original_context(file: Gguf, key: str, context: int) -> int:
-    """The context that the model was first trained with."""
+    """Read the context that the model was first trained with."""
     most = LIMITS["max_position_embeddings"]
     return file.integer(f"{key}.original_context_length", most, context)
 
 
 def factors(file: Gguf, name: str, rotary: int) -> list[float]:
-    """What each frequency of `rotary` dimensions is divided by, from the tensor `name`."""
+    """Read from a tensor what each frequency of `rotary` dimensions is divided by."""
     divisors = numbers(file, name, rotary // 2)
     if not all(0 < one <= MAX_SCALE for one in divisors):
         raise file.damaged(f"tensor '{name}' has a factor that is not above 0")
@@ -260,7 +263,7 @@ def factors(file: Gguf, name: str, rotary: int) -> list[float]:
 
 
 def numbers(file: Gguf, name: str, count: int) -> list[float]:
-    """The values of a vector."""
+    """Read the values of a vector."""
     if file.shape(name) != (count,):
         found = list(file.shape(name))
         raise file.damaged(f"tensor '{name}' is {found}, expected [{count}]")

@@ -1,5 +1,8 @@
-"""Olmo 2, and Olmo 3 with its windows: norms after each half of a layer, and over all heads of q
-and k together. Rows of q and k are in transformers' order."""
+"""Olmo 2, and Olmo 3 with its windows.
+
+Norms are after each half of a layer, and over all heads of q and k together. Rows of q and k are in
+transformers' order.
+"""
 
 from __future__ import annotations
 

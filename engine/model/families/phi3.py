@@ -1,6 +1,8 @@
-"""Phi-3, Phi-4 and Phi-4-mini: q, k and v in one matrix, gate and up in another; a part of each
-head may be rotary, with LongRoPE's factors (arXiv:2402.13753). Rows of q and k are in transformers'
-order: the halves of a head follow each other."""
+"""Phi-3, Phi-4 and Phi-4-mini: q, k and v in one matrix, gate and up in another.
+
+A part of each head may be rotary, with LongRoPE's factors (arXiv:2402.13753). Rows of q and k are
+in transformers' order: the halves of a head follow each other.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ def _read_metadata(file: Gguf) -> Settings:
 
 
 def _rope(file: Gguf, head_dim: int, context: int) -> dict[str, Any]:
-    """The rotary embedding. llama.cpp's files do not name LongRoPE, but have its factors."""
+    """Read the rotary embedding. Files do not name LongRoPE, but have its factors."""
     rotary = file.integer(f"{NAME}.rope.dimension_count", LIMITS["head_dim"], head_dim)
     part = rotary / head_dim
     if rotary % 2 or rotary > head_dim or int(head_dim * part) != rotary:
@@ -70,6 +72,7 @@ def _rope(file: Gguf, head_dim: int, context: int) -> dict[str, Any]:
 
 
 def _rope_factors(settings: Settings) -> frozenset[str]:
+    """Name LongRoPE's factors."""
     return frozenset({LONG, SHORT})  # the settings have them
 
 

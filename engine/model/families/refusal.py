@@ -37,8 +37,7 @@ OTHER_INPUTS = {
 
 
 def has_llama_pass(settings: dict[str, Any]) -> bool:
-    """Whether torch's pass of Llama's family (`engine.model.torch.llama`) runs a model, by its
-    checked config.json."""
+    """Tell by a checked config.json whether `engine.model.torch.llama` runs a model."""
     family = family_of(settings)
     return (
         family is not None
@@ -51,8 +50,9 @@ def has_llama_pass(settings: dict[str, Any]) -> bool:
 
 
 def refuse(settings: dict[str, Any], ours: bool = False) -> None:
-    """UnsupportedModel where a model, by its checked config.json, cannot be decoded speculatively
-    without changing its answers. `ours`: our own forward pass runs it."""
+    """Refuse a model that cannot be decoded speculatively without changing its answers.
+
+    `settings`: its checked config.json; `ours`: our own forward pass runs it."""
     kind = settings.get("composite") or settings.get("model_type", "model")
     refuse_inputs(settings)
     if why := _attention(settings):
@@ -65,8 +65,9 @@ def refuse(settings: dict[str, Any], ours: bool = False) -> None:
 
 
 def refuse_keys(settings: dict[str, Any], ours: bool) -> None:
-    """UnsupportedModel where a checked config.json has a key that changes attention or logits, and
-    that no forward pass here reads in a model of its type. `ours`: our own would run it."""
+    """Refuse a key that changes attention or logits and that no forward pass here reads.
+
+    `settings`: the model's checked config.json; `ours`: our own would run it."""
     kind = settings.get("composite") or settings.get("model_type", "model")
     family = family_of(settings)
     if why := _other_states(settings):
@@ -78,8 +79,9 @@ def refuse_keys(settings: dict[str, Any], ours: bool) -> None:
 
 
 def refuse_inputs(settings: dict[str, Any]) -> None:
-    """UnsupportedModel where a model, by its checked config.json, does not read and write text
-    alone, or where its weights are stored in a way that is not known."""
+    """Refuse a model of more than text, or whose weights are stored in a way that is not known.
+
+    `settings`: its checked config.json."""
     kind = settings.get("composite") or settings.get("model_type", "model")
     if why := _other_inputs(settings):
         raise UnsupportedModel(f"{kind}: {why}; {CHOOSE}")
@@ -92,7 +94,7 @@ def refuse_inputs(settings: dict[str, Any]) -> None:
 
 
 def _other_inputs(settings: dict[str, Any]) -> str:
-    """Why a model is not one of text alone; "" where it is, or where its text part runs."""
+    """Say why a model is not one of text alone; "" where it is, or where its text part runs."""
     if settings.get("is_encoder_decoder"):
         return "encoder-decoder models are not supported"
     composite, known = settings.get("composite"), _composites()
@@ -106,14 +108,14 @@ def _other_inputs(settings: dict[str, Any]) -> str:
 
 
 def _other_states(settings: dict[str, Any]) -> str:
-    """Why a model's layers keep something else than keys and values; "" where no key says so."""
+    """Say why a model's layers keep other things than keys and values; "" where they do not."""
     if settings.get("kv_lora_rank"):
         return "its attention caches compressed keys and values (MLA), which is not supported"
     return RECURRENT if any(settings.get(key) for key in RECURRENT_KEYS) else ""
 
 
 def _attention(settings: dict[str, Any]) -> str:
-    """Why a model's layers cannot be rolled back by dropping rows of a cache; "" where they can."""
+    """Say why layers cannot be rolled back by dropping rows of a cache; "" where they can."""
     if why := _other_states(settings):
         return why
     keys = ("layer_types", "layers_block_type", "block_types", "attention_layers")
@@ -135,5 +137,5 @@ def _attention(settings: dict[str, Any]) -> str:
 
 
 def _composites() -> tuple[str, ...]:
-    """Model types whose text part runs here."""
+    """List the model types whose text part runs here."""
     return tuple(dict.fromkeys(kind for family in FAMILIES for kind in family.composites))

@@ -1,5 +1,6 @@
-"""The tensors of a model: their names and shapes by its config, and whether a folder's safetensors
-files have them. All is compared before a tensor is read: kernels trust the shapes.
+"""The names and shapes of a model's tensors, and whether safetensors files have them.
+
+All is compared before a tensor is read: kernels trust the shapes.
 """
 
 from __future__ import annotations
@@ -31,27 +32,31 @@ TOGETHER = (  # tensors of a layer of which it has all or none
 
 
 def text_name(name: str) -> str:
-    """The name that a tensor of a composite model's text part has in a model of text alone."""
+    """Translate the name of a tensor of a composite model's text part."""
     if name.startswith("model.language_model."):
         return f"model.{name.removeprefix('model.language_model.')}"
     return name.removeprefix("language_model.")
 
 
 def check_tensors(folder: Path, d: ModelConfig, tensors: dict[str, TensorInfo]) -> None:
-    """WeightsError where a folder's safetensors files lack a tensor of a model, or have one in
-    another shape. What they hold in one tensor with others is checked as it is read."""
+    """Refuse a folder whose safetensors files lack a tensor or have it in another shape.
+
+    What they hold in one tensor with others is checked as it is read. WeightsError."""
     needed, named = shapes_of(d), {text_name(name): one for name, one in tensors.items()}
     if len(named) < len(tensors):
         raise damaged(folder, "it has one of its text part's tensors under two names")
     _check_shapes(folder, needed, named)
     for name in needed:
         if not {name, *_other_names(name)} & named.keys() and name != "lm_head.weight":
-            raise damaged(folder, f"no file of it has its tensor {shown(name)}")
+            raise damaged(
+                folder / "config.json", f"no safetensors file has its tensor {shown(name)}"
+            )
 
 
 def check_optional(folder: Path, d: ModelConfig, tensors: dict[str, TensorInfo]) -> None:
-    """WeightsError where a tensor that torch's pass of Llama's family reads if a file has it, has
-    another shape or lacks the others of its kind."""
+    """Refuse other shapes of tensors that torch's pass of Llama's family reads where they are.
+
+    Those of one kind must be there together. WeightsError."""
     named = {text_name(name): one for name, one in tensors.items()}
     _check_shapes(folder, shapes_of(_with_all_biases(d)), named)
     for n, names in itertools.product(range(len(d.layers)), TOGETHER):
@@ -69,13 +74,13 @@ def _check_shapes(folder: Path, shapes: Shapes, named: dict[str, TensorInfo]) ->
         if whole in shapes and (wanted not in (found, one.shape) or one.dtype not in FLOATS):
             raise damaged(
                 folder,
-                f"tensor {shown(name)} is {one.dtype} {list(one.shape)}, its config says "
+                f"tensor {shown(name)} is {one.dtype} {list(one.shape)}, config.json says "
                 f"{list(wanted)}",
             )
 
 
 def _with_all_biases(d: ModelConfig) -> ModelConfig:
-    """A config of Llama's family with every bias and norm that its layers may have."""
+    """Give a config of Llama's family every bias and norm that its layers may have."""
     layers = []
     for layer in d.layers:
         assert isinstance(layer.mixer, Attention) and layer.dense is not None
@@ -85,7 +90,7 @@ def _with_all_biases(d: ModelConfig) -> ModelConfig:
 
 
 def container(name: str, shapes: Shapes) -> tuple[str, tuple[int, ...]]:
-    """The tensor that may hold a projection beside others, and its shape."""
+    """Name the tensor that may hold a projection with others, and its shape."""
     stem, _, kind = name.rpartition(".")
     at, _, last = stem.rpartition(".")
     whole, shape = FUSED.get(last), shapes[name]
@@ -97,7 +102,7 @@ def container(name: str, shapes: Shapes) -> tuple[str, tuple[int, ...]]:
 
 
 def _other_names(name: str) -> list[str]:
-    """The tensors of which one may hold a tensor of `shapes_of`."""
+    """Name the tensors of which one may hold a tensor of `shapes_of`."""
     stem, _, kind = name.rpartition(".")
     at, _, last = stem.rpartition(".")
     if at.endswith(".experts"):
@@ -108,7 +113,7 @@ def _other_names(name: str) -> list[str]:
 
 
 def shapes_of(d: ModelConfig) -> Shapes:
-    """The shape of each tensor that a model has, by its name."""
+    """List the shape of each tensor that a model has, by its name."""
     shapes: Shapes = {
         "model.embed_tokens.weight": (d.vocab, d.width),
         "model.norm.weight": (d.width,),
@@ -217,7 +222,7 @@ def _gated(at: str, width: int, inner: int) -> Shapes:
 
 
 def _biases(matrices: Shapes, names: tuple[str, ...]) -> Shapes:
-    """The biases of those projections among some matrices."""
+    """List the biases of those projections among some matrices."""
     return {
         name.replace(".weight", ".bias"): shape[:1]
         for name, shape in matrices.items()

@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from engine.model.families.tensors import text_name
-from engine.model.model_config import Attention, ModelConfig
+from engine.model.model_config import Attention, ModelConfig, Rope
 from engine.model.torch.cuda.weight_formats import head_format
 from engine.model.torch.ops import Product, Rows, attend, joined, product
 from engine.model.torch.rotations import query_scales, rotations
@@ -125,7 +125,8 @@ class Llama:
         self.embedding_scale, self.residual_scale = config.embedding_scale, config.residual_scale
         self.logit_divisor = config.logit_divisor
         self.rotary = [mixer.rope is not None for mixer in mixers]  # whether each layer rotates
-        (rope,) = config.ropes.values()
+        still = Rope(usual.head_dim, usual.head_dim // 2, (0.0,) * (usual.head_dim // 2))
+        rope = next(iter(config.ropes.values()), still)
         self.turns = rotations(rope, config.positions).to(first)
         self.query_scales = None
         if config.query_scales is not None:

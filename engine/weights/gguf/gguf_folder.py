@@ -1,5 +1,7 @@
 """The model folder of a GGUF file: generation config and tokenizer. The weights stay in the file.
-torch, transformers and tokenizers are not needed: the files' formats are written directly."""
+
+torch, transformers and tokenizers are not needed: the files' formats are written directly.
+"""
 
 from __future__ import annotations
 
