@@ -13,9 +13,10 @@ from typing import Any
 import torch
 
 from engine.drafting.draft_model import check_pair
-from engine.model.torch.hf_model import transformers_model
+from engine.model.families.gguf_tensors import settings_of
+from engine.model.torch.hf_model import transformers_config, transformers_model
 from engine.prompts.tokenizer import Tokenizer
-from engine.weights.fetch.integrity import config_of, tensors_of
+from engine.weights.fetch.integrity import tensors_of
 
 DeviceMemory = dict[int | str, str]  # GPU number or "cpu" -> maximum memory, such as "4GB"
 
@@ -55,16 +56,14 @@ def load(
 def locate_pair(draft_model: str, target_model: str) -> tuple[list[Path], Tokenizer]:
     """Locate both models, downloading them if necessary, and load their tokenizer. Raises
     ValueError if they cannot be used together."""
-    from transformers import AutoConfig
-
     from engine.weights import locate
 
     names = (draft_model, target_model)
     folders = [locate(name) for name in names]
     for name, folder in zip(names, folders, strict=True):
         tensors_of(folder)
-        config_of(folder)
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+        settings_of(folder)
+        config = transformers_config(folder)
         if config.is_encoder_decoder:
             raise ValueError(
                 f"{name}: encoder-decoder models such as {config.model_type} are not supported: "

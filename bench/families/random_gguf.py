@@ -12,7 +12,8 @@ from gguf.constants import GGMLQuantizationType as Kind
 from tokenizers import pre_tokenizers
 
 from bench.families.gguf_metadata import ARCHITECTURES, add_metadata
-from engine.weights.gguf.gguf_config import tensor_names
+from engine.model.families import read_config
+from engine.model.families.gguf_names import outputs_of
 
 CHUNK_BYTES = 1 << 20  # of random bytes, which repeat
 PLAIN = ("ffn_gate_inp.weight", "ssm_conv1d.weight")  # always f32, as llama.cpp has them
@@ -25,7 +26,7 @@ def write_random_gguf(config: dict[str, Any], path: Path, kind: Kind = Kind.Q4_K
     add_metadata(writer, config)
     _add_vocabulary(writer, config["vocab_size"])
     chance = np.random.default_rng(0)
-    for name, (_, shape, _) in tensor_names(config).items():
+    for name, shape, _ in outputs_of(read_config(config)).values():
         if len(shape) == 1 or name in PLAIN or name.rpartition(".")[2] == "bias":
             writer.add_tensor(name, _vector(name, shape, chance))
             continue

@@ -30,11 +30,12 @@ import torch
 from bench.common import report
 from bench.common.cli import argument_parser, complain
 from bench.gpu.models import SHAPES
+from engine.model.families import read_config
+from engine.model.families.tensors import shapes_of
 from engine.model.torch.cuda.cuda_graphs import PREFILL_SIZES, buckets_of, chain_of
 from engine.model.torch.cuda.static_forward import Static
 from engine.model.torch.cuda.static_pass import BUCKETS, MAX_ROWS, USUAL_ROWS, StaticPass
 from engine.model.torch.llama import Llama
-from engine.model.torch.llama_shapes import shapes_of
 
 FORMATS = ("bf16", "f32", "int8", "fp8", "int4")  # of weights
 PROCESSORS = 132  # of an H100 and an H200: they decide into how many parts attention is split
@@ -193,17 +194,14 @@ def static_of(one: Wanted) -> Static:
     """The static passes of a model on meta tensors, with the fused kernels."""
     from engine.model.torch.cuda import triton_ops
 
-    settings = one.settings
     number = torch.float32 if one.format == "f32" else torch.bfloat16
     narrow = one.format if one.format in ("int8", "fp8", "int4") else ""
     equal = torch.equal
     torch.equal = lambda *_: False  # a tied head is asked for its values, which meta has not
     try:
-        with tempfile.TemporaryDirectory() as made:
-            folder = Path(made)
-            (folder / "config.json").write_text(json.dumps(settings), "utf-8")
-            weights = MetaWeights(shapes_of(settings))
-            model = Llama(folder, torch.device("meta"), number, one.exact, weights, narrow)
+        config = read_config(one.settings)
+        weights = MetaWeights(shapes_of(config))
+        model = Llama(config, weights, torch.device("meta"), number, one.exact, narrow)
     finally:
         torch.equal = equal
     static = Static(model, one.exact, one.rows)

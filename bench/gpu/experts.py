@@ -21,8 +21,8 @@ from torch import Tensor
 
 from bench.gpu.steps import advance, clear, draft_of, place_at, seconds_of, step, synchronize
 from engine.config import Config
-from engine.model.described_tensors import shapes_of
-from engine.model.families import describe
+from engine.model.families import read_config
+from engine.model.families.tensors import shapes_of
 from engine.model.torch.torch_target import TorchTarget
 from engine.records import Draft
 
@@ -55,7 +55,7 @@ def model(settings: dict[str, Any], config: Config) -> TorchTarget:
         folder = Path(made)
         (folder / "config.json").write_text(json.dumps(settings), "utf-8")
         block = torch.empty(BLOCK).normal_(0, 0.02, generator=torch.Generator().manual_seed(0))
-        shapes = shapes_of(describe(settings))
+        shapes = shapes_of(read_config(settings))
         tensors = {name: filled(name, shape, block.bfloat16()) for name, shape in shapes.items()}
         save_file(tensors, folder / "model.safetensors")
         return TorchTarget(folder, config)

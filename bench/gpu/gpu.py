@@ -39,7 +39,6 @@ broken; the rest is written all the same.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter
@@ -75,6 +74,7 @@ def shapes(bench: GpuBench) -> Iterator[tuple[str, dict[str, Any], Any, Any]]:
             lambda dtype, settings=settings: random_hf(settings, bench.at, dtype),
         )
     for name in BUILT_IN if bench.options.built_in else ():
+        from engine.model.families.gguf_tensors import settings_of
         from engine.weights import find
 
         folder = find(name)
@@ -83,7 +83,7 @@ def shapes(bench: GpuBench) -> Iterator[tuple[str, dict[str, Any], Any, Any]]:
                 f"{name}, real weights", "not in the cache: fetch it with `draftline models pull`"
             )
             continue
-        known = json.loads((folder / "config.json").read_text("utf-8"))
+        known = settings_of(folder)
         yield (
             f"{name}, real weights",
             known,

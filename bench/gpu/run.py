@@ -44,6 +44,7 @@ from bench.gpu.models import (
     weight_bytes,
 )
 from engine import Config
+from engine.model.families import read_config
 from engine.model.torch.placement import choose_device, size_of
 from engine.model.torch.torch_target import TorchTarget
 from engine.model.unsupported import UnsupportedModel
@@ -198,7 +199,7 @@ def measure(
         return
     dtype = "bf16" if bench.options.dtype == "auto" else bench.options.dtype
     if why := memory_shortage(
-        "weights take", size_of(settings, dtype).weights, free_bytes(bench.at)
+        "weights take", size_of(read_config(settings), dtype).weights, free_bytes(bench.at)
     ):
         bench.leave_out(name, why)
         return
@@ -219,7 +220,7 @@ def measure(
         gpu_steps.clear(target)
         if bench.device == "cuda":
             peak = torch.cuda.max_memory_allocated(bench.at) / 1e9
-            weights = size_of(settings, target.dtype_name).weights / 1e9
+            weights = size_of(read_config(settings), target.dtype_name).weights / 1e9
             line = {"shape": name, "weights_gb": round(weights, 2), "peak_gb": round(peak, 2)}
             bench.found["memory"].append(line)
         if bench.options.exact:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.config import Config, devices
+from engine.model.families.gguf_tensors import OnRead
 from engine.model.unsupported import UnsupportedModel
-from engine.weights.gguf.gguf_tensors import OnRead
 from engine.weights.resolve import gguf_of
 
 if TYPE_CHECKING:

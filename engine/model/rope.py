@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.weights.model_config import field_error
+from engine.weights.config_json import field_error
 
 NEEDED = {  # the parameters that each type must have
     "default": (),
@@ -30,14 +30,14 @@ NEEDED = {  # the parameters that each type must have
     "yarn": ("factor",),
     "longrope": ("short_factor", "long_factor"),
 }
-DEFAULT_THETA = {"smollm3": 2e6}  # by model type; 1e4 for all others
+DEFAULT_THETA = 1e4
 Array = NDArray[np.float32]
 
 
 def rope_parameters(settings: dict[str, Any]) -> dict[str, Any]:
     """The parameters of a config.json, wherever it has them, with their defaults filled in."""
     found = dict(settings.get("rope_scaling") or settings.get("rope_parameters") or {})
-    theta = settings.get("rope_theta") or DEFAULT_THETA.get(settings["model_type"], 1e4)
+    theta = settings.get("rope_theta") or DEFAULT_THETA
     length = settings.get("original_max_position_embeddings")
     length = length or found.get("original_max_position_embeddings")
     return found | {
@@ -66,8 +66,6 @@ def check_rope(file: Path, settings: dict[str, Any], head_dim: int) -> None:
     for name in NEEDED[rope["rope_type"]]:
         if rope.get(name) is None:
             raise field_error(file, name, None, "a value")
-    if settings["model_type"] == "ministral3" and rope["rope_type"] == "default":
-        raise field_error(file, "rope_parameters", None, "those of YaRN")
     if rope["rope_type"] == "llama3" and rope["high_freq_factor"] <= rope["low_freq_factor"]:
         wanted = f"a number above 'low_freq_factor' {rope['low_freq_factor']}"
         raise field_error(file, "high_freq_factor", rope["high_freq_factor"], wanted)
@@ -155,16 +153,3 @@ def _longrope_attention(rope: dict[str, Any], settings: dict[str, Any]) -> float
     trained = rope["original_max_position_embeddings"]
     factor = rope.get("factor") or settings["max_position_embeddings"] / trained
     return math.sqrt(1 + math.log(factor) / math.log(trained)) if factor > 1 else 1.0
-
-
-def rotary_layers(settings: dict[str, Any]) -> list[bool]:
-    """Whether each layer rotates q and k. SmolLM3 leaves every fourth one as it is (NoPE,
-    arXiv:2501.18795)."""
-    layers = settings["num_hidden_layers"]
-    if settings["model_type"] != "smollm3":
-        return [True] * layers
-    given = settings.get("no_rope_layers")  # 1: rotated, against the name
-    if given is not None:
-        return [bool(one) for one in given[:layers]]
-    interval = settings.get("no_rope_layer_interval") or 4
-    return [(n + 1) % interval != 0 for n in range(layers)]

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.model.cost_model import GRID, NEAR_TOKENS, scratch, timed
+from engine.model.families.gguf_tensors import tensors_of_gguf
 from engine.weights.fetch.integrity import tensors_of
-from engine.weights.gguf.gguf_tensors import tensors_of_gguf
 
 if TYPE_CHECKING:
     from engine.model.native.native_target import NativeTarget

@@ -1,50 +1,13 @@
-"""Models that cannot run here, told by their config.json before anything is read.
-
-Nothing here needs torch.
-"""
+"""The error for models that cannot run here, and the words of several such errors."""
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
-from engine.weights.errors import one_line, shown
+from engine.weights.errors import one_line
 
 # What runs here, for errors.
 CHOOSE = "choose a model of another family (Llama, Qwen, Granite, Ministral, Phi, Gemma 3, gpt-oss)"
-UNSUPPORTED_KEYS = {  # config keys that change attention or logits in ways not supported here
-    "final_logit_softcapping": "it caps logits",
-    "attn_logit_softcapping": "it caps attention scores",
-    "logit_scale": "it rescales logits",
-    "logits_scaling": "it rescales logits",
-    "alibi": "its attention is biased by distance",
-    "keep_window_size": "its attention drops keys",
-}
-READ_BY = {  # model types whose own forward pass here reads such a key
-    "final_logit_softcapping": ("gemma3_text", "gemma4_text"),
-    "attn_logit_softcapping": ("gemma3_text",),
-    "logits_scaling": ("granite",),
-}
-RECURRENT_KEYS = (
-    "hybrid_override_pattern", "mamba_d_conv", "ssm_cfg", "conv_L_cache", "state_size",
-)  # fmt: skip
-WINDOW_LAYERS = ("sliding_attention", "chunked_attention", "local", "hybrid_sliding")
 MASKED = "a masked language model, which does not continue a text"
 RECURRENT = "its layers with recurrent state cannot be rolled back"
-STATE_LAYERS = ("linear_attention", "conv", "mamba", "recurrent", "hybrid")
-FULL_LAYERS = ("full_attention", "attention", "global")
-# Parts of a config.json that only models of more than text have.
-OTHER_INPUTS = {
-    "vision_config": "images", "vq_config": "images", "img_processor": "images",
-    "audio_config": "audio", "audio_encoder": "audio", "audio_encoder_config": "audio",
-    "audio_processor": "audio",
-}  # fmt: skip
-DEFAULT_WINDOWS = {"mistral": 4096}  # where config.json does not speak of one
-# Model types whose text part runs here.
-COMPOSITES = ("mistral3", "gemma3", "gemma4", "qwen3_5", "qwen3_5_moe")
-# Model types that read `sliding_window` of their config.json; others ignore it.
-WINDOWED = ("mistral", "ministral3", "phi3", "qwen2", "qwen3", "qwen3_moe", "smollm3", "olmo3")
-OPTIONAL_WINDOWS = ("qwen2", "qwen3", "qwen3_moe", "smollm3")  # if use_sliding_window says so
 
 
 class UnsupportedModel(ValueError):
@@ -52,99 +15,3 @@ class UnsupportedModel(ValueError):
 
     def __init__(self, message: str) -> None:
         super().__init__(one_line(message))
-
-
-def has_window(settings: dict[str, Any]) -> bool:
-    """Whether some layers see fewer tokens than the model's context."""
-    kind, types = settings.get("model_type", ""), settings.get("layer_types")
-    window = settings.get("sliding_window", DEFAULT_WINDOWS.get(kind))
-    if kind not in WINDOWED or (
-        kind in OPTIONAL_WINDOWS and not settings.get("use_sliding_window")
-    ):
-        return False
-    if isinstance(types, list) and "sliding_attention" not in types:
-        return False
-    positions: float = settings.get("max_position_embeddings") or math.inf
-    return window is not None and 0 < window < positions
-
-
-def refuse(settings: dict[str, Any], ours: bool = False) -> None:
-    """UnsupportedModel where a model, by its checked config.json, cannot be decoded speculatively
-    without changing its answers. `ours`: our own forward pass runs it."""
-    kind = settings.get("composite") or settings.get("model_type", "model")
-    refuse_inputs(settings)
-    if why := _attention(settings):
-        raise UnsupportedModel(f"{kind}: {why}; {CHOOSE}")
-    if settings.get("composite") and not ours:
-        raise UnsupportedModel(
-            f"{kind}: its text part cannot run with this hidden_act or rope_parameters; {CHOOSE}"
-        )
-    refuse_keys(settings, ours)
-
-
-def refuse_keys(settings: dict[str, Any], ours: bool) -> None:
-    """UnsupportedModel where a checked config.json has a key that changes attention or logits, and
-    that no forward pass here reads in a model of its type. `ours`: our own would run it."""
-    kind = settings.get("composite") or settings.get("model_type", "model")
-    if why := _other_states(settings):
-        raise UnsupportedModel(f"{kind}: {why}; {CHOOSE}")
-    for key, why in UNSUPPORTED_KEYS.items():
-        read = ours and settings["model_type"] in READ_BY.get(key, ())
-        if settings.get(key) not in (None, False, 1, 1.0) and not read:
-            raise UnsupportedModel(f"{kind}: {why} ({key}), which is not supported; {CHOOSE}")
-
-
-def refuse_inputs(settings: dict[str, Any]) -> None:
-    """UnsupportedModel where a model, by its checked config.json, does not read and write text
-    alone, or where its weights are stored in a way that is not known."""
-    kind = settings.get("composite") or settings.get("model_type", "model")
-    if why := _other_inputs(settings):
-        raise UnsupportedModel(f"{kind}: {why}; {CHOOSE}")
-    if stored := settings.get("quantization_config"):
-        method = stored.get("quant_method") or stored.get("format") or "an unnamed method"
-        raise UnsupportedModel(
-            f"{kind}: its weights are quantised by {shown(method)} (quantization_config), which is "
-            "not supported; choose its bf16 version, or a GGUF file of it"
-        )
-
-
-def _other_inputs(settings: dict[str, Any]) -> str:
-    """Why a model is not one of text alone; "" where it is, or where its text part runs."""
-    if settings.get("is_encoder_decoder"):
-        return "encoder-decoder models are not supported"
-    composite = settings.get("composite")
-    if composite and composite not in COMPOSITES:
-        runs = ", ".join(COMPOSITES)
-        return f"a composite model, of which only the text part of {runs} runs here"
-    inputs = {what for key, what in OTHER_INPUTS.items() if settings.get(key)}
-    if inputs and not composite:
-        return f"a model of {' and '.join(sorted(inputs))} too, whose text part does not run here"
-    return ""
-
-
-def _other_states(settings: dict[str, Any]) -> str:
-    """Why a model's layers keep something else than keys and values; "" where no key says so."""
-    if settings.get("kv_lora_rank"):
-        return "its attention caches compressed keys and values (MLA), which is not supported"
-    return RECURRENT if any(settings.get(key) for key in RECURRENT_KEYS) else ""
-
-
-def _attention(settings: dict[str, Any]) -> str:
-    """Why a model's layers cannot be rolled back by dropping rows of a cache; "" where they can."""
-    if why := _other_states(settings):
-        return why
-    keys = ("layer_types", "layers_block_type", "block_types", "attention_layers")
-    lists = [settings[key] for key in keys if isinstance(settings.get(key), list)]
-    types = {one for each in lists for one in each if isinstance(one, str)}
-    if types & set(STATE_LAYERS):
-        return RECURRENT
-    default = DEFAULT_WINDOWS.get(settings.get("model_type", ""))  # of all layers, whatever types
-    window = settings.get("sliding_window", default)
-    if (types and not default) or settings.get("use_sliding_window") is False:
-        window = None
-    positions = settings.get("max_position_embeddings") or math.inf
-    if types & set(WINDOW_LAYERS) or (window and window < positions):
-        return "its layers with a sliding window cannot be rolled back"
-    if other := types - set(FULL_LAYERS):
-        return f"its layers of type {shown(min(other))} are not supported"
-    return ""

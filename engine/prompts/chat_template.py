@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from engine.records import RequestError
+from engine.weights.config_json import is_token, text_part
 from engine.weights.errors import one_line
 from engine.weights.fetch.integrity import damaged, read_object, regular
-from engine.weights.model_config import is_token, text_part
 from index.child_environment import child_environment
 
 CHILD = Path(__file__).with_name("template_child.py")

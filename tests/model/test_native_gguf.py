@@ -19,6 +19,7 @@ from engine.records import Draft
 from engine.weights import WeightsError, locate
 from engine.weights.gguf.gguf_file import read_gguf
 from tests.model.test_families import chain
+from tests.model.test_gguf_families import MODELS, logits_of, model, settings_of
 from tests.model.test_target import (
     assert_nodes_have_the_bits_of_one_token_passes,
     begin,
@@ -27,7 +28,6 @@ from tests.model.test_target import (
     some_tree,
 )
 from tests.support.gguf_of_model import VOCABULARY, write_gguf_of
-from tests.weights.test_gguf_families import MODELS, logits_of, model, settings_of
 
 __all__ = ["model"]  # a fixture
 TOKENS = some_tokens(40, VOCABULARY)

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from engine import Config, Engine, Request
 from engine.model import opening
-from engine.model.native.model import BLOCK_POSITIONS, RotaryTable
 from engine.model.native.native_target import NativeTarget
 from engine.model.native.product import is_finite, joined, narrowed, widened
+from engine.model.native.rotary_table import BLOCK_POSITIONS, RotaryTable
 from engine.model.opening import needs_torch, open_target
 from engine.model.torch.tensor_arrays import array_of, tensor_of
 from engine.model.torch.torch_target import TorchTarget
@@ -30,13 +30,13 @@ from engine.prompts.builder import Prompt
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Draft, RequestError
 from engine.weights import locate
+from tests.model.test_gguf_families import MODELS, model
 from tests.model.test_native_gguf import stored
 from tests.model.test_target import begin, some_tokens, some_tree
 from tests.support.drafters import trying
 from tests.support.gguf_of_model import VOCABULARY
 from tests.support.law import SAMPLED, answer, plain, run
 from tests.support.tiny_gguf import write_folder, write_gguf
-from tests.weights.test_gguf_families import MODELS, model
 
 __all__ = ["model", "stored"]  # fixtures
 Q8_0 = gguf.GGMLQuantizationType.Q8_0
@@ -246,7 +246,7 @@ def test_weights_of_every_float_are_shared(dtype: torch.dtype) -> None:
 
 
 def test_a_rotation_does_not_depend_on_how_far_the_table_has_grown() -> None:
-    from engine.model.description import Rope
+    from engine.model.model_config import Rope
 
     rope = Rope(16, 8, tuple(10_000.0 ** -(n / 8) for n in range(8)), 1.25)
     far = np.array([0, 5, 3 * BLOCK_POSITIONS + 7])

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from engine.config import Config
+from engine.model.families import read_config
 from engine.model.torch.cuda.weight_formats import FORMATS
 from engine.model.torch.loading import load as load_model
 from engine.model.torch.placement import (
@@ -32,9 +33,9 @@ from engine.model.torch.placement import (
     room_left,
     room_on,
     shares,
-    size_of,
     with_rows,
 )
+from engine.model.torch.placement import size_of as size_of_config
 from engine.model.torch.random_weights import RandomWeights
 from engine.model.torch.torch_target import TorchTarget
 from engine.model.unsupported import UnsupportedModel
@@ -52,8 +53,13 @@ CODER_7B = {
     "vocab_size": 152064,
     "max_position_embeddings": 32768,
     "tie_word_embeddings": False,
+    "rms_norm_eps": 1e-6,
 }
 GB = 10**9
+
+
+def size_of(settings: dict[str, Any], dtype: str, some: range | None = None) -> Size:
+    return size_of_config(read_config(settings), dtype, some)
 
 
 def test_the_size_of_a_known_model() -> None:
@@ -280,7 +286,7 @@ def test_no_placement_allows_a_longer_context(free: dict[int, int], gb: tuple[in
         left = [free[n] - one.weights - one.beside for n, one in enumerate(parts)]
         return min(left[0] / first, left[1] / (28 - first))
 
-    places, sizes = placed("coder", CODER_7B, "bf16", 0, CARDS)
+    places, sizes = placed("coder", read_config(CODER_7B), "bf16", 0, CARDS)
     assert [card for card, _ in places] == CARDS and sum(count for _, count in places) == 28
     assert room(places[0][1]) == max(room(count) for count in range(1, 28))
     assert sizes[0] == size_of(CODER_7B, "bf16", range(places[0][1]))
@@ -288,7 +294,7 @@ def test_no_placement_allows_a_longer_context(free: dict[int, int], gb: tuple[in
 
 def test_the_context_fits_every_gpu(free: dict[int, int], caplog: pytest.LogCaptureFixture) -> None:
     free |= {0: 10 * GB, 1: 12 * GB}
-    _, sizes = placed("coder", CODER_7B, "bf16", 0, CARDS)
+    _, sizes = placed("coder", read_config(CODER_7B), "bf16", 0, CARDS)
     for number, size in enumerate(sizes):
         assert size.weights + 1024 * size.token + size.beside <= free[number]
         free[number] -= size.weights  # as after loading
@@ -304,7 +310,7 @@ def test_the_context_fits_every_gpu(free: dict[int, int], caplog: pytest.LogCapt
     assert room_on(CARDS, sizes, 100, 0) == (100, whole // 2)  # where no number is given
     free |= {0: 12 * GB, 1: 4 * GB}
     with pytest.raises(UnsupportedModel) as caught:
-        placed("coder", CODER_7B, "bf16", 0, CARDS)
+        placed("coder", read_config(CODER_7B), "bf16", 0, CARDS)
     line = str(caught.value)
     assert line.startswith("coder, layers ") and "Some Card (cuda:" in line and "\n" not in line
 
@@ -313,24 +319,24 @@ def test_the_sizes_in_other_dtypes_are_those_of_one_card(free: dict[int, int]) -
     free |= {0: 11 * GB, 1: 11 * GB}
     line = r"choose --dtype int8 \(9\.\d GB\), --dtype fp8 \(9.*GB\), --dtype int4 \(6\.\d GB\), a"
     with pytest.raises(UnsupportedModel, match=line):
-        placed("coder", CODER_7B, "bf16", 0, CARDS[:1])
+        placed("coder", read_config(CODER_7B), "bf16", 0, CARDS[:1])
     line = r"choose --dtype int8 \(9\.\d GB\), --dtype int4 \(6\.\d GB\), a smaller"
     with pytest.raises(UnsupportedModel, match=line):  # this card has no fp8
-        placed("coder", CODER_7B, "bf16", 0, CARDS[1:])
+        placed("coder", read_config(CODER_7B), "bf16", 0, CARDS[1:])
     free |= {0: 8 * GB, 1: 1 * GB}
     for dtype in ("bf16", "int8", "fp8"):
         with pytest.raises(UnsupportedModel, match=r"choose --dtype int4 \(6\.\d GB\), a smaller"):
-            placed("coder", CODER_7B, dtype, 0, CARDS[:1])
+            placed("coder", read_config(CODER_7B), dtype, 0, CARDS[:1])
     free |= {0: 5 * GB}
     with pytest.raises(UnsupportedModel, match="choose a smaller model such as"):
-        placed("coder", CODER_7B, "int4", 0, CARDS[:1])
+        placed("coder", read_config(CODER_7B), "int4", 0, CARDS[:1])
     free |= {0: 11 * GB, 1: 1 * GB}
     with pytest.raises(UnsupportedModel, match="choose a smaller model"):  # int8 is not split
-        placed("coder", CODER_7B, "bf16", 0, CARDS)
+        placed("coder", read_config(CODER_7B), "bf16", 0, CARDS)
     free |= {0: 16 * GB}
     line = r"choose --dtype int8 \(9.*GB\), --dtype fp8 .*, --dtype int4 .*, a smaller"
     with pytest.raises(UnsupportedModel, match=line):
-        placed("coder", CODER_7B, "f32", 0, CARDS[:1])
+        placed("coder", read_config(CODER_7B), "f32", 0, CARDS[:1])
 
 
 @pytest.mark.parametrize("exact", [False, True])

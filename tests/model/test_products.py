@@ -3,7 +3,6 @@ Triton's interpreter."""
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
@@ -17,6 +16,8 @@ if not CUDA:
     os.environ["TRITON_INTERPRET"] = "1"  # read when the kernels are imported
 pytest.importorskip("triton", reason="Triton is not here: it comes with torch for CUDA")
 
+from engine.model.families import read_config  # noqa: E402
+from engine.model.families.gguf_tensors import tensors_of_gguf  # noqa: E402
 from engine.model.torch import llama  # noqa: E402
 from engine.model.torch.cuda import products  # noqa: E402
 from engine.model.torch.cuda.products import Tiled  # noqa: E402
@@ -28,7 +29,6 @@ from engine.model.torch.ops import Rows  # noqa: E402
 from engine.model.torch.placement import fp8_failure, size_of  # noqa: E402
 from engine.model.torch.random_weights import RandomWeights  # noqa: E402
 from engine.weights import locate  # noqa: E402
-from engine.weights.gguf.gguf_tensors import tensors_of_gguf  # noqa: E402
 from tests.support.live_bytes import LiveBytes  # noqa: E402
 from tests.support.tiny_gguf import write_gguf  # noqa: E402
 
@@ -135,7 +135,7 @@ def test_prompts_use_widened_weights(
 
 
 @pytest.mark.parametrize("narrow", ["", *FORMATS])
-def test_a_model_is_loaded_with_one_matrix_in_bf16_at_a_time(tmp_path: Path, narrow: str) -> None:
+def test_a_model_is_loaded_with_one_matrix_in_bf16_at_a_time(narrow: str) -> None:
     """Layers of Qwen2.5-Coder 14B, on a fake device: what they take in the end is as predicted, and
     while they are loaded a card has room for them and one more matrix."""
     settings = {
@@ -144,13 +144,12 @@ def test_a_model_is_loaded_with_one_matrix_in_bf16_at_a_time(tmp_path: Path, nar
         "vocab_size": 15206, "max_position_embeddings": 2048, "rms_norm_eps": 1e-6,
         "rope_theta": 1e6, "tie_word_embeddings": True,
     }  # fmt: skip
-    (tmp_path / "config.json").write_text(json.dumps(settings))
-    card = torch.device("meta")
+    config, card = read_config(settings), torch.device("meta")
     with FakeTensorMode(), torch.inference_mode(), LiveBytes("meta") as seen:
         weights = RandomWeights(settings, torch.device("cpu"), torch.bfloat16)
-        model = Llama(tmp_path, card, torch.bfloat16, True, weights, narrow)
+        model = Llama(config, weights, card, torch.bfloat16, True, narrow)
         taken, most = seen.live, seen.most
-    predicted = size_of(settings, narrow or "bf16").weights
+    predicted = size_of(config, narrow or "bf16").weights
     vectors = 4 * 5120 * (2 * 2 + 1) + 2 * 7168 * 2  # norms in f32, and biases
     assert taken == predicted + vectors, model
     assert most < taken + 2 * 2 * 13824 * 5120 + 10 * 4 * SLICE
@@ -172,12 +171,12 @@ def test_a_gguf_file_is_kept_in_a_card_s_format(
         tensors = {name: source[name] for name in source}
         if not CUDA:
             monkeypatch.setattr(llama, "product", as_on_a_card)
-        kept = Llama(folder, DEVICE, torch.float32, True, source, narrow)
+        kept = Llama(file.config, source, DEVICE, torch.float32, True, narrow)
     for name, tensor in tensors.items():
         if tensor.dim() == 2 and name != "model.embed_tokens.weight":
             own = head_format(narrow) if name == "lm_head.weight" else narrow
             tensors[name] = rounded(Tiled(tensor.to(DEVICE), None, own))
-    expected = Llama(folder, DEVICE, torch.float32, True, tensors)
+    expected = Llama(file.config, tensors, DEVICE, torch.float32, True)
     logits = []
     for model in (kept, expected):
         cache = torch.zeros(2, model.layers, model.kv_heads, 8, model.head_dim, device=DEVICE)

@@ -12,13 +12,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.model.rope import check_rope, frequencies, rotary_layers
-from engine.model.torch.llama import query_scales, rotations
-from engine.model.torch.llama_shapes import heads_of, supports
+from engine.model.families import read_config
+from engine.model.families.refusal import has_llama_pass
+from engine.model.model_config import Attention, Rope
+from engine.model.rope import check_rope, frequencies
+from engine.model.torch.rotations import query_scales, rotations
+from engine.weights.config_json import stretched
 from engine.weights.errors import WeightsError
-from engine.weights.model_config import stretched
 
 SCALES = st.floats(1, 64) | st.sampled_from([1, 2.0, 8, 40])
+TINY = {
+    "vocab_size": 8, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1,
+    "num_attention_heads": 4, "max_position_embeddings": 100, "rms_norm_eps": 1e-6,
+}  # fmt: skip
 LENGTHS = st.sampled_from([16, 64, 4096, 8192])
 OPTIONAL = st.none() | st.floats(0.1, 4)
 
@@ -87,7 +93,8 @@ def test_frequencies_are_those_of_transformers(
     assert_same_but_for_powers(inverse, oracle)
     assert factor == oracle.attention_scaling
     cos, sin = oracle(torch.zeros(1), torch.arange(300)[None])
-    found = torch.view_as_real(rotations(model, head_dim))
+    rotary = Rope(head_dim, head_dim // 2, tuple(inverse.tolist()), factor)
+    found = torch.view_as_real(rotations(rotary, 300))
     expected = torch.stack([cos[0, :, : head_dim // 2], sin[0, :, : head_dim // 2]], -1)
     torch.testing.assert_close(found, expected, rtol=3e-7, atol=3e-7)
 
@@ -140,10 +147,10 @@ def test_published_models_run_in_the_fast_path(name: str) -> None:
 
     published = PUBLISHED[name] | {"hidden_act": "silu"}
     model = stretched(published)
-    assert supports(model)
+    assert has_llama_pass(model)
     positions = 131072 if name.endswith("stretched") else published["max_position_embeddings"]
     assert model["max_position_embeddings"] == positions
-    head_dim = heads_of(model)[2]
+    head_dim = model.get("head_dim") or model["hidden_size"] // model["num_attention_heads"]
     config = CONFIG_MAPPING[model["model_type"]].from_dict(published)
     inverse, factor = frequencies(model, head_dim)
     oracle = LlamaRotaryEmbedding(config)
@@ -151,7 +158,8 @@ def test_published_models_run_in_the_fast_path(name: str) -> None:
     assert factor == oracle.attention_scaling
     some = torch.arange(positions - 1, -1, -997)
     cos, sin = oracle(torch.zeros(1), some[None])
-    found = torch.view_as_real(rotations(model, head_dim)[some])
+    rotary = Rope(head_dim, head_dim // 2, tuple(inverse.tolist()), factor)
+    found = torch.view_as_real(rotations(rotary, positions)[some])
     expected = torch.stack([cos[0, :, : head_dim // 2], sin[0, :, : head_dim // 2]], -1)
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=3e-7)
 
@@ -198,11 +206,12 @@ def test_query_scales_are_those_of_ministral() -> None:
     from transformers.models.ministral3.modeling_ministral3 import get_llama_4_attn_scale
 
     rope = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 16}
-    model = {"model_type": "ministral3", "max_position_embeddings": 100}
-    found = query_scales(model | {"rope_parameters": rope | {"llama_4_scaling_beta": 0.1}})
-    assert found is not None
+    model = TINY | {"model_type": "ministral3"}
+    scaled = model | {"rope_parameters": rope | {"llama_4_scaling_beta": 0.1}}
+    assert read_config(scaled).query_scales == (0.1, 16)
+    found = query_scales(0.1, 16, 100)
     assert torch.equal(found, get_llama_4_attn_scale(torch.arange(100)[None], 0.1, 16).flatten())
-    assert query_scales(model | {"rope_parameters": rope}) is None
+    assert read_config(model | {"rope_parameters": rope}).query_scales is None
 
 
 def test_rotary_layers_are_those_of_transformers() -> None:
@@ -210,9 +219,10 @@ def test_rotary_layers_are_those_of_transformers() -> None:
 
     for changes in ({}, {"no_rope_layer_interval": 3}, {"no_rope_layers": [0, 1] * 6}):
         oracle = SmolLM3Config(num_hidden_layers=12, **changes)
-        model = {"model_type": "smollm3", "num_hidden_layers": 12, **changes}
-        assert rotary_layers(model) == [bool(one) for one in oracle.no_rope_layers]
-    assert rotary_layers({"model_type": "llama", "num_hidden_layers": 2}) == [True, True]
+        model = TINY | {"model_type": "smollm3", "num_hidden_layers": 12, **changes}
+        mixers = [layer.mixer for layer in read_config(model).layers]
+        rotary = [isinstance(one, Attention) and one.rope is not None for one in mixers]
+        assert rotary == [bool(one) for one in oracle.no_rope_layers]
 
 
 @pytest.mark.parametrize(

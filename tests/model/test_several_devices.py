@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from engine import Config, Engine, Request
 from engine.config import devices
 from engine.drafting import NullDrafter
+from engine.model.families import read_config
 from engine.model.torch.llama import Llama
 from engine.model.torch.placement import choose_device
 from engine.model.torch.random_weights import RandomWeights
@@ -165,9 +166,8 @@ def test_every_layer_is_placed_and_computed_on_its_device(deep: Any) -> None:
             torch.empty(2, device=placement[0]) + torch.empty(2, device=placement[-1])
         noise = RandomWeights(settings, torch.device("cpu"), torch.float32)
         noise.shapes.pop("lm_head.weight", None)
-        model: Any = Llama(
-            target.folder, placement[-1], torch.float32, False, weights=noise, places=places
-        )
+        config = read_config(settings)
+        model: Any = Llama(config, noise, placement[-1], torch.float32, places=places)
         for layer, device in zip(model.blocks, placement, strict=True):
             products = (layer.qkv, layer.out, layer.mlp.gate_up, layer.mlp.down)
             for one in (layer.norm_in, layer.norm_mlp, *(each.weight for each in products)):

@@ -18,14 +18,15 @@ if not CUDA:
 pytest.importorskip("triton", reason="Triton is not here: it comes with torch for CUDA")
 
 from engine.config import Config  # noqa: E402
+from engine.model.families import read_config  # noqa: E402
 from engine.model.torch import llama  # noqa: E402
 from engine.model.torch.cuda import torch_ops, triton_ops  # noqa: E402
 from engine.model.torch.cuda.products import Tiled  # noqa: E402
 from engine.model.torch.cuda.static_forward import Static  # noqa: E402
 from engine.model.torch.cuda.static_pass import MAX_ROWS, bucket_of  # noqa: E402
 from engine.model.torch.cuda.weight_formats import FORMATS  # noqa: E402
-from engine.model.torch.llama import rotations  # noqa: E402
 from engine.model.torch.placement import fp8_failure  # noqa: E402
+from engine.model.torch.rotations import rotations  # noqa: E402
 from engine.model.torch.torch_target import TorchTarget  # noqa: E402
 from engine.records import Draft  # noqa: E402
 from tests.model.test_target import path_to, some_tree  # noqa: E402
@@ -102,9 +103,8 @@ def test_rope_and_attention(tiny: Any, kind: str, size: int, exact: bool) -> Non
     model.rotary[1] = kind != "unrotated"
     if kind == "yarn":  # q and k grow by its attention factor
         rope = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
-        model.turns = rotations(target.settings | {"rope_parameters": rope}, model.head_dim).to(
-            DEVICE
-        )
+        config = read_config(target.settings | {"rope_parameters": rope})
+        model.turns = rotations(config.ropes["all"], config.positions).to(DEVICE)
         assert (model.turns.abs() > 1.1).all()
     if kind == "scaled":
         model.query_scales = torch.linspace(1, 2, model.max_positions, device=DEVICE)

@@ -1,6 +1,6 @@
 """A transformers model as the GGUF file that llama.cpp's converter makes of it.
 
-`tests/weights/test_llama_cpp.py` shows that llama.cpp computes what transformers does from it.
+`tests/model/test_gguf_families.py` shows that llama.cpp computes what transformers does from it.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import zipfile
 from pathlib import Path
 
@@ -87,14 +88,15 @@ def write_folder(folder: Path, architecture: str = "llama") -> Path:
     """Write the same as a model folder, with its weights in f32; returns the folder."""
     from safetensors.torch import save_file
 
+    from engine.model.families.gguf_tensors import GgufTensors
     from engine.model.torch.gguf_weights import GgufWeights
     from engine.weights.gguf.gguf_folder import write_folder as write
-    from engine.weights.gguf.gguf_tensors import GgufTensors
 
     path = folder.with_suffix(".gguf")
     write_gguf(path, architecture)
     tensors = GgufTensors(path)
     write(tensors.gguf, folder)
+    (folder / "config.json").write_text(json.dumps(tensors.settings))
     weights = GgufWeights(tensors)
     save_file({name: weights[name] for name in tensors}, folder / "model.safetensors")
     return folder

@@ -22,7 +22,7 @@ def left_over(home: Path) -> list[str]:
 
 
 FOLDER = [
-    "config.json", "draftline.json", "generation_config.json", "tokenizer.json",
+    "draftline.json", "generation_config.json", "tokenizer.json",
     "tokenizer_config.json",
 ]  # fmt: skip
 READY = sorted([*(f"tiny/{name}" for name in FOLDER), "tiny.gguf"])

@@ -16,10 +16,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from engine.model.families.gguf_tensors import GgufTensors, settings_of
 from engine.weights import WeightsError, locate
 from engine.weights.gguf.gguf_file import read_gguf
 from engine.weights.gguf.gguf_folder import write_folder
-from engine.weights.gguf.gguf_tensors import GgufTensors
 from tests.support.tiny_gguf import SPECIAL, TOKENS, write_gguf
 from tests.support.weights import REPOSITORY
 
@@ -60,9 +60,7 @@ def test_weights_and_logits_are_those_of_transformers(
         expected.pop("lm_head.weight")
     assert set(found) == expected.keys()
     assert all(torch.equal(found[name], expected[name]) for name in expected)
-    assert json.loads((folder / "config.json").read_text())["tie_word_embeddings"] == (
-        head != "own"
-    )
+    assert settings_of(folder)["tie_word_embeddings"] == (head != "own")
     ids = list(range(40))
     with torch.no_grad():
         logits = oracle(torch.tensor([ids])).logits[0, -1]
@@ -154,11 +152,12 @@ def test_a_damaged_gguf_is_a_folder_or_a_weights_error(
     bad = bad[: data.draw(st.just(len(bad)) | st.integers(0, len(bad)))]
     (folder / "m.gguf").write_bytes(bad)
     try:
-        write_folder(read_gguf(folder / "m.gguf"), folder / "m")
+        with GgufTensors(folder / "m.gguf") as file:
+            write_folder(file.gguf, folder / "m")
     except WeightsError as error:
         assert str(folder) in str(error)
     else:
-        assert json.loads((folder / "m" / "config.json").read_text())["model_type"] == "qwen2"
+        assert file.config.family == "qwen2"
 
 
 def test_preparing_does_not_import_torch(home: Path, tmp_path: Path) -> None:

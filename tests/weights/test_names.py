@@ -108,11 +108,11 @@ def test_a_gguf_file_is_prepared_again_only_when_it_changes(home: Path, tmp_path
     write_gguf(path)
     folder = weights.locate(str(path))
     assert weights.find(str(path)) == folder and weights.gguf(str(path)) == path
-    first = (folder / "config.json").read_bytes()
-    write_gguf(path, "qwen2")
+    first = (folder / "tokenizer.json").read_bytes()
+    write_gguf(path, "qwen2", pre="qwen2")
     assert weights.find(str(path)) is None
     assert weights.locate(str(path)) == folder
-    assert (folder / "config.json").read_bytes() != first
+    assert (folder / "tokenizer.json").read_bytes() != first
     assert resolve.gguf_of(folder) == path
     assert [model.name for model in weights.installed()] == [str(path)]
     assert weights.remove(str(path)) > 0 and path.exists() and weights.installed() == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from engine.model import _kernels
-from engine.model.description import Attention, Description
+from engine.model.model_config import Attention, ModelConfig
 from engine.model.native.forward_pass import Array, Pass
 from engine.model.native.weights import NativeWeights
 
@@ -13,7 +13,7 @@ from engine.model.native.weights import NativeWeights
 class AttentionBlock:
     """Attention over the cache."""
 
-    def __init__(self, spec: Attention, weights: NativeWeights, layer: int, d: Description) -> None:
+    def __init__(self, spec: Attention, weights: NativeWeights, layer: int, d: ModelConfig) -> None:
         at = f"model.layers.{layer}.self_attn."
         self.spec, self.layer, self.eps = spec, layer, d.eps
         self.source = layer if spec.reads_from is None else spec.reads_from
@@ -65,7 +65,7 @@ class AttentionBlock:
                 start += len(norm)
 
 
-def head_order(spec: Attention, d: Description) -> Array:
+def head_order(spec: Attention, d: ModelConfig) -> Array:
     """The order in which a head's dimensions are projected."""
     if spec.rope is None:
         return np.arange(spec.head_dim)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from engine.model import _kernels
-from engine.model.description import GELU, Dense, Experts
+from engine.model.model_config import GELU, Dense, Experts
 from engine.model.native.forward_pass import Array
 from engine.model.native.weights import NativeWeights
 

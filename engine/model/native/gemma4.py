@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from engine.model import _kernels
-from engine.model.description import Description, Layer
+from engine.model.model_config import Layer, ModelConfig
 from engine.model.native.embedding import embedding_of
 from engine.model.native.feed_forward import DenseBlock, ExpertsBlock
 from engine.model.native.forward_pass import Array
@@ -16,7 +16,7 @@ class Gemma4Experts:
     """Gemma 4's mixture: experts beside a dense block, each with norms of its own. The router and
     the experts see the residual, not the dense block's input."""
 
-    def __init__(self, layer: Layer, weights: NativeWeights, at: str, d: Description) -> None:
+    def __init__(self, layer: Layer, weights: NativeWeights, at: str, d: ModelConfig) -> None:
         assert layer.dense is not None and layer.experts is not None
         self.dense = DenseBlock(layer.dense, weights, f"{at}mlp.")
         self.experts = ExpertsBlock(layer.experts, weights, at, f"{at}{layer.experts.router}")
@@ -48,7 +48,7 @@ class Gemma4Experts:
 class PerLayerInput:
     """What each of Gemma 4's layers adds of a token's own input for it."""
 
-    def __init__(self, weights: NativeWeights, at: str, d: Description) -> None:
+    def __init__(self, weights: NativeWeights, at: str, d: ModelConfig) -> None:
         self.gate = weights.product([(f"{at}per_layer_input_gate", None)])
         self.projection = weights.product([(f"{at}per_layer_projection", None)])
         self.norm, self.eps = weights.vector(f"{at}post_per_layer_input_norm.weight"), d.eps
@@ -71,7 +71,7 @@ class PerLayerInput:
 class PerLayerEmbedding:
     """A token's inputs for each layer: a second embedding, and a projection of the first."""
 
-    def __init__(self, weights: NativeWeights, d: Description) -> None:
+    def __init__(self, weights: NativeWeights, d: ModelConfig) -> None:
         self.table = embedding_of(weights, "model.embed_tokens_per_layer")
         self.projection = weights.product([("model.per_layer_model_projection", None)])
         self.norm = weights.vector("model.per_layer_projection_norm.weight")

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from engine.model import _kernels
+from engine.model.families.gguf_tensors import GgufTensors, Stored
 from engine.model.native.product import Array
-from engine.weights.gguf.gguf_tensors import GgufTensors, Stored
 
 
 class ArraySource(Protocol):

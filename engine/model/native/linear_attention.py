@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from engine.model import _kernels
-from engine.model.description import Description, LinearAttention
+from engine.model.model_config import LinearAttention, ModelConfig
 from engine.model.native.forward_pass import Array, Pass
 from engine.model.native.recurrent_state import LayerState
 from engine.model.native.weights import NativeWeights
@@ -15,7 +15,7 @@ class LinearAttentionBlock:
     """A layer of linear attention."""
 
     def __init__(
-        self, spec: LinearAttention, weights: NativeWeights, layer: int, d: Description
+        self, spec: LinearAttention, weights: NativeWeights, layer: int, d: ModelConfig
     ) -> None:
         at = f"model.layers.{layer}.linear_attn."
         self.spec, self.eps = spec, d.eps

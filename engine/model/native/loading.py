@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from engine.model import _kernels
-from engine.model.description import Description
-from engine.model.families import FAMILIES, describe
+from engine.model.families import family_of, read_config
+from engine.model.families.gguf_tensors import GgufTensors
+from engine.model.families.refusal import refuse_inputs, refuse_keys
+from engine.model.model_config import ModelConfig
 from engine.model.native.gguf_arrays import GgufArrays, StoredArrays
 from engine.model.native.model import NativeModel
 from engine.model.native.weights import NativeWeights
-from engine.model.torch.llama_shapes import check_llama, supports
-from engine.model.unsupported import UnsupportedModel, refuse_inputs, refuse_keys
-from engine.weights.gguf.gguf_tensors import GgufTensors
+from engine.model.unsupported import UnsupportedModel
 from engine.weights.memory import check_memory, gguf_memory
 
 DTYPES = ("stored", "q8", "q4")  # of the kernels' integer products
@@ -28,42 +28,32 @@ MIN_CONTEXT_TOKENS = 1024  # that must fit beside the weights
 CACHE_BYTES = 1 << 30  # of cached sequences, at most, where the configuration leaves it open
 
 
-def native_model(
-    folder: Path, settings: dict[str, Any], file: GgufTensors, dtype: str
-) -> NativeModel:
+def native_model(folder: Path, file: GgufTensors, dtype: str) -> NativeModel:
     """The model of a GGUF file. `dtype`: one of DTYPES. UnsupportedModel or WeightsError."""
-    described = described_of(settings)
-    if described is None:
-        raise UnsupportedModel(
-            f"{file.path}: no model of type {settings.get('model_type')!r} runs here: choose "
-            "another one"
-        )
-    check_room(file, described, dtype)
-    if supports(settings):
-        check_llama(folder, settings, file.infos())
+    refuse_keys(file.settings, ours=True)
+    check_room(file, file.config, dtype)
     source = StoredArrays(file) if dtype == "stored" else GgufArrays(file)
-    bits = BITS.get(dtype, 8)
-    model = NativeModel(described, NativeWeights(source, described, bits, folder))
-    check_heads(folder, described.head_shapes)
+    model = NativeModel(file.config, NativeWeights(source, file.config, BITS.get(dtype, 8), folder))
+    check_heads(folder, file.config.head_shapes)
     return model
 
 
-def described_of(settings: dict[str, Any]) -> Description | None:
-    """The description of a checked config.json that has all its fields; None for a family that does
-    not run natively. UnsupportedModel for what its family has not."""
-    if settings.get("model_type") not in FAMILIES:
+def config_of_known(settings: dict[str, Any]) -> ModelConfig | None:
+    """The config of a model by a checked config.json with all its fields; None for a family that
+    does not run natively. UnsupportedModel for what its family has not."""
+    if family_of(settings) is None:
         return None
     refuse_inputs(settings)
     refuse_keys(settings, ours=True)
-    return describe(settings)
+    return read_config(settings)
 
 
-def check_room(file: GgufTensors, described: Description, dtype: str) -> None:
+def check_room(file: GgufTensors, config: ModelConfig, dtype: str) -> None:
     """WeightsError where the memory that is available does not hold a GGUF file's model."""
     parameters = sum(math.prod(one.shape) for one in file.infos().values())
     width = {"q8": 1.13, "q4": 0.7, "bf16": 2, "f32": 4}.get(dtype)
     size = file.path.stat().st_size if width is None else int(width * parameters)
-    groups = described.cache_groups
+    groups = config.cache_groups
     token_bytes = sum(2 * len(layers) * kv * d * KV_BYTES for kv, d, layers in groups)
     needed = gguf_memory(size, token_bytes, MIN_CONTEXT_TOKENS)
     check_memory(file.path, needed, parameters)

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from engine.config import Config
+from engine.model.families.gguf_tensors import OnRead, tensors_of_gguf
 from engine.model.kv_cache import Sequence, SequencePool
 from engine.model.native.forward_pass import Array, PassRows
 from engine.model.native.loading import (
@@ -26,8 +27,6 @@ from engine.model.native.loading import (
 from engine.model.native.recurrent_state import CHECKPOINT_TOKENS
 from engine.records import Draft, RequestError, Scores
 from engine.weights.errors import WeightsError
-from engine.weights.fetch.integrity import config_of
-from engine.weights.gguf.gguf_tensors import OnRead, tensors_of_gguf
 
 log = logging.getLogger(__name__)
 
@@ -45,18 +44,19 @@ class NativeTarget:
     def __init__(
         self, folder: Path, config: Config, on_read: OnRead = lambda done, total: None
     ) -> None:
-        """Load `folder` (config.json and the name of a GGUF file), and check whether the rows of a
+        """Load `folder` (a tokenizer and the name of a GGUF file), and check whether the rows of a
         pass are independent of each other on this machine (`exact`). `on_read` is called with the
         bytes that were read of the file, and all of them. UnsupportedModel, WeightsError,
         ValueError or OSError with one line."""
-        self.folder, self.settings = folder, config_of(folder)
+        self.folder = folder
         self.dtype_name = native_dtype(config.dtype)
         use_threads(config.threads)
         file = tensors_of_gguf(folder, on_read)
         if file is None:
             raise WeightsError(f"{folder}: it names no GGUF file: choose one")
         with file:
-            self.model = native_model(folder, self.settings, file, self.dtype_name)
+            self.settings = file.settings
+            self.model = native_model(folder, file, self.dtype_name)
         self.vocab, self.chunk = self.model.vocab, CHUNK_TOKENS
         self.context = min(config.max_context or 1 << 30, self.model.max_positions)
         self.pool = SequencePool(

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from engine.model import _kernels
-from engine.weights.gguf.gguf_tensors import Stored
+from engine.model.families.gguf_tensors import Stored
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Part: TypeAlias = Stored | Array  # of a matrix: rows as a file stores them, or [out, in]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.model.description import Description, LinearAttention
+from engine.model.model_config import LinearAttention, ModelConfig
 
 Array = np.ndarray[Any, Any]
 
@@ -73,7 +73,7 @@ class RecurrentState:
         self.broken = False  # a prompt's pass was cut short: only checkpoints are left
 
     @classmethod
-    def empty(cls, description: Description) -> RecurrentState:
+    def empty(cls, description: ModelConfig) -> RecurrentState:
         made = []
         for n in description.recurrent:
             one = description.layers[n].mixer

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from engine.model import _kernels
-from engine.model.described_tensors import FUSED, shapes_of
-from engine.model.description import Attention, Description, Experts, LinearAttention
+from engine.model.families.gguf_tensors import Stored
+from engine.model.families.tensors import FUSED, shapes_of
+from engine.model.model_config import Attention, Experts, LinearAttention, ModelConfig
 from engine.model.native.gguf_arrays import ArraySource, GgufArrays, StoredArrays
 from engine.model.native.product import (
     Array,
@@ -29,7 +30,6 @@ from engine.model.native.product import (
 )
 from engine.weights.errors import WeightsError, shown
 from engine.weights.fetch.integrity import damaged
-from engine.weights.gguf.gguf_tensors import Stored
 
 UNSHIFTED = "linear_attn.norm.weight"  # the one norm of its families that has no offset
 
@@ -38,7 +38,7 @@ class NativeWeights:
     """Vectors as arrays, matrices as products."""
 
     def __init__(
-        self, source: ArraySource, description: Description, bits: int, folder: Path
+        self, source: ArraySource, description: ModelConfig, bits: int, folder: Path
     ) -> None:
         """`bits`: of matrices that are not stored as a GGUF file has them: 32, 16, 8 or 4.
         `folder`: the model's, for errors."""

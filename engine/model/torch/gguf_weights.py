@@ -10,11 +10,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from engine.model.families.gguf_tensors import GgufTensors, tensors_of_gguf
 from engine.model.native.gguf_arrays import ArraySource, GgufArrays
 from engine.model.native.product import Array
 from engine.model.torch.llama import TensorSource, Weights
 from engine.model.torch.tensor_arrays import array_of
-from engine.weights.gguf.gguf_tensors import GgufTensors, tensors_of_gguf
 
 
 def weights_of(folder: Path) -> Weights | GgufWeights:

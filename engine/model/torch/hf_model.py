@@ -16,12 +16,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from engine.model.families.gguf_tensors import settings_of
+from engine.model.families.refusal import refuse
 from engine.model.torch.ops import Product, Quantized, Rows, attend, product
 from engine.model.torch.row_by_row import RowByRow
-from engine.model.unsupported import CHOOSE, MASKED, RECURRENT, UnsupportedModel, refuse
+from engine.model.unsupported import CHOOSE, MASKED, RECURRENT, UnsupportedModel
+from engine.weights.config_json import text_part
 from engine.weights.errors import shown
 from engine.weights.fetch.integrity import TensorInfo, read_object
-from engine.weights.model_config import text_part
 from engine.weights.resolve import gguf_of
 
 log = logging.getLogger(__name__)
@@ -337,16 +339,25 @@ def with_defaults(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
     return filled
 
 
+def transformers_config(folder: Path) -> Any:
+    """transformers' own config of a folder, of one without weights from its GGUF file."""
+    from transformers import CONFIG_MAPPING, AutoConfig
+
+    if gguf_of(folder) is None:
+        return AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    settings = settings_of(folder)
+    return CONFIG_MAPPING[settings["model_type"]].from_dict(settings)
+
+
 def transformers_model(folder: Path, **options: Any) -> Any:
     """transformers' own model of a folder, of one without weights from its GGUF file. `options`: as
     `from_pretrained` takes them."""
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM
 
     options |= {"trust_remote_code": False, "local_files_only": True}
-    path = gguf_of(folder)
+    path, config = gguf_of(folder), transformers_config(folder)
     if path is None:
         return AutoModelForCausalLM.from_pretrained(folder, **options)
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     return AutoModelForCausalLM.from_pretrained(
         path.parent, gguf_file=path.name, config=config, **options
     )

@@ -19,11 +19,12 @@ import torch.nn.functional as F
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from engine.model.rope import frequencies, rope_parameters, rotary_layers
+from engine.model.families.tensors import text_name
+from engine.model.model_config import Attention, ModelConfig, Rope
 from engine.model.torch.cuda.weight_formats import head_format
-from engine.model.torch.llama_shapes import heads_of, text_name
 from engine.model.torch.ops import Product, Rows, attend, joined, product
-from engine.weights.fetch.integrity import config_of, damaged
+from engine.model.torch.rotations import query_scales, rotations
+from engine.weights.fetch.integrity import damaged
 
 
 class TensorSource(Protocol):
@@ -98,43 +99,39 @@ class Llama:
 
     def __init__(
         self,
-        folder: Path,
+        config: ModelConfig,
+        named: TensorSource,
         device: torch.device,
         dtype: torch.dtype,
         exact: bool = False,
-        weights: TensorSource | None = None,
         narrow: str = "",
         places: list[tuple[torch.device, int]] | None = None,
     ) -> None:
         """`exact`: products that do not round by shape on a GPU; `narrow`: the format of weights
-        there, of `engine.model.torch.cuda.weight_formats` (the embedding keeps `dtype`). `weights`:
-        used instead of the folder's files, of which only config.json is read then. `places`:
+        there, of `engine.model.torch.cuda.weight_formats` (the embedding keeps `dtype`). `places`:
         devices in the order of the layers, and how many layers each has; the first also has the
         embedding, the last (`device`) the norm and the head. None: everything is on `device`."""
-        config = config_of(folder)
-        named: TensorSource = Weights(folder) if weights is None else weights
         self.device, self.dtype, self.exact = device, dtype, exact
         self.narrow = narrow
         self.cache_dtype = torch.float32 if device.type == "cpu" else dtype
-        self.layers: int = config["num_hidden_layers"]
+        mixers = [layer.mixer for layer in config.layers if isinstance(layer.mixer, Attention)]
+        first, usual = (places or [(device, 0)])[0][0], mixers[0]
+        self.layers = len(config.layers)
         self.places = places or [(device, self.layers)]
-        self.heads, self.kv_heads, self.head_dim = heads_of(config)
-        self.width: int = config["hidden_size"]
-        self.vocab: int = config["vocab_size"]
-        self.max_positions: int = config["max_position_embeddings"]
-        self.eps: float = config["rms_norm_eps"]
-        granite = config if config["model_type"] == "granite" else {}
-        self.embedding_scale: float = granite.get("embedding_multiplier") or 1.0
-        self.residual_scale: float = granite.get("residual_multiplier") or 1.0
-        self.logit_divisor: float = granite.get("logits_scaling") or 1.0
-        usual = 1.0 if granite else self.head_dim**-0.5
-        self.scale: float = granite.get("attention_multiplier") or usual
-        first = self.places[0][0]
-        self.turns = rotations(config, self.head_dim).to(first)
-        scales = query_scales(config)
-        self.query_scales = None if scales is None else scales.to(first)
-        self.rotary = rotary_layers(config)  # whether each layer rotates q and k
-        self._set_words(named, bool(config.get("tie_word_embeddings")), first)
+        self.heads, self.kv_heads = usual.heads, usual.kv_heads
+        self.head_dim, self.scale = usual.head_dim, usual.scale
+        self.width, self.vocab = config.width, config.vocab
+        self.max_positions, self.eps = config.positions, config.eps
+        self.embedding_scale, self.residual_scale = config.embedding_scale, config.residual_scale
+        self.logit_divisor = config.logit_divisor
+        self.rotary = [mixer.rope is not None for mixer in mixers]  # whether each layer rotates
+        still = Rope(usual.head_dim, usual.head_dim // 2, (0.0,) * (usual.head_dim // 2))
+        rope = next(iter(config.ropes.values()), still)
+        self.turns = rotations(rope, config.positions).to(first)
+        self.query_scales = None
+        if config.query_scales is not None:
+            self.query_scales = query_scales(*config.query_scales, config.positions).to(first)
+        self._set_words(named, config.tied, first)
         layer_devices = [place for place, count in self.places for _ in range(count)]
         self.cache_shapes = [
             (place, count, self.kv_heads, self.head_dim) for place, count in self.places
@@ -297,25 +294,3 @@ class Llama:
         """Logits in the model's own dtype."""
         logits = self._head(hidden)
         return logits if self.logit_divisor == 1 else logits / self.logit_divisor
-
-
-def rotations(settings: dict[str, Any], head_dim: int) -> Tensor:
-    """a e^(i p w) for every position p and frequency w, where a is the attention factor: complex
-    [positions, head_dim / 2]."""
-    inverse, factor = frequencies(settings, head_dim)
-    positions = torch.arange(settings["max_position_embeddings"], dtype=torch.float32)
-    angles = positions[:, None] * torch.from_numpy(inverse)
-    return torch.polar(torch.full_like(angles, factor), angles)
-
-
-def query_scales(settings: dict[str, Any]) -> Tensor | None:
-    """The factor of q at every position, f32 [positions]; None: always 1. Llama 4's temperature
-    scaling keeps attention sharp in long texts; Ministral 3 has it, too."""
-    rope = rope_parameters(settings)
-    beta = rope.get("llama_4_scaling_beta")
-    if settings["model_type"] != "ministral3" or not beta:
-        return None
-    positions = torch.arange(settings["max_position_embeddings"])
-    periods = torch.floor(positions / rope["original_max_position_embeddings"])
-    scales: Tensor = 1 + beta * torch.log(1 + periods)
-    return scales

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,9 +13,12 @@ from typing import Any
 import torch
 
 from engine.config import Config
-from engine.model.described_tensors import check_tensors
-from engine.model.description import Description
-from engine.model.families import FAMILIES, describe
+from engine.model.families import family_of, read_config
+from engine.model.families.gguf_tensors import GgufTensors, OnRead, tensors_of_gguf
+from engine.model.families.llama import check_settings
+from engine.model.families.refusal import has_llama_pass, refuse, refuse_inputs, refuse_keys
+from engine.model.families.tensors import check_optional, check_tensors
+from engine.model.model_config import ModelConfig
 from engine.model.native.gguf_arrays import ArraySource, StoredArrays
 from engine.model.native.loading import (
     BITS,
@@ -23,7 +27,7 @@ from engine.model.native.loading import (
     DTYPES,
     check_heads,
     check_room,
-    described_of,
+    config_of_known,
     use_threads,
 )
 from engine.model.native.model import NativeModel
@@ -36,7 +40,6 @@ from engine.model.torch.cuda.weight_formats import FORMATS
 from engine.model.torch.gguf_weights import GgufWeights, arrays_of
 from engine.model.torch.hf_model import Generic, with_defaults
 from engine.model.torch.llama import Llama, TensorSource, Weights
-from engine.model.torch.llama_shapes import NEEDED, check_llama, supports
 from engine.model.torch.placement import (
     NUMBER_BYTES,
     Size,
@@ -52,13 +55,14 @@ from engine.model.torch.placement import (
     with_rows,
 )
 from engine.model.torch.tensor_model import TensorModel
-from engine.model.unsupported import UnsupportedModel, refuse, refuse_inputs, refuse_keys
-from engine.weights.fetch.integrity import config_of, tensors_of
-from engine.weights.gguf.gguf_tensors import GgufTensors, OnRead, tensors_of_gguf
+from engine.model.unsupported import UnsupportedModel
+from engine.weights.config_json import field_error
+from engine.weights.fetch.integrity import TensorInfo, config_of, tensors_of
 
 log = logging.getLogger(__name__)
 
 GPU_CHUNK_TOKENS = 1024  # of a prompt, in one pass
+ROTATION_BYTES = 64 << 20  # that config.json alone may demand, beyond the size of the weights
 MASKED_CHUNK_TOKENS = 256  # where attention takes memory for every row and key
 
 
@@ -93,8 +97,9 @@ def load(
     name in place of the files, for a model of Llama's family. `on_read` is called with the bytes
     that were read of a GGUF file, and all of them. UnsupportedModel, WeightsError, ValueError or
     OSError with one line."""
-    settings, file = config_of(folder), None if weights else tensors_of_gguf(folder, on_read)
+    file = None if weights else tensors_of_gguf(folder, on_read)
     with file or contextlib.nullcontext():
+        settings = config_of(folder) if file is None else file.settings
         return _load(folder, settings, config, file, weights)
 
 
@@ -105,8 +110,9 @@ def _load(
     file: GgufTensors | None,
     weights: TensorSource | None,
 ) -> LoadedModel:
-    ours = supports(settings)
-    devices, described = _placed(folder, settings, config, complete=file is not None)
+    llama = _llama_config(folder, settings, file)
+    ours = llama is not None
+    devices, described = _placed(folder, settings, config, llama, complete=file is not None)
     device, several = devices[-1], len(devices) > 1
     dtype_name = choose_dtype(config.dtype, device, folder)
     quantised = dtype_name in DTYPES
@@ -119,7 +125,7 @@ def _load(
         _use_threads(config.threads, described is not None)
     if file is not None:
         if device.type == "cpu":
-            check_room(file, described or describe(settings), dtype_name)
+            check_room(file, file.config, dtype_name)
         weights = GgufWeights(file)
     if described is None:
         if file is not None and not ours:
@@ -127,8 +133,8 @@ def _load(
                 f"{file.path}: a {settings['model_type']} model runs on a CPU: choose --device cpu"
             )
         refuse(settings, ours)
-    if ours and (weights is None or file is not None):
-        check_llama(folder, settings, tensors)
+    if llama is not None and (weights is None or file is not None):
+        _check_llama(folder, llama, tensors)
     elif described is not None and file is None:
         check_tensors(folder, described, tensors)
     if several:
@@ -139,13 +145,13 @@ def _load(
     sizes: list[Size] | None = None
     if described is not None and device.type == "cuda":
         sizes = [_check_described(folder.name, described, dtype.itemsize, config, device)]
-    elif ours and described is None:
-        places, sizes = placed(folder.name, settings, dtype_name, config.max_context, devices)
+    elif llama is not None and described is None:
+        places, sizes = placed(folder.name, llama, dtype_name, config.max_context, devices)
     model: Llama | TensorModel | DescribedModel | Generic
     with torch.inference_mode(), out_of_memory_is_unsupported(folder.name, devices):
         if described is not None:
             bits = BITS.get(dtype_name, 8)
-            source: ArraySource = arrays_of(Weights(folder) if weights is None else weights)
+            source: ArraySource = arrays_of(weights or Weights(folder))
             if file is not None and dtype_name == "stored":
                 source = StoredArrays(file)
             files = NativeWeights(source, described, bits, folder)
@@ -153,8 +159,9 @@ def _load(
                 model = DescribedModel(files, device, dtype)
             else:
                 model = TensorModel(NativeModel(described, files))
-        elif ours:
-            model = Llama(folder, device, dtype, exact, weights, narrow, places)
+        elif llama is not None:
+            named = weights or Weights(folder)
+            model = Llama(llama, named, device, dtype, exact, narrow, places)
         else:
             blocks = BITS[dtype_name] if quantised else None
             model = Generic(folder, tensors, device, dtype, blocks)
@@ -197,15 +204,46 @@ def _static(model: Llama | DescribedModel, config: Config, device: torch.device)
     return static
 
 
+def _llama_config(
+    folder: Path, settings: dict[str, Any], file: GgufTensors | None
+) -> ModelConfig | None:
+    """The config of a model of Llama's family; None for any other."""
+    if not has_llama_pass(settings):
+        return None
+    if file is not None:
+        return file.config
+    check_settings(folder / "config.json", settings)
+    return read_config(settings)
+
+
+def _check_llama(folder: Path, llama: ModelConfig, tensors: dict[str, TensorInfo]) -> None:
+    """WeightsError where a model of Llama's family has other tensors than its config.json says."""
+    file, layers, positions = folder / "config.json", len(llama.layers), llama.positions
+    if layers > len(tensors):
+        fewer = f"no more layers than its files have tensors ({len(tensors)})"
+        raise field_error(file, "num_hidden_layers", layers, fewer)
+    ((_, _, d),) = llama.head_shapes
+    stored = sum(2 * math.prod(one.shape) for one in tensors.values())
+    if positions * d * 4 > ROTATION_BYTES + stored:
+        fitting = "a context that fits the size of the model"
+        raise field_error(file, "max_position_embeddings", positions, fitting)
+    check_tensors(folder, llama, tensors)
+    check_optional(folder, llama, tensors)
+
+
 def _placed(
-    folder: Path, settings: dict[str, Any], config: Config, complete: bool
-) -> tuple[list[torch.device], Description | None]:
-    """Where the model runs, and the description of one that is not of Llama's family: `auto` takes
-    the CPU for what the card cannot run or hold. UnsupportedModel where no card runs it and one was
+    folder: Path,
+    settings: dict[str, Any],
+    config: Config,
+    llama: ModelConfig | None,
+    complete: bool,
+) -> tuple[list[torch.device], ModelConfig | None]:
+    """Where the model runs, and the config of one that is not of Llama's family: `auto` takes the
+    CPU for what the card cannot run or hold. UnsupportedModel where no card runs it and one was
     named.
     """
     devices, auto = choose_devices(config.device), config.device == "auto"
-    ours = supports(settings)
+    ours = llama is not None
     described = None if ours or devices[0].type == "mps" else _described(folder, settings, complete)
     if devices[0].type != "cuda" or (described is None and not ours):
         return devices, described
@@ -218,14 +256,14 @@ def _placed(
         return devices, described
     if why := _off_card(described, config):
         log.info("%s: %s, so it runs on the CPU", folder.name, why)
-    elif why := _too_large(folder.name, settings, described, config, devices[0]):
+    elif why := _too_large(folder.name, llama, described, config, devices[0]):
         log.warning("%s: it does not fit the card, so it runs on the CPU: %s", folder.name, why)
     return [torch.device("cpu")] if why else devices, described
 
 
-def _off_card(d: Description | None, config: Config) -> str:
-    """Why a model that has a `Description`, or one of Llama's family (None), has no path on a card;
-    "" if it has."""
+def _off_card(d: ModelConfig | None, config: Config) -> str:
+    """Why a model by its config, or one of Llama's family (None), has no path on a card; "" if it
+    has."""
     if config.dtype in ("q8", "q4"):
         return f"{config.dtype} has no path on a card"
     if d is not None and d.recurrent:
@@ -236,23 +274,27 @@ def _off_card(d: Description | None, config: Config) -> str:
 
 
 def _too_large(
-    name: str, settings: dict[str, Any], d: Description | None, config: Config, card: torch.device
+    name: str,
+    llama: ModelConfig | None,
+    d: ModelConfig | None,
+    config: Config,
+    card: torch.device,
 ) -> str:
     """The sizes of a model that does not fit a card, and what would; "" if it fits, or if it is
-    refused anyway: a card's format on a CPU, and a config.json that lacks a size."""
+    refused anyway: a card's format on a CPU."""
     dtype = "f32" if config.dtype == "f32" else "bf16"
     try:
         if d is not None:
             _check_described(name, d, NUMBER_BYTES.get(dtype, 2), config, card)
-        elif config.dtype not in FORMATS and all(settings.get(one) is not None for one in NEEDED):
-            placed(name, settings, dtype, config.max_context, [card])
+        elif llama is not None and config.dtype not in FORMATS:
+            placed(name, llama, dtype, config.max_context, [card])
     except UnsupportedModel as error:
         return str(error)
     return ""
 
 
 def _check_described(
-    name: str, d: Description, width: int, config: Config, card: torch.device
+    name: str, d: ModelConfig, width: int, config: Config, card: torch.device
 ) -> Size:
     """The size of a described model with numbers of `width` bytes. UnsupportedModel where it does
     not fit a card."""
@@ -262,14 +304,14 @@ def _check_described(
     return size
 
 
-def _described(folder: Path, settings: dict[str, Any], complete: bool) -> Description | None:
-    """The description of a model that runs natively; None for a family that does not. `complete`:
-    the settings have all fields."""
-    if complete or settings.get("model_type") not in FAMILIES:
-        return described_of(settings)
+def _described(folder: Path, settings: dict[str, Any], complete: bool) -> ModelConfig | None:
+    """The config of a model that runs natively; None for a family that does not. `complete`: the
+    settings have all fields."""
+    if complete or family_of(settings) is None:
+        return config_of_known(settings)
     refuse_inputs(settings)
     refuse_keys(settings, ours=True)
-    return describe(with_defaults(folder, settings))
+    return read_config(with_defaults(folder, settings))
 
 
 def _check_kernels(

@@ -18,8 +18,8 @@ from typing import Any
 import torch
 
 from engine.config import Config, devices
-from engine.model.described_tensors import shapes_of
-from engine.model.description import Description, Experts
+from engine.model.families.tensors import shapes_of
+from engine.model.model_config import Experts, ModelConfig
 from engine.model.native.loading import MIN_CONTEXT_TOKENS
 from engine.model.torch.cuda.feed_forward import gathered_rows
 from engine.model.torch.cuda.weight_formats import FORMATS, head_format, matrix_bytes
@@ -155,22 +155,21 @@ class Size:
     beside: int  # everything else while it runs
 
 
-def size_of(settings: dict[str, Any], dtype: str, some: range | None = None) -> Size:
-    """The size of a model of Llama's family on a card, by its config.json. `some`: only these
-    layers, with the embedding before the first and the head after the last."""
+def size_of(config: ModelConfig, dtype: str, some: range | None = None) -> Size:
+    """The size of a model of Llama's family on a card. `some`: only these layers, with the
+    embedding before the first and the head after the last."""
     width, narrow = NUMBER_BYTES.get(dtype, 2), dtype if dtype in FORMATS else ""
-    hidden, heads = settings["hidden_size"], settings["num_attention_heads"]
-    d = settings.get("head_dim") or hidden // heads
-    kv = settings.get("num_key_value_heads") or heads
-    vocab, layers = settings["vocab_size"], settings["num_hidden_layers"]
+    ((heads, kv, d),) = config.head_shapes
+    hidden, vocab, layers = config.width, config.vocab, len(config.layers)
+    assert config.layers[0].dense is not None
+    inner = config.layers[0].dense.width
     some = range(layers) if some is None else some
     first, last = some.start == 0, some.stop == layers
-    inner = settings["intermediate_size"]
     attention, feed_forward = ((heads + 2 * kv) * d, hidden), (2 * inner, hidden)
     matrices = (attention, (hidden, heads * d), feed_forward, (hidden, inner))
     layer = sum(matrix_bytes(narrow, width, *shape) for shape in matrices)
-    words, turns = vocab * hidden * width, settings["max_position_embeddings"] * d * 4
-    once = first and settings.get("tie_word_embeddings") and not narrow
+    words, turns = vocab * hidden * width, config.positions * d * 4
+    once = first and config.tied and not narrow
     begins = words + turns if first else 0
     ends = matrix_bytes(head_format(narrow), width, vocab, hidden) if last and not once else 0
     return Size(
@@ -180,7 +179,7 @@ def size_of(settings: dict[str, Any], dtype: str, some: range | None = None) -> 
     )
 
 
-def size_of_described(d: Description, width: int) -> Size:
+def size_of_described(d: ModelConfig, width: int) -> Size:
     """The size of a described model with numbers of `width` bytes."""
     copied = max(
         (_gathered(layer.experts, d.width) for layer in d.layers if layer.experts), default=0
@@ -264,39 +263,39 @@ def _smaller(size: Size, tokens: int, free: int) -> str:
 
 def placed(
     name: str,
-    settings: dict[str, Any],
+    config: ModelConfig,
     dtype: str,
     wanted: int,
     devices: list[torch.device],
 ) -> tuple[list[tuple[torch.device, int]], list[Size]]:
     """How many layers each device gets, and on cards the size of each part, which must fit
     (UnsupportedModel). `wanted`: requested tokens of context, 0 for none."""
-    layers, context = settings["num_hidden_layers"], int(settings["max_position_embeddings"])
+    layers, context = len(config.layers), config.positions
     if devices[0].type != "cuda":
         return [*zip(devices, shares(layers, [1] * len(devices)), strict=True)], []
     memory = [torch.cuda.mem_get_info(card) for card in devices]
     left = [free - OVERHEAD_BYTES for free, _ in memory]
-    head = size_of(settings, dtype, range(layers, layers))
-    left[0] -= size_of(settings, dtype, range(0)).weights
+    head = size_of(config, dtype, range(layers, layers))
+    left[0] -= size_of(config, dtype, range(0)).weights
     left[-1] -= head.weights + head.beside - OVERHEAD_BYTES
     places, sizes, start = [], [], 0
     for card, count, (free, total) in zip(devices, shares(layers, left), memory, strict=True):
         places.append((card, count))
-        sizes.append(size_of(settings, dtype, range(start, start + count)))
+        sizes.append(size_of(config, dtype, range(start, start + count)))
         part = name if count == layers else f"{name}, layers {start} to {start + count - 1},"
         tokens = min(wanted or MIN_CONTEXT_TOKENS, context)
-        others = _in_other_dtypes(settings, card, dtype) if len(devices) == 1 else None
+        others = _in_other_dtypes(config, card, dtype) if len(devices) == 1 else None
         check_fits(part, sizes[-1], tokens, _named(card), free, total, others)
         start += count
     return places, sizes
 
 
-def _in_other_dtypes(settings: dict[str, Any], card: torch.device, dtype: str) -> dict[str, Size]:
+def _in_other_dtypes(config: ModelConfig, card: torch.device, dtype: str) -> dict[str, Size]:
     """The sizes of a model of Llama's family in the dtypes that a card runs and that take less
     memory, by the option."""
     names = [name for name in ("bf16", *FORMATS) if name != "fp8" or not fp8_failure(card)]
-    sizes = {f"--dtype {name}": size_of(settings, name) for name in names}
-    own = size_of(settings, dtype).weights
+    sizes = {f"--dtype {name}": size_of(config, name) for name in names}
+    own = size_of(config, dtype).weights
     return {option: size for option, size in sizes.items() if size.weights < own}
 
 

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.model.torch.llama_shapes import shapes_of
+from engine.model.families import read_config
+from engine.model.families.tensors import shapes_of
 
 
 class RandomWeights:
@@ -23,7 +24,7 @@ class RandomWeights:
         self, settings: dict[str, Any], device: torch.device, dtype: torch.dtype, seed: int = 0
     ) -> None:
         self.device, self.dtype, self.seed = device, dtype, seed
-        self.shapes = shapes_of(settings)
+        self.shapes = shapes_of(read_config(settings))
         self._places = {name: place for place, name in enumerate(self.shapes)}
 
     def __contains__(self, name: object) -> bool:

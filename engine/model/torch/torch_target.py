@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from engine.config import Config
+from engine.model.families.gguf_tensors import OnRead
 from engine.model.kv_cache import Sequence, SequencePool
 from engine.model.native.recurrent_state import CHECKPOINT_TOKENS
 from engine.model.torch.cuda.current_card import current, finish
@@ -30,7 +31,6 @@ from engine.model.torch.row_invariance import checked
 from engine.model.torch.tensor_cache import copied
 from engine.model.torch.tensor_model import TensorModel
 from engine.records import Draft, RequestError, Scores
-from engine.weights.gguf.gguf_tensors import OnRead
 
 log = logging.getLogger(__name__)
 

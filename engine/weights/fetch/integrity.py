@@ -12,8 +12,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from engine.weights.config_json import check_config, stretched, text_part
 from engine.weights.errors import WeightsError, shown
-from engine.weights.model_config import check_config, stretched, text_part
 
 MAX_HEADER_BYTES = 8 << 20  # of a safetensors file: 70,000 tensors
 MAX_JSON_BYTES = 64 << 20  # the largest tokenizer.json of a known model has 34 MB

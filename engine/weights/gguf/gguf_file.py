@@ -99,6 +99,18 @@ class Gguf:
             raise self.damaged(f"'{key}' is not an array of {kind.__name__}")
         return value
 
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a tensor that the file must have."""
+        if name not in self.tensors:
+            raise self.damaged(f"it has no tensor '{name}'")
+        return self.tensors[name].shape
+
+    def stored_as(self, name: str) -> str:
+        """The name of a tensor's number format, such as Q4_K."""
+        from gguf.constants import GGMLQuantizationType
+
+        return str(GGMLQuantizationType(self.tensors[name].kind).name)
+
     def damaged(self, what: str) -> WeightsError:
         """The error for a damaged file."""
         return WeightsError(f"{self.path}: damaged GGUF file: {what}; fetch the file again")

@@ -3,7 +3,7 @@
 Ollama's library has files of both converters. Its own had other names for some fields and tensors,
 left out values that its own runtime knew, and puts the parts that see and hear into the same file:
 these are left unread. Only what its converter's history makes certain is translated; all else
-stays as it is, for `gguf_config` to refuse.
+stays as it is, for `engine.model.families` to refuse.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import Any
 
 from engine.weights.errors import shown
 from engine.weights.gguf import chat_templates
-from engine.weights.gguf.families.family import tensor_shape
 from engine.weights.gguf.gguf_file import Gguf, Tensor, read_gguf
 from engine.weights.gguf.sentencepiece import BYTE, CONTROL, NORMAL
 from engine.weights.gguf.tokenizer import vocabulary_of
@@ -161,7 +160,7 @@ def _gemma3(file: Gguf, fields: Fields) -> None:
         raise file.unsupported(f"no {shown(scale)}, and none known for its number of layers")
     for key, value in GEMMA3_VALUES.items():
         fields.setdefault(key, value)
-    rows = tensor_shape(file, "token_embd.weight")[0]
+    rows = file.shape("token_embd.weight")[0]
     fields |= _vocabulary(file, CONTROL, lambda token: token in GEMMA3_MARKS, rows)
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from engine.weights.config_json import LIMITS
 from engine.weights.errors import shown
 from engine.weights.gguf import sentencepiece
 from engine.weights.gguf.end_tokens import turn_ends
 from engine.weights.gguf.gguf_file import Gguf
 from engine.weights.gguf.pre_tokenizers import ADD_BOS, IGNORES_MERGES, PRE_TOKENIZERS, byte_level
 from engine.weights.gguf.sentencepiece import BLANK, BYTE, CONTROL, UNKNOWN, UNUSED, USER_DEFINED
-from engine.weights.model_config import LIMITS
 
 # What a SentencePiece file without these fields means by them.
 SENTENCEPIECE_IDS = {"unknown": 0, "bos": 1, "eos": 2}

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.model import _kernels
-from engine.model.description import Attention, Description
+from engine.model.model_config import Attention, ModelConfig
 from engine.model.native.attention import head_norm, head_order, projections
 from engine.model.torch.cuda.static_pass import StaticPass
 from engine.model.torch.cuda.weights import CardWeights
@@ -52,7 +52,7 @@ class Pass:
 class AttentionBlock:
     """Attention over the cache."""
 
-    def __init__(self, spec: Attention, weights: CardWeights, layer: int, d: Description) -> None:
+    def __init__(self, spec: Attention, weights: CardWeights, layer: int, d: ModelConfig) -> None:
         at = f"model.layers.{layer}.self_attn."
         self.spec, self.eps, self.dtype = spec, d.eps, weights.dtype
         self.source = layer if spec.reads_from is None else spec.reads_from

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from engine.model.description import Attention, Description
+from engine.model.model_config import Attention, ModelConfig
 from engine.model.native.weights import NativeWeights
 from engine.model.torch.cuda.attention import AttentionBlock, Pass
 from engine.model.torch.cuda.feed_forward import DenseBlock, ExpertsBlock
@@ -28,7 +28,7 @@ from engine.model.torch.ops import Rows, product
 class CardLayer:
     """One decoder layer: its blocks, and the weights of the norms around them."""
 
-    def __init__(self, d: Description, n: int, weights: CardWeights) -> None:
+    def __init__(self, d: ModelConfig, n: int, weights: CardWeights) -> None:
         at, spec = f"model.layers.{n}.", d.layers[n]
         assert isinstance(spec.mixer, Attention)  # others run on a CPU only
         self.mixer = AttentionBlock(spec.mixer, weights, n, d)

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.model.description import CLAMPED_SWIGLU, GELU, Dense, Experts
+from engine.model.model_config import CLAMPED_SWIGLU, GELU, Dense, Experts
 from engine.model.torch.cuda.static_pass import DESCRIBED_ROWS
 from engine.model.torch.cuda.weights import CardWeights, ExpertWeights
 

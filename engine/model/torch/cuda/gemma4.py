@@ -8,7 +8,7 @@ import math
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.model.description import Description, Layer
+from engine.model.model_config import Layer, ModelConfig
 from engine.model.torch.cuda.feed_forward import DenseBlock, ExpertsBlock
 from engine.model.torch.cuda.weights import CardWeights
 
@@ -22,7 +22,7 @@ class Gemma4Experts:
     """Gemma 4's mixture: experts beside a dense block, each with norms of its own. The router and
     the experts see the residual, not the dense block's input."""
 
-    def __init__(self, layer: Layer, weights: CardWeights, at: str, d: Description) -> None:
+    def __init__(self, layer: Layer, weights: CardWeights, at: str, d: ModelConfig) -> None:
         assert layer.dense is not None and layer.experts is not None
         self.dense = DenseBlock(layer.dense, weights, f"{at}mlp.")
         self.experts = ExpertsBlock(layer.experts, weights, at, f"{at}{layer.experts.router}")
@@ -50,7 +50,7 @@ class Gemma4Experts:
 class PerLayerInput:
     """What each of Gemma 4's layers adds of a token's own input for it."""
 
-    def __init__(self, weights: CardWeights, at: str, d: Description) -> None:
+    def __init__(self, weights: CardWeights, at: str, d: ModelConfig) -> None:
         self.gate = weights.product(f"{at}per_layer_input_gate")
         self.projection = weights.product(f"{at}per_layer_projection")
         self.norm, self.eps = weights.vector(f"{at}post_per_layer_input_norm.weight"), d.eps
@@ -64,7 +64,7 @@ class PerLayerInput:
 class PerLayerEmbedding:
     """A token's inputs for each layer: a second embedding, and a projection of the first."""
 
-    def __init__(self, weights: CardWeights, d: Description) -> None:
+    def __init__(self, weights: CardWeights, d: ModelConfig) -> None:
         self.table = weights.table("model.embed_tokens_per_layer.weight")
         self.projection = weights.product("model.per_layer_model_projection")
         self.norm = weights.vector("model.per_layer_projection_norm.weight")

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.model.description import Experts
+from engine.model.families.gguf_tensors import Stored
+from engine.model.model_config import Experts
 from engine.model.native.product import Array, Part
 from engine.model.native.product import joined as joined_arrays
 from engine.model.native.weights import NativeWeights
 from engine.model.torch.ops import Product, product
 from engine.model.torch.tensor_arrays import tensor_of
-from engine.weights.gguf.gguf_tensors import Stored
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from engine.weights.catalogue.local_models.local_model import entries, read_json
+from engine.weights.config_json import LIMITS
 from engine.weights.errors import WeightsError
 from engine.weights.gguf.gguf_file import ARRAY, MAGIC, SCALARS, STRING, read_gguf
-from engine.weights.model_config import LIMITS
 
 HEAD_BYTES = 256 << 10  # of a GGUF file: more than the fields before the vocabulary take
 MAX_VOCABULARY_BYTES = 32 << 20

@@ -1,7 +1,7 @@
 """What a forward pass needs to know of a model: its layers, as plain data.
 
-`engine.model.families` makes one from a config.json; `engine.model.native.model` runs it on a CPU,
-`engine.model.torch.cuda.described_model` on a card.
+`engine.model.families` makes one of a config.json or of the metadata of a GGUF file;
+`engine.model.native.model` runs it on a CPU, `engine.model.torch.cuda.described_model` on a card.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+FULL, SLIDING, LINEAR = "full_attention", "sliding_attention", "linear_attention"  # of layers
 SILU, GELU, CLAMPED_SWIGLU = "silu", "gelu", "clamped_swiglu"  # names of the kernels
 
 
@@ -30,7 +31,7 @@ class Attention:
     kv_heads: int
     head_dim: int
     scale: float  # of scores
-    rope: str | None  # a name in `Description.ropes`; None: positions are not encoded
+    rope: str | None  # a name in `ModelConfig.ropes`; None: positions are not encoded
     window: int = 0  # tokens that a row sees, itself included; 0: all
     softcap: float = 0.0  # of scores; 0: none
     sinks: bool = False  # one more logit for each head in the softmax (gpt-oss)
@@ -97,8 +98,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Norms:
-    """Names of the norms of a layer, each before or after one of its two blocks; None: it has no
-    such norm."""
+    """Names of a layer's norms, before or after its two blocks; None: it has no such norm."""
 
     before_mixer: str | None = "input_layernorm"
     after_mixer: str | None = None
@@ -114,7 +114,7 @@ class Norms:
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
+class ModelConfig:
     """A decoder-only language model."""
 
     family: str  # a transformers model type

@@ -1,17 +1,22 @@
-"""The tensors that a described model has: their names and shapes."""
+"""The names and shapes of a model's tensors, and whether safetensors files have them.
+
+All is compared before a tensor is read: kernels trust the shapes.
+"""
 
 from __future__ import annotations
 
+import itertools
 import re
+from dataclasses import replace
 from pathlib import Path
 
-from engine.model.description import Attention, Description, Layer, LinearAttention
-from engine.model.torch.llama_shapes import FLOATS, text_name
+from engine.model.model_config import Attention, Layer, LinearAttention, ModelConfig
 from engine.weights.errors import shown
 from engine.weights.fetch.integrity import TensorInfo, damaged
 
 Shapes = dict[str, tuple[int, ...]]
 
+FLOATS = ("F64", "F32", "F16", "BF16")
 FUSED = {  # a projection: the tensor that may hold it beside others
     "q_proj": "qkv_proj", "k_proj": "qkv_proj", "v_proj": "qkv_proj",
     "gate_proj": "gate_up_proj", "up_proj": "gate_up_proj",
@@ -19,13 +24,49 @@ FUSED = {  # a projection: the tensor that may hold it beside others
     "in_proj_b": "in_proj_ba", "in_proj_a": "in_proj_ba",
 }  # fmt: skip
 EXPERT = re.compile(r"(?<=\.experts\.)\d+\.")  # in the names of files that hold experts one by one
+TOGETHER = (  # tensors of a layer of which it has all or none
+    ("self_attn.q_norm.weight", "self_attn.k_norm.weight"),
+    ("self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"),
+    ("mlp.gate_proj.bias", "mlp.up_proj.bias"),
+)
 
 
-def check_tensors(folder: Path, d: Description, tensors: dict[str, TensorInfo]) -> None:
-    """WeightsError where a folder's safetensors files lack a tensor of a described model, or have
-    one in another shape, before any is read. What they hold in one tensor with others is checked
-    as it is read."""
-    shapes, named = shapes_of(d), {text_name(name): one for name, one in tensors.items()}
+def text_name(name: str) -> str:
+    """Translate the name of a tensor of a composite model's text part."""
+    if name.startswith("model.language_model."):
+        return f"model.{name.removeprefix('model.language_model.')}"
+    return name.removeprefix("language_model.")
+
+
+def check_tensors(folder: Path, d: ModelConfig, tensors: dict[str, TensorInfo]) -> None:
+    """Refuse a folder whose safetensors files lack a tensor or have it in another shape.
+
+    What they hold in one tensor with others is checked as it is read. WeightsError."""
+    needed, named = shapes_of(d), {text_name(name): one for name, one in tensors.items()}
+    if len(named) < len(tensors):
+        raise damaged(folder, "it has one of its text part's tensors under two names")
+    _check_shapes(folder, needed, named)
+    for name in needed:
+        if not {name, *_other_names(name)} & named.keys() and name != "lm_head.weight":
+            raise damaged(
+                folder / "config.json", f"no safetensors file has its tensor {shown(name)}"
+            )
+
+
+def check_optional(folder: Path, d: ModelConfig, tensors: dict[str, TensorInfo]) -> None:
+    """Refuse other shapes of tensors that torch's pass of Llama's family reads where they are.
+
+    Those of one kind must be there together. WeightsError."""
+    named = {text_name(name): one for name, one in tensors.items()}
+    _check_shapes(folder, shapes_of(_with_all_biases(d)), named)
+    for n, names in itertools.product(range(len(d.layers)), TOGETHER):
+        there = [f"model.layers.{n}.{name}" in named for name in names]
+        if any(there) and not all(there):
+            has, lacks = names[there.index(True)], names[there.index(False)]
+            raise damaged(folder, f"layer {n} has tensor {shown(has)} and not {shown(lacks)}")
+
+
+def _check_shapes(folder: Path, shapes: Shapes, named: dict[str, TensorInfo]) -> None:
     for name, one in named.items():
         whole = EXPERT.sub("", name)
         wanted = shapes.get(whole, one.shape)[len(name) != len(whole) :]
@@ -33,16 +74,35 @@ def check_tensors(folder: Path, d: Description, tensors: dict[str, TensorInfo]) 
         if whole in shapes and (wanted not in (found, one.shape) or one.dtype not in FLOATS):
             raise damaged(
                 folder,
-                f"tensor {shown(name)} is {one.dtype} {list(one.shape)}, its config says "
+                f"tensor {shown(name)} is {one.dtype} {list(one.shape)}, config.json says "
                 f"{list(wanted)}",
             )
-    for name in shapes:
-        if not {name, *_other_names(name)} & named.keys() and name != "lm_head.weight":
-            raise damaged(folder, f"no file of it has its tensor {shown(name)}")
+
+
+def _with_all_biases(d: ModelConfig) -> ModelConfig:
+    """Give a config of Llama's family every bias and norm that its layers may have."""
+    layers = []
+    for layer in d.layers:
+        assert isinstance(layer.mixer, Attention) and layer.dense is not None
+        mixer = replace(layer.mixer, biased=("q", "k", "v", "o"), qk_norm="head")
+        layers.append(Layer(mixer, replace(layer.dense, biased=True)))
+    return replace(d, layers=tuple(layers), tied=False)
+
+
+def container(name: str, shapes: Shapes) -> tuple[str, tuple[int, ...]]:
+    """Name the tensor that may hold a projection with others, and its shape."""
+    stem, _, kind = name.rpartition(".")
+    at, _, last = stem.rpartition(".")
+    whole, shape = FUSED.get(last), shapes[name]
+    if whole is None or kind != "weight":
+        return name, shape
+    parts = [f"{at}.{one}.weight" for one, other in FUSED.items() if other == whole]
+    rows = sum(shapes[one][-2] for one in parts if one in shapes)
+    return f"{at}.{whole}.weight", (*shape[:-2], rows, shape[-1])
 
 
 def _other_names(name: str) -> list[str]:
-    """The tensors of which one may hold a tensor of `shapes_of`."""
+    """Name the tensors of which one may hold a tensor of `shapes_of`."""
     stem, _, kind = name.rpartition(".")
     at, _, last = stem.rpartition(".")
     if at.endswith(".experts"):
@@ -52,8 +112,8 @@ def _other_names(name: str) -> list[str]:
     return [f"{at}.{FUSED.get(last, last)}.{kind}", f"{name}_log"]
 
 
-def shapes_of(d: Description) -> Shapes:
-    """The shape of each tensor that a described model has, by its name."""
+def shapes_of(d: ModelConfig) -> Shapes:
+    """List the shape of each tensor that a model has, by its name."""
     shapes: Shapes = {
         "model.embed_tokens.weight": (d.vocab, d.width),
         "model.norm.weight": (d.width,),
@@ -82,7 +142,7 @@ def shapes_of(d: Description) -> Shapes:
     return shapes
 
 
-def _mixer_shapes(d: Description, mixer: Attention | LinearAttention) -> Shapes:
+def _mixer_shapes(d: ModelConfig, mixer: Attention | LinearAttention) -> Shapes:
     if isinstance(mixer, LinearAttention):
         at, values = "linear_attn.", mixer.value_heads * mixer.value_dim
         return {
@@ -116,7 +176,7 @@ def _mixer_shapes(d: Description, mixer: Attention | LinearAttention) -> Shapes:
     return shapes
 
 
-def _feed_forward_shapes(d: Description, layer: Layer) -> Shapes:
+def _feed_forward_shapes(d: ModelConfig, layer: Layer) -> Shapes:
     shapes: Shapes = {}
     if layer.dense:
         shapes |= _gated("mlp.", d.width, layer.dense.width)
@@ -162,7 +222,7 @@ def _gated(at: str, width: int, inner: int) -> Shapes:
 
 
 def _biases(matrices: Shapes, names: tuple[str, ...]) -> Shapes:
-    """The biases of those projections among some matrices."""
+    """List the biases of those projections among some matrices."""
     return {
         name.replace(".weight", ".bias"): shape[:1]
         for name, shape in matrices.items()

@@ -47,9 +47,6 @@ ALIASES = {  # other model types' names of the same sizes
     "linear_key_head_dim": "head_dim", "linear_value_head_dim": "head_dim",
     "linear_conv_kernel_dim": "head_dim",
 }  # fmt: skip
-# Model types whose config.json says whether they have biases (Qwen2 always has those of q, k, v).
-ATTENTION_BIASES = ("llama", "qwen3", "granite", "smollm3")
-MLP_BIASES = ("llama", "granite", "smollm3")
 SIZES = {name: LIMITS[ALIASES.get(name, name)] for name in (*LIMITS, *ALIASES)}
 MAY_BE_ZERO = ("num_experts", "num_local_experts", "n_routed_experts", "moe_intermediate_size")
 PER_LAYER = ("intermediate_size",)  # sizes that may be a list, one for each layer (Gemma 3n)

@@ -1,4 +1,4 @@
-"""The tensors of a GGUF file by the names that transformers gives them, as they are stored.
+"""The tensors of a GGUF file by the names that safetensors files have for them, as they are stored.
 
 The folder of a GGUF file has no weights; its draftline.json names the file. Tensors are read, not
 mapped: where another program cuts the file short, reading is an error, and touching mapped memory
@@ -12,11 +12,13 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from engine.model.families import read_config, read_metadata
+from engine.model.families.gguf_names import checked_outputs
+from engine.model.unsupported import UnsupportedModel
 from engine.weights.errors import WeightsError
-from engine.weights.fetch.integrity import TensorInfo
-from engine.weights.gguf.gguf_config import checked_tensors, model_config
+from engine.weights.fetch.integrity import TensorInfo, config_of
 from engine.weights.gguf.ollama_form import read_model
 from engine.weights.resolve import gguf_of
 
@@ -36,16 +38,10 @@ class Stored(NamedTuple):
     columns: int
 
 
-class Output(NamedTuple):
-    """Where a tensor comes from."""
-
-    source: str  # its name in the file
-    shape: tuple[int, ...]
-    rope_heads: int  # heads whose rows are put back in order; 0: rows stay as they are
-
-
 class GgufTensors:
-    """The tensors of one file, each read when it is asked for. A context manager.
+    """The tensors of one file, each read when it is requested, and its model. A context manager.
+
+    `settings`: the fields of a config.json that its metadata mean; `config`: what they say.
 
     `on_read` is called with the bytes that were read so far and those of all tensors."""
 
@@ -59,11 +55,13 @@ class GgufTensors:
                 raise WeightsError(f"{path}: {error.strerror}: fetch or copy it again") from error
             self._version = self._stamp()
             self.gguf = read_model(path)
-            table = checked_tensors(self.gguf, model_config(self.gguf))
+            self.settings = read_metadata(self.gguf)
+            try:
+                self.config = read_config(self.settings)
+            except UnsupportedModel as error:
+                raise WeightsError(f"{path}: {error}") from error
+            self.outputs = checked_outputs(self.gguf, self.settings, self.config)
             self._close = opened.pop_all().close
-        self.outputs = {
-            name: Output(source, shape, turned) for source, (name, shape, turned) in table.items()
-        }
         self._read_bytes = 0
         self._total_bytes = sum(self.sizes().values())
 
@@ -80,15 +78,15 @@ class GgufTensors:
         return iter(self.outputs)
 
     def infos(self) -> dict[str, TensorInfo]:
-        """The shapes of all tensors, as those of f32."""
+        """Give the shapes of all tensors, as those of f32."""
         return {name: TensorInfo("F32", one.shape) for name, one in self.outputs.items()}
 
     def sizes(self) -> dict[str, int]:
-        """Bytes of all tensors, as they are stored."""
+        """Count the bytes of all tensors, as they are stored."""
         return {name: self._size(one.source) for name, one in self.outputs.items()}
 
     def read(self, name: str) -> Stored:
-        """One tensor. WeightsError where the file has changed since it was opened."""
+        """Read one tensor. WeightsError where the file has changed since it was opened."""
         import numpy as np
 
         output = self.outputs[name]
@@ -116,7 +114,7 @@ class GgufTensors:
         return Stored(place.kind, rows, columns)
 
     def _size(self, source: str) -> int:
-        """Bytes of a tensor of the file."""
+        """Count the bytes of a tensor of the file."""
         return math.prod(self.gguf.tensors[source].shape[:-1]) * self.gguf.row_bytes(source)
 
     def _stamp(self) -> tuple[int, int, int]:
@@ -131,6 +129,15 @@ def rope_order(rows: NDArray[np.uint8], heads: int) -> NDArray[np.uint8]:
 
 
 def tensors_of_gguf(folder: Path, on_read: OnRead = lambda done, total: None) -> GgufTensors | None:
-    """The tensors of the GGUF file that a folder was made for; None for a folder with weights."""
+    """Open the GGUF file that a folder was made for; None for a folder with weights."""
     path = gguf_of(folder)
     return None if path is None else GgufTensors(path, on_read)
+
+
+def settings_of(folder: Path) -> dict[str, Any]:
+    """Read a model's config.json, or what the metadata of its GGUF file mean in one."""
+    file = tensors_of_gguf(folder)
+    if file is None:
+        return config_of(folder)
+    with file:
+        return file.settings

@@ -14,13 +14,15 @@ import torch
 from safetensors.torch import load_file
 
 from engine.model import _kernels
+from engine.model.families import read_config, read_metadata
+from engine.model.families.gguf_names import FORMATS, checked_outputs, outputs_of
+from engine.model.families.gguf_tensors import settings_of
 from engine.model.rope import frequencies
 from engine.model.torch.gguf_weights import weights_of
 from engine.model.torch.llama import Llama
+from engine.model.unsupported import UnsupportedModel
 from engine.weights import WeightsError, locate
-from engine.weights.gguf.gguf_config import FORMATS, checked_tensors, model_config, tensor_names
 from engine.weights.gguf.gguf_file import read_gguf
-from engine.weights.gguf.gguf_folder import write_folder
 from tests.conftest import tiny_model
 from tests.model.test_families import BIASES, FAMILIES, GRANITE, YARN, chain
 from tests.model.test_target import begin, load, some_tokens
@@ -47,10 +49,11 @@ FAST = ("granite-biases", "smollm3", "llama-3", "llama-linear", "ministral3")
     "name", [one if one in FAST else pytest.param(one, marks=pytest.mark.full) for one in MODELS]
 )
 def test_a_model_survives_the_way_through_a_gguf_file(
-    home: Path, tmp_path: Path, name: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     from transformers import AutoModelForCausalLM
 
+    monkeypatch.setenv("DRAFTLINE_HOME", str(tmp_path / "home"))
     kind, changes = MODELS[name]
     layers = 4 if kind == "smollm3" else 2
     sizes = {"vocab_size": VOCABULARY, **changes}
@@ -58,7 +61,7 @@ def test_a_model_survives_the_way_through_a_gguf_file(
     write_gguf_of(original, tmp_path / "m.gguf")
     folder = locate(str(tmp_path / "m.gguf"))
 
-    expected, found = (json.loads((one / "config.json").read_text()) for one in (original, folder))
+    expected, found = json.loads((original / "config.json").read_text()), settings_of(folder)
     same = [field for field in SAME if field in expected]
     assert {field: found[field] for field in same} == {field: expected[field] for field in same}
     head_dim = found["head_dim"]
@@ -66,7 +69,7 @@ def test_a_model_survives_the_way_through_a_gguf_file(
     torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=0)
 
     weights, stored = load_file(original / "model.safetensors"), weights_of(folder)
-    assert {one for one, _, _ in tensor_names(found).values()} == weights.keys()
+    assert outputs_of(read_config(found)).keys() == weights.keys()
     assert weights.keys() == set(stored)
     assert all(torch.equal(stored[one], weights[one]) for one in weights)
 
@@ -98,8 +101,9 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             write_gguf(tmp_path / "m.gguf", architecture)
         file = read_gguf(tmp_path / "m.gguf")
         try:
-            write_folder(file, tmp_path / "m")
-        except WeightsError as error:
+            settings = read_metadata(file)
+            checked_outputs(file, settings, read_config(settings))
+        except (WeightsError, UnsupportedModel) as error:
             assert str(error).isprintable()
             return str(error)
         return ""
@@ -150,7 +154,7 @@ def test_scaling_by_one_is_none(refused: Any, tmp_path: Path) -> None:
         writer.add_rope_scaling_factor(1.0)
 
     assert refused("llama", change) == ""
-    rope = model_config(read_gguf(tmp_path / "m.gguf"))["rope_parameters"]
+    rope = read_metadata(read_gguf(tmp_path / "m.gguf"))["rope_parameters"]
     assert rope == {"rope_type": "default", "rope_theta": 5000.0}
 
 
@@ -158,18 +162,19 @@ def test_formats_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     """And they are those that the kernels refuse."""
     write_gguf(tmp_path / "m.gguf")
     file = read_gguf(tmp_path / "m.gguf")
-    config, whole = model_config(file), file.tensors["blk.0.ffn_up.weight"]
+    whole, found = file.tensors["blk.0.ffn_up.weight"], read_metadata(file)
+    config = read_config(found)
     for kind in gguf.GGMLQuantizationType:
         file.tensors["blk.0.ffn_up.weight"] = whole._replace(kind=int(kind))
         block, size = gguf.GGML_QUANT_SIZES[kind]
         row = torch.zeros(1, size, dtype=torch.uint8).numpy()
         if kind.name in FORMATS:
-            checked_tensors(file, config)
+            checked_outputs(file, found, config)
             _kernels.dequantize(int(kind), row, ones(1, block))
         else:
             with pytest.raises(
                 WeightsError, match=f"'blk.0.ffn_up.weight' is stored as {kind.name}"
             ):
-                checked_tensors(file, config)
+                checked_outputs(file, found, config)
             with pytest.raises(ValueError, match="not known"):
                 _kernels.dequantize(int(kind), row, ones(1, block))

@@ -1,48 +1,47 @@
-"""Phi-3, Phi-4 and Phi-4-mini: q, k and v in one matrix, gate and up in another; a part of each
-head may be rotary, with LongRoPE's factors (arXiv:2402.13753). Rows of q and k are in transformers'
-order: the halves of a head follow each other."""
+"""Phi-3, Phi-4 and Phi-4-mini: q, k and v in one matrix, gate and up in another.
+
+A part of each head may be rotary, with LongRoPE's factors (arXiv:2402.13753). Rows of q and k are
+in transformers' order: the halves of a head follow each other.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any
 
-from engine.weights.gguf.families.family import (
-    PRE_NORMS,
-    WINDOWED,
-    Config,
-    Family,
-    Table,
-    ends,
-    layers,
-    norms,
+from engine.model.families.family import PRE_NORMS, Family
+from engine.model.families.metadata import (
+    WINDOW_FIELDS,
+    Settings,
+    base,
+    factors,
+    original_context,
+    rope,
     short,
     sizes,
     window,
 )
-from engine.weights.gguf.families.rope import base, factors, original_context, rope
+from engine.weights.config_json import LIMITS, MAX_SCALE
 from engine.weights.gguf.gguf_file import Gguf
-from engine.weights.model_config import LIMITS, MAX_SCALE
 
 NAME = "phi3"
 LONG, SHORT = "rope_factors_long.weight", "rope_factors_short.weight"
 
 
-def _config(file: Gguf) -> Config:
-    config = sizes(file, NAME, "phi3", "Phi3ForCausalLM")
+def _read_metadata(file: Gguf) -> Settings:
+    settings = sizes(file, NAME, "phi3")
     file.field(f"{NAME}.attention.sliding_window")  # files without it are of models that have one
-    return config | {
+    return settings | {
         "pad_token_id": None,  # its default may be above the vocabulary
         "sliding_window": window(file, NAME) or None,
-        "rope_parameters": _rope(file, config["head_dim"], config["max_position_embeddings"]),
+        "rope_parameters": _rope(file, settings["head_dim"], settings["max_position_embeddings"]),
         "original_max_position_embeddings": original_context(
-            file, f"{NAME}.rope.scaling", config["max_position_embeddings"]
+            file, f"{NAME}.rope.scaling", settings["max_position_embeddings"]
         ),
     }
 
 
 def _rope(file: Gguf, head_dim: int, context: int) -> dict[str, Any]:
-    """The rotary embedding. llama.cpp's files do not name LongRoPE, but have its factors."""
+    """Read the rotary embedding. Files do not name LongRoPE, but have its factors."""
     rotary = file.integer(f"{NAME}.rope.dimension_count", LIMITS["head_dim"], head_dim)
     part = rotary / head_dim
     if rotary % 2 or rotary > head_dim or int(head_dim * part) != rotary:
@@ -72,21 +71,25 @@ def _rope(file: Gguf, head_dim: int, context: int) -> dict[str, Any]:
     }
 
 
-def _tensors(config: Config, names: Collection[str]) -> Table:
-    hidden, inner, head = config["hidden_size"], config["intermediate_size"], config["head_dim"]
-    heads = config["num_attention_heads"]
-    all_heads = (heads + 2 * config["num_key_value_heads"]) * head
-    table = norms(config, PRE_NORMS) | {
-        "attn_qkv.weight": ("self_attn.qkv_proj.weight", (all_heads, hidden), 0),
-        "attn_output.weight": ("self_attn.o_proj.weight", (hidden, heads * head), 0),
-        "ffn_up.weight": ("mlp.gate_up_proj.weight", (2 * inner, hidden), 0),
-        "ffn_down.weight": ("mlp.down_proj.weight", (hidden, inner), 0),
-    }
-    return ends(config) | layers(config, table)
+def _rope_factors(settings: Settings) -> frozenset[str]:
+    """Name LongRoPE's factors."""
+    return frozenset({LONG, SHORT})  # the settings have them
 
 
-def _others(config: Config) -> frozenset[str]:
-    return frozenset({LONG, SHORT})  # they are in config.json
-
-
-FAMILY = Family(NAME, ("phi3",), WINDOWED, _config, _tensors, _others)
+FAMILY = Family(
+    "phi3",
+    NAME,
+    _read_metadata,
+    PRE_NORMS
+    | {
+        "attn_qkv": "self_attn.qkv_proj",
+        "attn_output": "self_attn.o_proj",
+        "ffn_up": "mlp.gate_up_proj",
+        "ffn_down": "mlp.down_proj",
+    },
+    WINDOW_FIELDS,
+    _rope_factors,
+    biased=(),
+    window="sliding_window",
+    partly_rotary=True,
+)
