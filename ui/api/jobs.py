@@ -142,8 +142,8 @@ class Jobs:
         with self._lock:  # the job cannot end before it is in the set
             preparing = self._take_slot(holder)
             stream = JobStream(name)
-            self._open[stream] = holder
             self._pool.submit(self._prepare, stream, make, isolated, raw, preparing, options)
+            self._open[stream] = holder
         return stream
 
     def submit_batch(
@@ -160,8 +160,8 @@ class Jobs:
         stream: Stream[T] = Stream()
         with self._lock:
             self._take_slot(holder)
-            self._open[stream] = holder
             self._pool.submit(self._run_batch, stream, work, name)
+            self._open[stream] = holder
         return stream
 
     def cancel(self) -> None:
