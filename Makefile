@@ -5,7 +5,7 @@
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 .SHELLFLAGS := -euc
-.PHONY: help demo test test-full test-gpu test-editors test-vllm vscode lint docs bench wheel sbom install missing check clean
+.PHONY: help demo test test-full test-gpu test-editors test-vllm vscode lint docs bench wheel sbom install missing check clean always
 
 comma := ,
 VENV := .venv
@@ -226,10 +226,17 @@ $(VENV)/torch-$(TORCH).ok: $(VENV)/pip.ok
 CARD := $(wildcard /proc/driver/nvidia/version)
 WITH_TORCH := $(filter-out auto,$(TORCH))$(CARD)
 
-$(VENV)/app.ok: $(if $(WITH_TORCH),$(VENV)/torch-$(TORCH).ok) $(VENV)/pip.ok pyproject.toml constraints.txt $(NATIVE)
+$(VENV)/app.ok: $(if $(WITH_TORCH),$(VENV)/torch-$(TORCH).ok) $(VENV)/pip.ok pyproject.toml constraints.txt $(NATIVE) $(VENV)/modules.txt
 	@echo "draftline and what it needs: into $(VENV)"
 	$(PIP) install -qq --constraint constraints.txt --build-constraint constraints.txt --editable ".[page$(if $(WITH_TORCH),$(comma)gpu)]"
 	touch $@
+
+# An editable installation knows the modules that there were: others need it made again.
+$(VENV)/modules.txt: always | $(VENV)/pip.ok
+	@find engine index lsp_server research ui -name '*.py' | sort > $@.new
+	if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+
+always:
 
 # An extra of the installed draftline: only its own requirements are fetched.
 $(VENV)/dev.ok $(VENV)/bench.ok: $(VENV)/%.ok: $(VENV)/torch-$(TORCH).ok $(VENV)/app.ok
