@@ -18,13 +18,13 @@ from index.documents.languages import detect, stem, stop_words
 
 MAX_PASSAGE_CHARS = 1200
 MAX_PASSAGES = 4
-MIN_CLAIM_SHARE = 0.5  # of the words of a claim that a sentence must have to be marked
+MIN_CLAIM_SHARE = 0.5  # share of a claim's words that a sentence must have to be marked
 # A claim of so few words, such as "3", may stand anywhere by chance: it is only marked in passages
 # that have nearly as many of the question's words as the best one.
 SHORT_CLAIM_WORDS, MIN_FIT = 2, 0.6
-MIN_SUPPORTED_SHARE = 0.5  # of the answer's words; a supported answer has more in its passages
+MIN_SUPPORTED_SHARE = 0.5  # share of the answer's words; more are in a supported answer's passages
 # Of the question's words that a passage must have to support an answer: more than one of three.
-# Small models copy something, whatever is asked. Tuned in bench/qa.
+# Small models copy something, whatever the question is. Tuned in bench/qa.
 MIN_ASKED = 0.34
 # Lines of prose go on in the next one, those of lists, tables and code do not.
 SENTENCE_END = re.compile(
@@ -39,7 +39,7 @@ NUMBERS = {
     )
     for number, word in enumerate(words.split(), 2)
 }
-BREAKS = ("\n\n", "\n", " ")  # where a long text is cut, best first
+BREAKS = ("\n\n", "\n", " ")  # the places where a long text is cut, best first
 
 Span = tuple[int, int]
 
@@ -59,7 +59,7 @@ class Evidence:
 
 
 class Vocabulary:
-    """How words are compared: without inflection, by the language of some texts."""
+    """Compares words without inflection, by the language of some texts."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self.language = detect("\n".join(source.text for source in sources))
@@ -71,16 +71,16 @@ class Vocabulary:
         return NUMBERS.get(word) or stem(word, self.language)
 
     def words(self, text: str) -> list[str]:
-        """The words and numbers of a text; of scripts without spaces the characters."""
-        return [self.key(one) for one in TextUnits.of(text).keys if one[0].isalnum()]
+        """Return the words and numbers of a text; of scripts without spaces the characters."""
+        return [self.key(key) for key in TextUnits.of(text).keys if key[0].isalnum()]
 
     def content(self, text: str) -> set[str]:
-        """The words of a text without stop words."""
-        each = [one for one in TextUnits.of(text).keys if one[0].isalnum()]
+        """Return the words of a text without stop words."""
+        each = [key for key in TextUnits.of(text).keys if key[0].isalnum()]
         return {self.key(one) for one in each if one.casefold() not in self.ignored}
 
     def telling(self, text: str) -> set[str]:
-        """The words of a text without stop words, unless there are no others."""
+        """Return the words of a text without stop words, unless there are no others."""
         return self.content(text) or set(self.words(text))
 
 
@@ -97,7 +97,7 @@ class Passage:
         self.marks: list[Span] = []
 
     def overlap(self, citation: Citation) -> Span | None:
-        """The code points of the document that a citation and the passage share."""
+        """Return the code points of the document that a citation and the passage share."""
         start, stop = max(self.start, citation.source_start), min(self.stop, citation.source_stop)
         return (start, stop) if self.source.document == citation.document and start < stop else None
 
@@ -116,17 +116,24 @@ class Passage:
 def on_topic(
     question: str, citations: Sequence[Citation], sources: Sequence[Source]
 ) -> list[Citation]:
-    """The citations of passages that have a word of the question, or whose heading has one. What is
-    copied from anywhere else does not answer it, however long the copy is."""
+    """Return the citations of passages that have a word of the question.
+
+    Their heading may have it, too. What is copied from anywhere else does not answer it, however
+    long the copy is.
+    """
     passages = [one for one in _passages(content_words(question), sources) if one.asked]
-    return [one for one in citations if any(passage.overlap(one) for passage in passages)]
+    return [
+        citation for citation in citations if any(passage.overlap(citation) for passage in passages)
+    ]
 
 
 def find_evidence(
     question: str, answer: str, sources: Sequence[Source], citations: Sequence[Citation]
 ) -> tuple[Evidence, ...]:
-    """The passages of the sources that fit the answer and the question best, at most MAX_PASSAGES
-    and at least one if there is any text."""
+    """Return the passages of the sources that fit the answer and the question best.
+
+    There are at most MAX_PASSAGES, and at least one if there is any text.
+    """
     wanted, vocabulary = content_words(question), Vocabulary(sources)
     passages = _passages(wanted, sources)
     for passage in passages:
@@ -140,14 +147,17 @@ def find_evidence(
     passages.sort(key=lambda one: -one.asked - len(vocabulary.words(one.marked_text())) / count)
     marked = [one for one in passages if one.marks]
     others = [one for one in passages if not one.marks]
-    return tuple(one.evidence() for one in [*marked, *others][:MAX_PASSAGES])
+    return tuple(other.evidence() for other in [*marked, *others][:MAX_PASSAGES])
 
 
 def is_supported(
     question: str, answer: str, evidence: Sequence[Evidence], sources: Sequence[Source]
 ) -> bool:
-    """Whether the marked passages that have enough of the question's words have most of the
-    answer's own words, those that the question does not have."""
+    """Return whether the marked passages have most of the answer's own words.
+
+    They must have enough of the question's words. The answer's own words are those that the
+    question does not have.
+    """
     marked = [one for one in evidence if one.marks and one.asked >= MIN_ASKED]
     vocabulary = Vocabulary(sources)
     found = {word for one in marked for word in vocabulary.words(_text_of(one, sources))}
@@ -157,12 +167,15 @@ def is_supported(
 
 
 def share_of(wanted: Sequence[str], text: str) -> float:
-    """The share of the wanted words that a text has in any inflection; 1 if none are wanted."""
+    """Return the share of the wanted words that a text has in any inflection.
+
+    It is 1 if none are wanted.
+    """
     return 1 - len(missing_words(wanted, [text])) / len(wanted) if wanted else 1.0
 
 
 def split_passages(text: str) -> Iterator[Span]:
-    """A text in parts of at most MAX_PASSAGE_CHARS, without blanks around them."""
+    """Split a text in parts of at most MAX_PASSAGE_CHARS, without blanks around them."""
     start = 0
     while start < len(text):
         stop = min(len(text), start + MAX_PASSAGE_CHARS)
@@ -176,7 +189,7 @@ def split_passages(text: str) -> Iterator[Span]:
 
 
 def _passages(wanted: Sequence[str], sources: Sequence[Source]) -> list[Passage]:
-    """All passages of the sources, in order. `wanted`: the question's words."""
+    """Return all passages of the sources, in order. `wanted`: the question's words."""
     return [
         Passage(source, start, stop, wanted)
         for source in sources
@@ -190,8 +203,10 @@ def _passages(wanted: Sequence[str], sources: Sequence[Source]) -> list[Passage]
 def _mark_claim(
     claim: str, wanted: Sequence[str], vocabulary: Vocabulary, passages: Sequence[Passage]
 ) -> None:
-    """Mark the words of a claim in the sentence that fits it best, if any has enough of them and is
-    in a passage that has a word of the question."""
+    """Mark the words of a claim in the sentence that fits it best.
+
+    The sentence must have enough of them, and be in a passage that has a word of the question.
+    """
     words = vocabulary.telling(claim)
     passages = [one for one in passages if one.asked]
     if len(words) <= SHORT_CLAIM_WORDS:
@@ -214,7 +229,10 @@ def _mark_claim(
 
 
 def _runs(sentence: str, words: Collection[str], vocabulary: Vocabulary) -> Iterator[Span]:
-    """The stretches of a sentence that consist of these words, and of stop words among them."""
+    """Yield the stretches of a sentence that consist of these words.
+
+    Stop words among them are included.
+    """
     units = TextUnits.of(sentence)
     run: list[int] = []  # units, of which the last one is among the words
     for number, key in enumerate(units.keys):
@@ -228,13 +246,13 @@ def _runs(sentence: str, words: Collection[str], vocabulary: Vocabulary) -> Iter
 
 
 def split_sentences(text: str) -> Iterator[Span]:
-    """The sentences of a text, its list items and rows of tables."""
-    borders = [0, *(one.end() for one in SENTENCE_END.finditer(text)), len(text)]
+    """Split a text into its sentences, list items and rows of tables."""
+    borders = [0, *(match.end() for match in SENTENCE_END.finditer(text)), len(text)]
     return ((start, stop) for start, stop in pairwise(borders) if text[start:stop].strip())
 
 
 def _merged(marks: Iterable[Span]) -> tuple[Span, ...]:
-    """The marks in order, overlapping ones as one."""
+    """Return the marks in order, overlapping ones as one."""
     merged: list[Span] = []
     for start, stop in sorted(marks):
         if merged and start <= merged[-1][1]:
@@ -245,9 +263,9 @@ def _merged(marks: Iterable[Span]) -> tuple[Span, ...]:
 
 
 def _text_of(evidence: Evidence, sources: Sequence[Source]) -> str:
-    """The text of a passage."""
-    for one in sources:
-        start, stop = evidence.start - one.start, evidence.stop - one.start
-        if one.document == evidence.document and start >= 0 and stop <= len(one.text):
-            return one.text[start:stop]
+    """Return the text of a passage."""
+    for source in sources:
+        start, stop = evidence.start - source.start, evidence.stop - source.start
+        if source.document == evidence.document and start >= 0 and stop <= len(source.text):
+            return source.text[start:stop]
     return ""

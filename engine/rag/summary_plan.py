@@ -1,5 +1,8 @@
-"""Plans a summary: the sentences that each chapter contributes, the key facts of a contract, and
-the prompt for the overall statement. The model is not asked here.
+"""Plans a summary.
+
+The plan has the sentences that each chapter contributes, the key facts of a contract, and the
+prompt
+for the overall statement. The model is not called here.
 
 The sentences are chosen by salience.py. Small models choose no better ones: in English they copy
 the first ones, in other languages they translate, badly. `python -m bench qa --summaries` judges
@@ -32,9 +35,11 @@ SummaryStyle = Literal["prose", "bullets"]
 
 
 class LengthLimits(NamedTuple):
-    """How many sentences a summary has: `chapter` of each chapter and one more for each
-    `chars_per_more` characters, but at most one of `shortening`; `whole` at least; and at most
-    `fact` about each key fact."""
+    """The numbers of sentences in a summary.
+
+    `chapter` of each chapter and one more for each `chars_per_more` characters, but at most one of
+    `shortening`; `whole` at least; and at most `fact` about each key fact.
+    """
 
     chapter: int
     chars_per_more: int
@@ -66,18 +71,18 @@ EXAMPLE_STATEMENT = (
     "The rules of the allotment garden are for all members of the garden society of Elmfield and "
     "cover plots, water and fees."
 )
-OUTLINE_TOKENS = 640  # of the document in the prompt
+OUTLINE_TOKENS = 640  # tokens of the document in the prompt
 MIN_OUTLINE_TOKENS = 32
 STATEMENT_TOKENS = 96
-SLACK_TOKENS = 16  # text may be tokenized differently inside a prompt
-INTRODUCTION_SENTENCES = 6  # that the prompt shows
+SLACK_TOKENS = 16  # tokens; text may be tokenized differently inside a prompt
+INTRODUCTION_SENTENCES = 6  # sentences that the prompt shows
 MIN_LEAD_WORDS = 6
-MIN_SUPPORT = 0.8  # of a statement's words
+MIN_SUPPORT = 0.8  # share of a statement's words
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryOptions:
-    """What kind of summary is wanted."""
+    """The kind of summary that is wanted."""
 
     length: SummaryLength = "medium"
     style: SummaryStyle = "prose"
@@ -103,8 +108,10 @@ class SectionSummary(NamedTuple):
 
 
 class SummaryPlan:
-    """What a document's summary consists of. `lead` is its first sentence of some length, "" if it
-    has no sentences."""
+    """The contents of a document's summary.
+
+    `lead` is its first sentence of some length, "" if it has no sentences.
+    """
 
     def __init__(
         self,
@@ -113,13 +120,16 @@ class SummaryPlan:
         tokenizer: PromptTokenizer,
         context: int,
     ) -> None:
-        """Raises RequestError if there is no text, or no room for it in `context` tokens."""
+        """Plan the summary of a document.
+
+        Raises RequestError if there is no text, or if `context` tokens have no capacity for it.
+        """
         self.document, self.options = document, options
         outline = find_outline(document)
         if not outline.chapters:
             raise RequestError(f"{document.name}: contains no text: nothing to summarize")
         self.title, chapters = outline.title, outline.chapters
-        titles = frozenset(normalize(one.title) for one in document.headings)
+        titles = frozenset(normalize(heading.title) for heading in document.headings)
         code = document.kind == "code"
         self._own = [
             own_sentences(plain(document.text[one.start : one.stop]), titles, code)
@@ -129,12 +139,12 @@ class SummaryPlan:
         limits = LENGTHS[options.length]
         facts = contract_facts(document, outline)
         self.facts = tuple(KeyFact(one.label, one.sentences[: limits.fact]) for one in facts)
-        listed = {one for fact in self.facts for one in fact.sentences}
+        listed = {sentence for fact in self.facts for sentence in fact.sentences}
         least = math.ceil(limits.whole / len(chapters))
         sections = []
         for at, (chapter, own) in enumerate(zip(chapters, self._own, strict=True)):
             if self.facts and not chapter.title:
-                continue  # before the first clause are the parties
+                continue  # the parties are before the first clause
             count = max(
                 least, limits.chapter + (chapter.stop - chapter.start) // limits.chars_per_more
             )
@@ -151,7 +161,7 @@ class SummaryPlan:
         self.request = self._request(names, tokenizer, context)
 
     def is_supported(self, statement: str) -> bool:
-        """Whether the document has all of a statement's numbers and most of its words."""
+        """Return whether the document has all of a statement's numbers and most of its words."""
         known = set(words(self.document.text))
         own = words(statement)
         numbers = {one for one in own if any(map(str.isdigit, one))}
@@ -169,20 +179,24 @@ class SummaryPlan:
         return next((one for own in self._own for one in own), "")
 
     def _request(self, names: Sequence[str], tokenizer: PromptTokenizer, context: int) -> Request:
-        """The prompt shows the title, the introduction, and the names of the chapters."""
+        """Make the prompt: the title, the introduction, and the names of the chapters."""
         max_tokens = max(1, min(STATEMENT_TOKENS, context // 4))
-        room = context - max_tokens - len(tokenizer.chat(messages(""))) - SLACK_TOKENS
-        room = min(OUTLINE_TOKENS, room)
-        if room < MIN_OUTLINE_TOKENS:
+        capacity = context - max_tokens - len(tokenizer.chat(messages(""))) - SLACK_TOKENS
+        capacity = min(OUTLINE_TOKENS, capacity)
+        if capacity < MIN_OUTLINE_TOKENS:
             raise RequestError(
-                f"the model's context of {context} tokens leaves {max(room, 0)} for the document: "
+                f"the model's context of {context} tokens leaves {max(capacity, 0)} for the "
+                "document: "
                 "choose a model with a longer context"
             )
         parties = self.facts[0].sentences if self.facts else ()
         beginning = " ".join(parties or self._own[0][:INTRODUCTION_SENTENCES])
         shown = f"# {self.title or self.document.name}"
-        for part, share in ((beginning, room // 2), ("\n".join(f"* {one}" for one in names), room)):
-            left = min(share, room - len(tokenizer.encode(shown)) - SLACK_TOKENS)
+        for part, share in (
+            (beginning, capacity // 2),
+            ("\n".join(f"* {one}" for one in names), capacity),
+        ):
+            left = min(share, capacity - len(tokenizer.encode(shown)) - SLACK_TOKENS)
             if left > 0:
                 shown += "\n\n" + part[: window(part, 0, 0, left, tokenizer.encode)[1]]
         return Request(
@@ -195,7 +209,7 @@ class SummaryPlan:
 
 
 def messages(outline: str) -> tuple[Message, ...]:
-    """The prompt; the constant part comes first, to be prefilled once."""
+    """Make the prompt; the constant part comes first, to be prefilled once."""
     return (
         {"role": "system", "content": SYSTEM_PROMPT},
         {"role": "user", "content": f"{EXAMPLE}\n\n{INSTRUCTION}"},
