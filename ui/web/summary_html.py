@@ -15,7 +15,7 @@ from ui.web.progress import AnswerProgress
 class SummaryProgress:
     """The state of one summary."""
 
-    name: str  # of the document
+    name: str  # the document's name
     answer: AnswerProgress = field(default_factory=AnswerProgress)  # the overall statement
     body: str = ""  # the rest of the summary
 
@@ -28,7 +28,7 @@ class SummaryProgress:
 
 
 def streaming_summary(progress: SummaryProgress) -> str:
-    """What the model writes, and the rest of the summary."""
+    """Show what the model writes, and the rest of the summary."""
     answer = progress.answer
     statement = html.written(answer.pieces) if answer.pieces else ""
     body = f'<div class="answer" dir="auto">{escape(progress.body)}</div>' if progress.body else ""
