@@ -186,7 +186,7 @@ class ServerProcess:
     """A server process: `client` connects over its pipes, `connect` over WebSockets."""
 
     def __init__(self, model: str, ws: bool = False, engine: str = "") -> None:
-        """`engine`: the address of one on another machine, in place of the model."""
+        """Start a server. `engine`: an address on another machine, in place of the model."""
         command = [sys.executable, "-m", "lsp_server"]
         command += ["--engine", engine] if engine else ["--model", model]
         pipe = subprocess.PIPE
@@ -213,7 +213,7 @@ class ServerProcess:
             threading.Thread(target=self._forward_stderr, daemon=True).start()
 
     def client(self) -> Client:
-        """A client over stdin and stdout."""
+        """Return a client over stdin and stdout."""
         wire, source = self.process.stdin, self.process.stdout
         assert wire and source
         frames, descriptor = Frames(), source.fileno()
@@ -232,7 +232,7 @@ class ServerProcess:
 
     @contextlib.contextmanager
     def connect(self) -> Any:
-        """A context with a client over WebSockets."""
+        """Connect a client over WebSockets."""
         try:
             from websockets.exceptions import ConnectionClosed
             from websockets.sync.client import connect
