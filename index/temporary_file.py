@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, through a temporary file or folder beside them.
+"""Files that appear whole or not at all, through a temporary file or folder next to them.
 
 A writer locks its temporary until it is done, and the system unlocks it when the writer dies. So an
 unlocked one was left by a killed process, and the next writer in the same folder deletes it. On a

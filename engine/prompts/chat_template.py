@@ -60,7 +60,7 @@ class ChatTemplate:
     """A chat template and the child process that renders it. Used from any thread."""
 
     def __init__(self, text: str, **special_tokens: str) -> None:
-        """`special_tokens`: those that the template may name, as `bos_token`."""
+        """Take the template. `special_tokens`: those that it may name, as `bos_token`."""
         self.text, self.names = text, special_tokens
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None

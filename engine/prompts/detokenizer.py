@@ -9,7 +9,7 @@ class Detokenizer:
     """Decodes tokens as they come; a character is never split between two pieces of text."""
 
     def __init__(self, tokenizer: Tokenizer, continues: bool = False) -> None:
-        """`continues`: the tokens follow a text, so that their first blank counts."""
+        """Start. `continues`: the tokens follow a text, so that their first blank counts."""
         self.tokenizer = tokenizer
         self.ids: list[int] = [*tokenizer.lead] if continues else []
         self.start, self.read = 0, len(self.ids)  # ids[start:read] is decoded again as context

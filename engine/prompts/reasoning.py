@@ -30,7 +30,7 @@ MARKS = (
 )
 # Around the answer, next to those around the reasoning.
 ANSWER_MARKS = (("<response>", "</response>"), ("<|START_RESPONSE|>", "<|END_RESPONSE|>"))
-# Variables by which templates are asked for no reasoning, where a template reads them: in its
+# Variables that switch reasoning off, where a template reads them: in its
 # statements, outside of quotes, and not as a field of a message. Templates are not trusted: every
 # pattern takes linear time.
 STATEMENT = re.compile(r"\{[{%](?:(?![%}]\}).)*", re.DOTALL)

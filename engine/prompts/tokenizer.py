@@ -121,7 +121,7 @@ class Tokenizer:
         )
 
     def encode_in_pieces(self, text: str) -> Iterator[list[int]]:
-        """Yield the same ids piece by piece, so that the caller can stop."""
+        """Yield the ids of a text piece by piece, so that the caller can stop."""
         if len(text) <= SHORT_CHARS:  # not on the threads that long texts share
             with panics_as_errors():
                 ids: list[int] = self.backend.encode(text, add_special_tokens=False).ids

@@ -260,7 +260,7 @@ class GrammarState:
     def __init__(
         self, matcher: LLMatcher, size: int, ends: frozenset[int], trigger: Trigger | None = None
     ) -> None:
-        """`size`: of the vocabulary that the matcher knows."""
+        """Start before the first token. `size`: the vocabulary that the matcher knows."""
         self._matcher, self._size, self._ends, self._trigger = matcher, size, [*ends], trigger
         self._phase: Phase = "grammar"
         self.forced: list[int] = []  # tokens that come next, in every answer

@@ -203,7 +203,7 @@ class WordFinder:
     """Knows which words a text contains in any inflection."""
 
     def __init__(self, text: str, written: Collection[str]) -> None:
-        """`written`: the languages whose stems are compared."""
+        """Take the text. `written`: the languages whose stems are compared."""
         self._languages = written
         self._text = unicodedata.normalize("NFC", text).lower()
         split = [part for word in words(text) for part in NGRAM_RUN.split(word)]

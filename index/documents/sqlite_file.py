@@ -112,7 +112,7 @@ def _connect(path: Path | None, schema: str, version: int, copy: Copy) -> sqlite
 
 
 def _create(path: Path, schema: str, version: int) -> None:
-    """Make an empty file beside `path` and link it there once it is complete."""
+    """Make an empty file next to `path` and link it there once it is complete."""
     with temporary_folder(path.parent) as folder:
         new = folder / FILE_NAME
         with closing(sqlite3.connect(new, isolation_level=None)) as connection:

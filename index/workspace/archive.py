@@ -258,5 +258,5 @@ def _identity(digests: dict[str, str]) -> str:
 
 
 def _short(text: str, most: int = MAX_NAME_CHARS) -> str:
-    """Foreign text for a one-line message."""
+    """Shorten foreign text for a one-line message."""
     return "".join(char if char.isprintable() else "?" for char in text[:most])

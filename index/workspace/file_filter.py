@@ -75,7 +75,7 @@ class FileEntry:
 
     @property
     def is_exempt(self) -> bool:
-        """Return whether it is indexed although it may look secret."""
+        """Return whether the file is indexed although it may look secret."""
         return not self.stamp.rules
 
 

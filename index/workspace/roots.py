@@ -47,7 +47,7 @@ class RootFiles:
     """The files under some folders. Only `key` may be called from several threads at once."""
 
     def __init__(self, roots: Sequence[Path], gitignore: bool = True) -> None:
-        """`gitignore`: skip what git ignores."""
+        """Take the folders, unread. `gitignore`: skip what git ignores."""
         self._gitignore = gitignore
         self.roots = tuple(dict.fromkeys(Path(os.path.realpath(root)) for root in roots))
         self.rejected: dict[str, tuple[Stamp, str]] = {}  # files skipped for their contents, why

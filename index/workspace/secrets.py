@@ -37,11 +37,11 @@ class Candidate(NamedTuple):
         return self.data[max(0, self.start - LOOK_CHARS) : self.start].decode("latin-1")
 
     def text(self) -> str:
-        """Return its first characters."""
+        """Return the candidate's first characters."""
         return self.data[self.start : min(self.end, self.start + LOOK_CHARS)].decode("latin-1")
 
     def value(self) -> str:
-        """Return its value, and what follows."""
+        """Return the candidate's value, and the text that follows it."""
         start = self.end - VALUE_START
         return self.data[start : self.end + LOOK_CHARS].decode("latin-1")
 

@@ -309,7 +309,7 @@ class SegmentStore:
             return set()
 
     def _named_on_disk(self) -> set[str]:
-        """Return the same, and none if the table is damaged."""
+        """Return the parts named by the table on disk; none if it is damaged."""
         try:
             return self._named()
         except (OSError, Damaged):

@@ -148,7 +148,7 @@ class TokenCache:
     def __init__(
         self, encoder: Encoder, folder: Path | None, limit: int = MAX_TOKEN_DB_BYTES
     ) -> None:
-        """`folder`: of the database, None for none; `limit`: its size in bytes."""
+        """Open the cache. `folder`: the database's, None for none; `limit`: its size in bytes."""
         self.hits = self.misses = 0  # texts that `encode` found, and that it tokenized
         self._encoder = encoder
         self._db = None

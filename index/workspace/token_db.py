@@ -57,7 +57,7 @@ class TokenDB:
     """A database file of token ids. Safe to use from any thread; no method raises file errors."""
 
     def __init__(self, path: Path, limit: int) -> None:
-        """`limit`: approximate size of the file in bytes."""
+        """Take the file, unopened. `limit`: its approximate size in bytes."""
         self._path = path
         self._limit = limit
         self._lock = threading.Lock()  # guards what is to be written

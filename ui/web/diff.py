@@ -95,7 +95,7 @@ def apply_typing(exact: str, typed: str) -> str:
 
 
 def common_line_end(text: str) -> str:
-    """Return the most common line end, "\n" by default."""
+    """Return the most common line end, "\\n" by default."""
     most_common = Counter(LINE_END.findall(text)).most_common(1)
     return most_common[0][0] if most_common else "\n"
 

@@ -16,7 +16,7 @@ element.addEventListener("click", ({ target }) => {
 
 
 def offer_html() -> str:
-    """Return the line; nothing once it was dismissed."""
+    """Return the offer's line; nothing once it was dismissed."""
     if not embedding_offer.is_open(PAGE):
         return ""
     return (

@@ -34,7 +34,7 @@ class Sessions:
     """The sessions of all users."""
 
     def __init__(self, blocks: Blocks, users: int) -> None:
-        """`users`: how many there are."""
+        """Start without sessions. `users`: how many there are."""
         self._blocks = blocks
         self._secret = secrets.token_bytes(32)
         self._open: dict[str | None, OrderedDict[str, Owner]] = {}  # user -> names of sessions
