@@ -109,7 +109,7 @@ def prepare(
 
     Documents in `whole` are included completely if they fit. `context`: the model's context in
     tokens; `sampling`: more fields of the Request. A question that refers back to an `earlier` one
-    is rewritten, then asked alone like any other. Raises RequestError if the question is empty or
+    is rewritten, then answered like any other. Raises RequestError if the question is empty or
     too long."""
     question = question.strip()
     if not question:
@@ -124,12 +124,18 @@ def prepare(
         raise RequestError(
             "a document was removed while it was asked about: ask again about those that are left"
         ) from error
-    for one in chosen:
-        check_document(tokenizer, one.name)
+    for document in chosen:
+        check_document(tokenizer, document.name)
     max_tokens = max(1, min(max_tokens, context // 4))
     prompt = QuestionPrompt(tokenizer, context - max_tokens, question)
-    included, notes = _include_whole([one for one in chosen if one.id in whole], prompt)
-    rest = [one for one in chosen if not any(source.document == one.id for source in included)]
+    included, notes = _include_whole(
+        [document for document in chosen if document.id in whole], prompt
+    )
+    rest = [
+        document
+        for document in chosen
+        if not any(source.document == document.id for source in included)
+    ]
     budget = max(0, min(passage_tokens, prompt.max_tokens - prompt.token_count(included)))
     share = max(1, budget // max(1, len(rest)) - HEADER_TOKENS)
     spans = _retrieve(question, documents, rest, share, tokenizer)
@@ -137,7 +143,7 @@ def prepare(
         if not included:
             return PreparedQuestion(original, None, (), tuple(notes), spans, rewritten)
         spans = []
-    sources = prompt.select(included, spans, budget, {one.id: one for one in chosen})
+    sources = prompt.select(included, spans, budget, {document.id: document for document in chosen})
     if not sources:
         raise RequestError(
             f"the model's context of {context} tokens has no room for text beside the question: "
@@ -156,7 +162,7 @@ def prepare(
     request = Request(
         "chat",
         messages=prompt.messages(sources, extract),
-        documents=tuple(Passage(one.document, one.start, one.text) for one in sources),
+        documents=tuple(Passage(source.document, source.start, source.text) for source in sources),
         max_tokens=max_tokens,
         stop=tuple(f"\n{mark}" for mark in _scaffolding(sources)),
         thinking=False,  # it would use up the tokens
@@ -229,11 +235,13 @@ def _retrieve(
     if not wanted:
         return [
             DocumentSpan(
-                one.id, 0, window(one.text, 0, 0, max_beginning_tokens, tokenizer.encode)[1]
+                document.id,
+                0,
+                window(document.text, 0, 0, max_beginning_tokens, tokenizer.encode)[1],
             )
-            for one in among
+            for document in among
         ]
-    hits = documents.search(question, SEARCH_HITS, [one.id for one in among])
+    hits = documents.search(question, SEARCH_HITS, [document.id for document in among])
     if any(may_answer(hit) for hit in hits):
         chunks = [hit.chunk for hit in hits]
         return [
@@ -365,7 +373,7 @@ def _scaffolding(sources: Sequence[Source]) -> list[str]:
 def _without_scaffolding(text: str, sources: Sequence[Source]) -> str:
     """Strip lines of the prompt, which small models repeat, from around an answer."""
     marks = _scaffolding(sources)
-    while mark := next((one for one in marks if text.lstrip().startswith(one)), ""):
+    while mark := next((mark for mark in marks if text.lstrip().startswith(mark)), ""):
         rest = text.lstrip()[len(mark) :]
         text = rest.partition("\n")[2] if mark == QUESTION_START else rest.lstrip()
     ends = (text.find(f"\n{mark}") for mark in marks)
@@ -378,12 +386,12 @@ def _include_whole(
     """Return the documents that fit as a whole, and notes about those that do not."""
     included: list[Source] = []
     notes = []
-    for one in wanted:
-        source = _source(one, 0, len(one.text))
+    for document in wanted:
+        source = _source(document, 0, len(document.text))
         if prompt.fits([*included, source]):
             included.append(source)
         else:
-            notes.append(f"{one.name}: too long for this model to read whole; it was searched")
+            notes.append(f"{document.name}: too long for this model to read whole; it was searched")
     return included, notes
 
 
@@ -398,12 +406,12 @@ def _merged(spans: Sequence[DocumentSpan], documents: dict[str, Document]) -> li
             merged[-1] = before._replace(stop=max(before.stop, span.stop))
         else:
             merged.append(span)
-    return [_source(documents[one.document], *one[1:]) for one in merged]
+    return [_source(documents[span.document], *span[1:]) for span in merged]
 
 
 def _source(document: Document, start: int, stop: int, table_head: str = "") -> Source:
     line = 1 + document.text.count("\n", 0, start)
-    starts = [one.start for one in document.headings]
+    starts = [heading.start for heading in document.headings]
     above = bisect_right(starts, start)
     heading = document.headings[above - 1].title if above else ""
     inside = document.headings[above : bisect_left(starts, stop)]
@@ -416,5 +424,5 @@ def _source(document: Document, start: int, stop: int, table_head: str = "") -> 
         line,
         heading,
         table_head,
-        tuple((one.start, one.title) for one in inside),
+        tuple((heading.start, heading.title) for heading in inside),
     )

@@ -25,7 +25,7 @@ SHORT_CLAIM_WORDS, MIN_FIT = 2, 0.6
 MIN_SUPPORTED_SHARE = 0.5  # share of the answer's words; more are in a supported answer's passages
 # Of the question's words that a passage must have to support an answer: more than one of three.
 # Small models copy something, whatever the question is. Tuned in bench/qa.
-MIN_ASKED = 0.34
+MIN_QUESTION_FIT = 0.34
 # Lines of prose go on in the next one, those of lists, tables and code do not.
 SENTENCE_END = re.compile(
     r"\n(?=\s*(?:\n|[-*+>#|\u2022]|\d+[.)]\s)|[^\n]*[|\t])|(?<=[.!?;])\s+|(?<=[\u3002\uff01\uff1f\uff1b])"
@@ -55,7 +55,7 @@ class Evidence:
     start: int
     stop: int
     marks: tuple[Span, ...]  # code points of the document, in order, without overlap
-    asked: float = 0.0  # share of the question's words that the passage has, 0 to 1
+    fit: float = 0.0  # share of the question's words that the passage has, 0 to 1
 
 
 class Vocabulary:
@@ -77,7 +77,7 @@ class Vocabulary:
     def content(self, text: str) -> set[str]:
         """Return the words of a text without stop words."""
         each = [key for key in TextUnits.of(text).keys if key[0].isalnum()]
-        return {self.key(one) for one in each if one.casefold() not in self.ignored}
+        return {self.key(key) for key in each if key.casefold() not in self.ignored}
 
     def telling(self, text: str) -> set[str]:
         """Return the words of a text without stop words, unless there are no others."""
@@ -88,12 +88,12 @@ class Passage:
     """A part of a source while it is judged."""
 
     def __init__(self, source: Source, start: int, stop: int, wanted: Sequence[str]) -> None:
-        """`start:stop`: code points of the source's text; `wanted`: the question's words."""
+        """Take `start:stop`, code points of the source's text. `wanted`: the question's words."""
         self.source, self.text = source, source.text[start:stop]
         self.start, self.stop = source.start + start, source.start + stop
         self.line = source.line + source.text.count("\n", 0, start)
         heading = source.heading_at(self.start)
-        self.asked = share_of(wanted, f"{heading}\n{source.table_head}\n{self.text}")
+        self.fit = share_of(wanted, f"{heading}\n{source.table_head}\n{self.text}")
         self.marks: list[Span] = []
 
     def overlap(self, citation: Citation) -> Span | None:
@@ -110,7 +110,7 @@ class Passage:
         page = page_at(source.pages, self.start)
         line = self.line if page is None else None
         place = (source.document, source.name, page, line, self.start, self.stop)
-        return Evidence(*place, _merged(self.marks), round(self.asked, 4))
+        return Evidence(*place, _merged(self.marks), round(self.fit, 4))
 
 
 def on_topic(
@@ -121,7 +121,7 @@ def on_topic(
     Their heading may have it, too. What is copied from anywhere else does not answer it, however
     long the copy is.
     """
-    passages = [one for one in _passages(content_words(question), sources) if one.asked]
+    passages = [passage for passage in _passages(content_words(question), sources) if passage.fit]
     return [
         citation for citation in citations if any(passage.overlap(citation) for passage in passages)
     ]
@@ -144,9 +144,9 @@ def find_evidence(
                 if not citations or vocabulary.content(claim):
                     _mark_claim(claim, wanted, vocabulary, passages)
     count = len(vocabulary.words(answer)) or 1
-    passages.sort(key=lambda one: -one.asked - len(vocabulary.words(one.marked_text())) / count)
-    marked = [one for one in passages if one.marks]
-    others = [one for one in passages if not one.marks]
+    passages.sort(key=lambda one: -one.fit - len(vocabulary.words(one.marked_text())) / count)
+    marked = [passage for passage in passages if passage.marks]
+    others = [passage for passage in passages if not passage.marks]
     return tuple(other.evidence() for other in [*marked, *others][:MAX_PASSAGES])
 
 
@@ -158,9 +158,9 @@ def is_supported(
     They must have enough of the question's words. The answer's own words are those that the
     question does not have.
     """
-    marked = [one for one in evidence if one.marks and one.asked >= MIN_ASKED]
+    marked = [passage for passage in evidence if passage.marks and passage.fit >= MIN_QUESTION_FIT]
     vocabulary = Vocabulary(sources)
-    found = {word for one in marked for word in vocabulary.words(_text_of(one, sources))}
+    found = {word for passage in marked for word in vocabulary.words(_text_of(passage, sources))}
     telling = vocabulary.telling(answer)
     own = telling.difference(vocabulary.words(question)) or telling
     return bool(own) and len(own & found) > MIN_SUPPORTED_SHARE * len(own)
@@ -180,7 +180,7 @@ def split_passages(text: str) -> Iterator[Span]:
     while start < len(text):
         stop = min(len(text), start + MAX_PASSAGE_CHARS)
         if stop < len(text):
-            breaks = (text.rfind(one, start + MAX_PASSAGE_CHARS // 2, stop) for one in BREAKS)
+            breaks = (text.rfind(mark, start + MAX_PASSAGE_CHARS // 2, stop) for mark in BREAKS)
             stop = next((at for at in breaks if at > 0), stop)
         part = text[start:stop]
         if part.strip():
@@ -208,10 +208,10 @@ def _mark_claim(
     The sentence must have enough of them, and be in a passage that has a word of the question.
     """
     words = vocabulary.telling(claim)
-    passages = [one for one in passages if one.asked]
+    passages = [passage for passage in passages if passage.fit]
     if len(words) <= SHORT_CLAIM_WORDS:
-        best_fit = max((one.asked for one in passages), default=0.0)
-        passages = [one for one in passages if one.asked >= MIN_FIT * best_fit]
+        best_fit = max((passage.fit for passage in passages), default=0.0)
+        passages = [passage for passage in passages if passage.fit >= MIN_FIT * best_fit]
     best: tuple[float, float, float] = (MIN_CLAIM_SHARE, 0.0, -1.0)
     chosen: tuple[Passage, list[Span]] | None = None
     for passage in passages if words else ():
@@ -220,7 +220,7 @@ def _mark_claim(
             share = len(words.intersection(vocabulary.words(sentence))) / len(words)
             if share < best[0]:
                 continue
-            fit = (share, share_of(wanted, sentence), passage.asked)
+            fit = (share, share_of(wanted, sentence), passage.fit)
             if fit > best:
                 best, at = fit, passage.start + start
                 chosen = passage, [(at + a, at + b) for a, b in _runs(sentence, words, vocabulary)]

@@ -1,7 +1,7 @@
 """Questions that refer back to earlier ones, by rule: "And on Sundays?", "How much does it cost?".
 
-A follow-up is rewritten so that it can be searched and asked alone. All other questions are
-independent of what was asked before. The rules know English, German, French and Chinese.
+A follow-up is rewritten so that it can be searched and answered alone. All other questions are
+independent of what came before. The rules know English, German, French and Chinese.
 """
 
 from __future__ import annotations
@@ -92,5 +92,5 @@ def rewrite(question: str, earlier: Sequence[str]) -> str:
     """
     if not refers_back(question):
         return ""
-    subject = next((one for one in reversed(earlier) if not refers_back(one)), "")
+    subject = next((question for question in reversed(earlier) if not refers_back(question)), "")
     return f"{question} ({subject})" if subject else ""

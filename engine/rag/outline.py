@@ -142,7 +142,7 @@ def _joined(chapters: Sequence[Chapter]) -> Iterator[Chapter]:
     count = min(MAX_CHAPTERS, len(chapters))
     for n in range(count):
         group = chapters[len(chapters) * n // count : len(chapters) * (n + 1) // count]
-        titles = [one.title for one in group if one.title]
+        titles = [chapter.title for chapter in group if chapter.title]
         yield Chapter(group[0].start, group[-1].stop, "; ".join(titles))
 
 

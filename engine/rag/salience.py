@@ -24,8 +24,10 @@ class Salience:
     """The weights of the words of each chapter."""
 
     def __init__(self, chapters: Sequence[Sequence[str]]) -> None:
-        """`chapters`: the sentences of each."""
-        self._counts = [Counter(word for one in own for word in words(one)) for own in chapters]
+        """Count the words of `chapters`, given as the sentences of each."""
+        self._counts = [
+            Counter(word for sentence in own for word in words(sentence)) for own in chapters
+        ]
         self._chapters_with = Counter(word for counts in self._counts for word in counts)
 
     def best(self, chapter: int, sentences: Sequence[str], count: int) -> list[str]:

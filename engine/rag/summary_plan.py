@@ -132,13 +132,13 @@ class SummaryPlan:
         titles = frozenset(normalize(heading.title) for heading in document.headings)
         code = document.kind == "code"
         self._own = [
-            own_sentences(plain(document.text[one.start : one.stop]), titles, code)
-            for one in chapters
+            own_sentences(plain(document.text[chapter.start : chapter.stop]), titles, code)
+            for chapter in chapters
         ]
         salience = Salience(self._own)
         limits = LENGTHS[options.length]
         facts = contract_facts(document, outline)
-        self.facts = tuple(KeyFact(one.label, one.sentences[: limits.fact]) for one in facts)
+        self.facts = tuple(KeyFact(fact.label, fact.sentences[: limits.fact]) for fact in facts)
         listed = {sentence for fact in self.facts for sentence in fact.sentences}
         least = math.ceil(limits.whole / len(chapters))
         sections = []
@@ -149,14 +149,14 @@ class SummaryPlan:
                 least, limits.chapter + (chapter.stop - chapter.start) // limits.chars_per_more
             )
             count = min(count, math.ceil(len(own) / limits.shortening))
-            unlisted = [one for one in own if one not in listed] or own
+            unlisted = [sentence for sentence in own if sentence not in listed] or own
             pages = _page_range(document, chapter)
             best = tuple(salience.best(at, unlisted, count))
             sections.append(SectionSummary(chapter.title, pages, chapter.start, chapter.stop, best))
         self.sections = tuple(sections)
         self.lead = self._lead(chapters)
-        names = [one.title for one in chapters if one.title] or [
-            one for at, own in enumerate(self._own) for one in salience.best(at, own, 1)
+        names = [chapter.title for chapter in chapters if chapter.title] or [
+            sentence for at, own in enumerate(self._own) for sentence in salience.best(at, own, 1)
         ]
         self.request = self._request(names, tokenizer, context)
 
@@ -164,19 +164,19 @@ class SummaryPlan:
         """Return whether the document has all of a statement's numbers and most of its words."""
         known = set(words(self.document.text))
         own = words(statement)
-        numbers = {one for one in own if any(map(str.isdigit, one))}
+        numbers = {word for word in own if any(map(str.isdigit, word))}
         return (
             bool(own)
             and numbers <= known
-            and (sum(one in known for one in own) >= MIN_SUPPORT * len(own))
+            and (sum(word in known for word in own) >= MIN_SUPPORT * len(own))
         )
 
     def _lead(self, chapters: Sequence[Chapter]) -> str:
         for chapter, own in zip(chapters, self._own, strict=True):
-            long = [one for one in own if word_count(one) >= MIN_LEAD_WORDS]
+            long = [sentence for sentence in own if word_count(sentence) >= MIN_LEAD_WORDS]
             if long and (chapter.title or not self.facts):
                 return long[0]
-        return next((one for own in self._own for one in own), "")
+        return next((sentence for own in self._own for sentence in own), "")
 
     def _request(self, names: Sequence[str], tokenizer: PromptTokenizer, context: int) -> Request:
         """Make the prompt: the title, the introduction, and the names of the chapters."""
@@ -194,7 +194,7 @@ class SummaryPlan:
         shown = f"# {self.title or self.document.name}"
         for part, share in (
             (beginning, capacity // 2),
-            ("\n".join(f"* {one}" for one in names), capacity),
+            ("\n".join(f"* {name}" for name in names), capacity),
         ):
             left = min(share, capacity - len(tokenizer.encode(shown)) - SLACK_TOKENS)
             if left > 0:
