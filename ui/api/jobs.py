@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 SHARE = 4  # slots that an owner gets although others fill the queue
-MIN_OWNERS = 8  # for which there are such slots, where there are fewer keys
+MIN_OWNERS = 8  # owners; there are such slots for as many, where there are fewer keys
 MAX_PREPARING = 3  # requests of an owner that are tokenized at once
-MAX_CLIENTS = 64  # clients whose earlier answers the engine remembers
+MAX_CLIENTS = 64  # clients; the engine remembers their earlier answers
 ACCEPTED = Step()  # precedes a job's events
 
 
@@ -44,7 +44,7 @@ class _Owner:
     """A key, or a client where there is none, while it has requests here."""
 
     def __init__(self, preparing: int) -> None:
-        """`preparing`: how many of its requests are tokenized at once."""
+        """Start without requests. `preparing`: how many are tokenized at once."""
         self.slots = 0
         self.preparing = Semaphore(preparing)
 
@@ -60,7 +60,7 @@ class JobStream(ThreadStream[Event]):
     ) -> None:
         """`source` yields ACCEPTED once the engine has the request, then the job's events."""
         self.client = client
-        self.first_text_s: float | None = None  # from the request to the first text
+        self.first_text_s: float | None = None  # seconds from the request to the first text
         self.total_s = 0.0  # set with the Done
         self.late_steps = 0  # forward passes that ended after `cancel`; set with the Done
         self._created = perf_counter()
@@ -68,8 +68,11 @@ class JobStream(ThreadStream[Event]):
         super().__init__(source, executor)
 
     async def accepted(self) -> None:
-        """Wait until the engine has the request. Raises RequestError if it cannot be answered,
-        EditRefused for an update that cannot be merged, RuntimeError if the engine is closed."""
+        """Wait until the engine has the request.
+
+        Raises RequestError if it cannot be answered, EditRefused for an update that cannot be
+        merged, RuntimeError if the engine is closed.
+        """
         if not self._accepted:
             await super().__anext__()
             self._accepted = True
@@ -95,14 +98,16 @@ class JobStream(ThreadStream[Event]):
 
 
 def merged_job(request: Request, client: str) -> Job | None:
-    """The job of an update that is merged without the model. Raises EditRefused."""
+    """Return the job of an update that is merged without the model. Raises EditRefused."""
     text = merge(request.text, request.update).text
     return None if text is None else ended_job(request, client, merged(text))
 
 
 def whole_file(request: Request, done: Done) -> Iterator[Event]:
-    """The last events of merging an update: the new file, which is checked as a whole. Raises
-    EditRefused."""
+    """Yield the last events of merging an update: the new file, which is checked as a whole.
+
+    Raises EditRefused.
+    """
     if done.reason not in ("failed", "cancelled"):
         done = replace(done, text=apply_answer(request, done))
         yield Step((Piece(done.text, "model"),))
@@ -119,22 +124,26 @@ class Jobs:
         on_end: Callable[[JobStream, Done], None] = lambda stream, done: None,
         owners: int = 0,
     ) -> None:
-        """`on_end` is called, in some thread, for every request that the engine accepted. `owners`:
-        how many keys there are."""
+        """Start without requests.
+
+        `on_end` is called, in some thread, for every request that the engine accepted. `owners`:
+        how many keys
+        there are.
+        """
         self.engine, self.queue_size, self.on_end = engine, queue_size, on_end
         # Another server reads the prompts itself, and accepts a request when it likes
         self._preparing = MAX_PREPARING if engine.drafts else queue_size
         self._reserved = min(SHARE, queue_size) * max(owners, MIN_OWNERS)
-        self._open: dict[ThreadStream[Any], str] = {}  # with its owner
+        self._open: dict[ThreadStream[Any], str] = {}  # the open streams and their owners
         self._owners: dict[str, _Owner] = {}
-        self._lock = Lock()  # of both
+        self._lock = Lock()  # guards both
         threads = queue_size + self._reserved
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="draftline-events")
         self._client_names: OrderedDict[str, str] = OrderedDict()  # least recently used first
 
     @property
     def open(self) -> int:
-        """How many requests are running or waiting."""
+        """The number of requests that are running or waiting."""
         return len(self._open)
 
     def submit(
@@ -147,11 +156,13 @@ class Jobs:
         owner: str = "",
         **options: Any,
     ) -> JobStream:
-        """Submit the request that `make`, called in a thread, returns. `isolated`: the engine
-        forgets the client's answers before and after. The text of a request with an `update` is the
-        new file, in one Step at the end; EditRefused is raised to the reader. `raw`: it is the
-        model's answer instead. `owner`: the key, whose slots and time it takes; without one, the
-        client's. `options`: more of `Engine.submit`. Raises QueueFull."""
+        """Submit the request that `make`, called in a thread, returns.
+
+        `isolated`: the engine forgets the client's answers before and after. The text of a request
+        with an `update` is the new file, in one Step at the end; EditRefused is raised to the
+        reader. `raw`: it is the model's answer instead. `owner`: the key, whose slots and time it
+        takes; without one, the client's. `options`: more of `Engine.submit`. Raises QueueFull.
+        """
         holder = owner or client
         self._check_capacity(holder)
         options |= {"speculation": speculation, "owner": owner}
@@ -227,7 +238,7 @@ class Jobs:
                     if isolated:
                         self.engine.forget(client=stream.client)
                     self.on_end(stream, event)
-                    self._release(stream)  # before the reader sees the end
+                    self._release(stream)  # the slot is free before the reader sees the end
                     if merges:
                         yield from whole_file(request, event)
                         return
@@ -267,8 +278,11 @@ class Jobs:
                     del self._owners[holder]
 
     def _client_name(self, client: str) -> str:
-        """The engine's name for a client. The engine keeps state by name, so there are few: the
-        least recently used one is forgotten and reused."""
+        """Return the engine's name for a client.
+
+        The engine keeps state by name, so there are few: the least recently used one is forgotten
+        and reused.
+        """
         name = self._client_names.pop(client, None)
         if name is None:
             name = f"api-{len(self._client_names)}"
