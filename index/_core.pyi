@@ -17,8 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 def stop_builds(stop: bool) -> None:
-    """While True, running and new `Frozen()` calls in this process raise RuntimeError soon. For the
-    exit of the interpreter, which must not end under native code of another thread."""
+    """Stop `Frozen()` calls in this process, running and new ones, while True.
+
+    They raise RuntimeError soon. For the exit of the interpreter, which must not end under native
+    code of another thread.
+    """
 
 class Match:
     """The longest suffix of a tail that occurs. Without a match, length and count are 0."""
@@ -58,21 +61,27 @@ class Tree:
         """count(node) / count(parent), in occurrences."""
 
 class Documents:
-    """The base class of segments. No match crosses the border of a document. Deleting a document
-    ("kill") keeps its tokens but hides them from queries."""
+    """The base class of segments.
+
+    No match crosses the border of a document. Deleting a document ("kill") keeps its tokens but
+    hides them from queries.
+    """
 
     def continuation(self, doc: int, end: int, n: int) -> NDArray[np.int32]:
-        """A copy of the tokens end:end + n of a document, fewer at its end."""
+        """Copy the tokens end:end + n of a document, fewer at its end."""
 
     def tokens(self, doc: int) -> NDArray[np.int32]:
-        """A copy of all tokens of a document, deleted or not."""
+        """Copy all tokens of a document, deleted or not."""
 
     def kill(self, doc: int) -> None:
         """Delete a document."""
 
     def label(self, doc: int, changed: int, path: int, folder: int) -> None:
-        """Set the ordering criteria of `Segments.match`: documents with a larger `changed` are
-        newer; `path` and `folder` are ids chosen by the caller, -1 for none."""
+        """Set the ordering criteria of `Segments.match`.
+
+        Documents with a larger `changed` are newer; `path` and `folder` are ids chosen by the
+        caller, -1 for none.
+        """
 
     @property
     def documents(self) -> int:
@@ -116,9 +125,12 @@ class Automaton(Documents):
         *,
         followed: bool = False,
     ) -> Match:
-        """The longest suffix of the last `limit` tokens of `tail` that occurs in a living document,
-        and its k newest occurrences. `followed`: consider only occurrences followed by a token, so
-        that a text that ends in `tail` does not match its own end."""
+        """Find the longest suffix of `tail` that occurs in a living document.
+
+        Considers the last `limit` tokens of `tail`, and returns the k newest occurrences.
+        `followed`: consider only occurrences followed by a token, so that a text that ends in
+        `tail` does not match its own end.
+        """
 
     def tree(
         self,
@@ -129,13 +141,15 @@ class Automaton(Documents):
         *,
         most: int = 1024,
     ) -> Tree:
-        """The continuations of `match(tail, most, limit, followed=True)`, at most `nodes` of them
-        and `width` per parent. A node's count is the number of these occurrences that continue with
-        its path. Nodes are ordered by falling count, which is falling path probability; ties by
-        parent, then by token."""
+        """Return the continuations of `match(tail, most, limit, followed=True)` as a tree.
+
+        It has at most `nodes` of them, and `width` per parent. A node's count is the number of
+        these occurrences that continue with its path. Nodes are ordered by falling count, which is
+        falling path probability; ties by parent, then by token.
+        """
 
     def check(self) -> str:
-        """The first violated invariant, or "". Slow; for tests."""
+        """Return the first violated invariant, or "". Slow; for tests."""
 
     @property
     def states(self) -> int:
@@ -146,8 +160,9 @@ class Automaton(Documents):
         """Allocated memory."""
 
 class Frozen(Documents):
-    """Immutable documents: the suffix array of their reversed text, in 12.3 bytes per token. In
-    `Segments` it answers exactly like an automaton of the same documents.
+    """Immutable documents: the suffix array of their reversed text, in 12.3 bytes per token.
+
+    In `Segments` it answers exactly like an automaton of the same documents.
 
     Built by SA-IS: Nong, Zhang and Chan, "Two Efficient Algorithms for Linear Time Suffix Array
     Construction" (2011).
@@ -160,7 +175,10 @@ class Frozen(Documents):
         paths: NDArray[np.int32] | None = None,
         folders: NDArray[np.int32] | None = None,
     ) -> None:
-        """Documents from oldest to newest; `changed` must ascend and defaults to 0, 1, 2, ..."""
+        """Freeze documents, from oldest to newest.
+
+        `changed` must ascend and defaults to 0, 1, 2, ...
+        """
 
     @staticmethod
     def mapped(
@@ -175,14 +193,16 @@ class Frozen(Documents):
         paths: NDArray[np.int32] | None = None,
         folders: NDArray[np.int32] | None = None,
     ) -> Frozen:
-        """A segment on the arrays of another one, which are kept alive and not copied. All its
-        documents are living, and unlabelled without `changed`. ValueError if the arrays are
+        """Make a segment on the arrays of another one, which are kept alive and not copied.
+
+        All its documents are living, and unlabelled without `changed`. ValueError if the arrays are
         inconsistent. With `keys`, `followed` and `tops` only `starts` and what is a 64th of the
         others' size is read: queries of damaged arrays are wrong, but memory-safe, and `check`
-        finds the damage."""
+        finds the damage.
+        """
 
     def check(self) -> None:
-        """ValueError if the arrays contradict each other. Reads all of them."""
+        """Raise ValueError if the arrays contradict each other. Reads all of them."""
 
     @property
     def text(self) -> NDArray[np.int32]:
@@ -194,8 +214,10 @@ class Frozen(Documents):
 
     @property
     def order(self) -> NDArray[np.uint32]:
-        """A view of the index in `text` of each rank. Ranks order the positions by the text that
-        ends there, read backwards."""
+        """A view of the index in `text` of each rank.
+
+        Ranks order the positions by the text that ends there, read backwards.
+        """
 
     @property
     def ranks(self) -> NDArray[np.uint32]:
@@ -229,11 +251,13 @@ class Segments:
         path: int = -1,
         folder: int = -1,
     ) -> tuple[int, int, list[tuple[int, int, int, float]]]:
-        """The longest suffix of the last `limit` tokens of `tail` that occurs: its length, the
-        number of occurrences, and the k best ones as (part, document, end, probability). The order
-        is: the document labelled `path`, then those labelled `folder`, then by falling (changed,
-        part, position). The probability is the share of the 64 newest occurrences that continue
-        with the same token."""
+        """Find the longest suffix of the last `limit` tokens of `tail` that occurs.
+
+        Returns its length, the number of occurrences, and the k best ones as (part, document, end,
+        probability). The order is: the document labelled `path`, then those labelled `folder`, then
+        by falling (changed, part, position). The probability is the share of the 64 newest
+        occurrences that continue with the same token.
+        """
 
     def tree(
         self,
@@ -245,5 +269,8 @@ class Segments:
         most: int = 1024,
         least: int = 1,
     ) -> Tree:
-        """Like `Automaton.tree`, over the `most` newest occurrences in all segments. Empty if the
-        match has fewer than `least` tokens, which is faster: short matches are frequent."""
+        """Like `Automaton.tree`, over the `most` newest occurrences in all segments.
+
+        Empty if the match has fewer than `least` tokens, which is faster: short matches are
+        frequent.
+        """

@@ -16,19 +16,22 @@ from pathlib import Path
 from index.os_calls import IS_WINDOWS
 
 # The limits of what is kept. Beyond them the oldest goes first; indexes age from their last use.
-MAX_INDEX_BYTES = 8 << 30  # of the indexes of all folders
-UNUSED_INDEX_DAYS = 90  # after which an index that nobody loaded is deleted
-MAX_TOKEN_DB_BYTES = 512 << 20  # of the token ids of one tokenizer
+MAX_INDEX_BYTES = 8 << 30  # bytes; the indexes of all folders
+UNUSED_INDEX_DAYS = 90  # days; then an index that nobody loaded is deleted
+MAX_TOKEN_DB_BYTES = 512 << 20  # bytes; the token ids of one tokenizer
 MAX_TOKEN_DBS = 4
 MAX_NGRAM_FILES = 8
-MAX_ANSWERS = 4096  # about documents
-MAX_TOKENIZERS = 16  # of other machines' engines
+MAX_ANSWERS = 4096  # files; answers about documents
+MAX_TOKENIZERS = 16  # files; tokenizers of other machines' engines
 
 
 def make_cache_folder(folder: Path, levels: int = 1, mode: int = 0o700) -> None:
-    """Create a folder unless it exists. `levels`: how many folders at the end of the path belong
-    to the cache; they are created with `mode` and checked, from the top. Those above are the user's
-    choice. The mode of an existing folder is not changed. Raises OSError."""
+    """Create a folder unless it exists.
+
+    `levels`: how many folders at the end of the path belong to the cache; they are created with
+    `mode` and checked, from the top. Those above are the user's choice. The mode of an existing
+    folder is not changed. Raises OSError.
+    """
     inner = [folder, *folder.parents][:levels]
     inner[-1].parent.mkdir(parents=True, exist_ok=True)
     for each in reversed(inner):
@@ -37,9 +40,12 @@ def make_cache_folder(folder: Path, levels: int = 1, mode: int = 0o700) -> None:
         _check(each)
 
 
-def keep_newest(paths: Iterable[Path], most: int, beside: Sequence[str] = ()) -> None:
-    """Delete the files and folders that were changed longest ago, beyond `most` of them, each after
-    the files with its name and one of these ends. What cannot be deleted is left."""
+def keep_newest(paths: Iterable[Path], most: int, ends: Sequence[str] = ()) -> None:
+    """Delete all files and folders but the `most` that were changed last.
+
+    Before each, the files with its name and one of these `ends` are deleted. What cannot be deleted
+    is left.
+    """
     all_paths = list(paths)
     if len(all_paths) <= most:
         return
@@ -49,7 +55,7 @@ def keep_newest(paths: Iterable[Path], most: int, beside: Sequence[str] = ()) ->
             found.append((path.lstat().st_mtime_ns, path))
     for _, path in sorted(found, reverse=True)[most:]:
         with suppress(OSError):  # another process was faster, or it is another user's
-            for end in beside:
+            for end in ends:
                 path.with_name(path.name + end).unlink(missing_ok=True)
             if path.is_symlink() or not path.is_dir():
                 path.unlink()

@@ -15,11 +15,11 @@ PASSED_ON = frozenset({
     "SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "COMSPEC", "PATHEXT", "USERPROFILE", "APPDATA",
     "LOCALAPPDATA", "PROGRAMDATA", "NUMBER_OF_PROCESSORS", "PROCESSOR_ARCHITECTURE",
 })  # fmt: skip
-LOCALE = "LC_"  # how the other variables of a locale begin
+LOCALE = "LC_"  # the start of a locale's other variables
 
 
 def child_environment() -> dict[str, str]:
-    """The variables that such a process gets."""
+    """Return the variables that such a process gets."""
     return {
         name: value
         for name, value in os.environ.items()

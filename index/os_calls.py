@@ -1,5 +1,6 @@
-"""What differs between Linux, macOS and Windows: locks, owners, and flags and modes of files. What
-only Linux has: paths that are exchanged, and whether a file is open for writing elsewhere.
+"""Calls that differ between Linux, macOS and Windows: locks, owners, flags and modes of files.
+
+Linux alone can exchange paths, and tell whether a file is open for writing elsewhere.
 
 Windows has neither user ids nor modes: there the access control lists of a user's folders decide
 who may read and write in them, and owners are not compared.
@@ -19,16 +20,19 @@ IS_WINDOWS = sys.platform == "win32"
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 BINARY = getattr(os, "O_BINARY", 0)
-LOCKED_BYTE = 0x7FFF_0000  # of a file on Windows: beyond what is read and written
-AT_CWD, RENAME_EXCHANGE = -100, 2  # of renameat2, from Linux's headers
-NOT_SUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)  # by a file system or a kernel
+LOCKED_BYTE = 0x7FFF_0000  # offset in a file on Windows, beyond the contents
+AT_CWD, RENAME_EXCHANGE = -100, 2  # arguments of renameat2, from Linux's headers
+NOT_SUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)  # the system cannot do it
 
 if sys.platform == "win32":
     import msvcrt
 
     def lock(descriptor: int, wait: bool = True) -> None:
-        """Lock an open file until it is closed. BlockingIOError if it is locked already, unless
-        this call shall `wait`; OSError where the file system has no locks."""
+        """Lock an open file until it is closed.
+
+        BlockingIOError if it is locked already, unless this call shall `wait`; OSError where the
+        file system has no locks.
+        """
         at = os.lseek(descriptor, 0, os.SEEK_CUR)
         os.lseek(descriptor, LOCKED_BYTE, os.SEEK_SET)
         try:
@@ -46,13 +50,16 @@ else:
     import fcntl
 
     def lock(descriptor: int, wait: bool = True) -> None:
-        """Lock an open file until it is closed. BlockingIOError if it is locked already, unless
-        this call shall `wait`; OSError where the file system has no locks."""
+        """Lock an open file until it is closed.
+
+        BlockingIOError if it is locked already, unless this call shall `wait`; OSError where the
+        file system has no locks.
+        """
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
 
 
 def is_own(status: os.stat_result) -> bool:
-    """Whether a file is this user's."""
+    """Return whether a file is this user's."""
     return IS_WINDOWS or status.st_uid == os.geteuid()
 
 
@@ -74,7 +81,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def read_start(descriptor: int, most: int) -> bytes:
-    """The first bytes of an open file, `most` at most."""
+    """Read the first bytes of an open file, `most` at most."""
     if not IS_WINDOWS:
         return os.pread(descriptor, most, 0)
     os.lseek(descriptor, 0, os.SEEK_SET)
@@ -82,8 +89,10 @@ def read_start(descriptor: int, most: int) -> bytes:
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Exchange what two paths of one file system name, at once: no moment has either of them
-    missing. False where the system or the file system cannot do so; raises OSError."""
+    """Exchange what two paths of one file system name, at once: no moment misses either.
+
+    False where the system or the file system cannot do so; raises OSError.
+    """
     if sys.platform != "linux":
         return False
     import ctypes
@@ -101,8 +110,10 @@ def exchange(one: Path, other: Path) -> bool:
 
 
 def has_writer(descriptor: int) -> bool:
-    """Whether a file, which is open here to be read, is open somewhere to be written. False where
-    the system cannot tell. Network file systems may say True of any file."""
+    """Return whether a file that is open here to be read is open somewhere to be written.
+
+    False where the system cannot tell. Network file systems may say True of any file.
+    """
     if sys.platform != "linux":
         return False
     try:

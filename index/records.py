@@ -20,7 +20,7 @@ class Stats:
     """Size and cache statistics of an index."""
 
     files: int  # live documents
-    tokens: int  # of live documents
+    tokens: int  # live documents' tokens
     segments: int
     nbytes: int  # memory of the segments, mapped files included
     dead: float  # share of the stored tokens that belong to deleted documents

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, through a temporary file or folder beside them.
+"""Files that appear whole or not at all, through a temporary file or folder next to them.
 
 A writer locks its temporary until it is done, and the system unlocks it when the writer dies. So an
 unlocked one was left by a killed process, and the next writer in the same folder deletes it. On a
@@ -23,9 +23,12 @@ NAME = re.compile(r"\.draftline-[0-9a-f]{16}\.tmp")
 
 @contextmanager
 def replacing(path: Path) -> Iterator[int]:
-    """The descriptor of a temporary file, with mode 0600, that replaces `path` when the block ends:
-    it is synced to disk and renamed. If anything fails (OSError) it is deleted, and `path` stays
-    as it was. First deletes the temporary files that killed processes left beside `path`."""
+    """Open a temporary file, with mode 0600, that replaces `path` when the block ends.
+
+    Yields its descriptor. The file is synced to disk and renamed. If anything fails (OSError) it is
+    deleted, and `path` stays as it was. First deletes the temporary files that killed processes
+    left next to `path`.
+    """
     sweep(path.parent)
     descriptor, temporary = _new_file(path.parent)
     with ExitStack() as opened:
@@ -54,7 +57,7 @@ def write_all(descriptor: int, data: memoryview) -> int:
 
 @contextmanager
 def temporary_folder(parent: Path) -> Iterator[Path]:
-    """A private folder in `parent` that is deleted when the block ends."""
+    """Make a private folder in `parent` that is deleted when the block ends."""
     descriptor, folder = _new_folder(parent)
     try:
         yield folder
@@ -65,8 +68,10 @@ def temporary_folder(parent: Path) -> Iterator[Path]:
 
 
 def sweep(folder: Path, is_kind: Callable[[int], bool] = stat.S_ISREG) -> None:
-    """Delete the temporary files in a folder that were left by killed processes of this user;
-    with `stat.S_ISDIR` the temporary folders."""
+    """Delete the temporary files in a folder that killed processes of this user left.
+
+    With `stat.S_ISDIR` the temporary folders are deleted.
+    """
     try:
         with os.scandir(folder) as entries:
             found = [Path(entry) for entry in entries if NAME.fullmatch(entry.name)]
@@ -94,7 +99,7 @@ def _delete_unlocked(path: Path) -> None:
 
 
 def _new_file(folder: Path) -> tuple[int, Path]:
-    """The descriptor and path of a new, locked file."""
+    """Make a new, locked file; return its descriptor and path."""
     while True:
         path = _new_path(folder)
         with _errors_name(folder):
@@ -104,7 +109,10 @@ def _new_file(folder: Path) -> tuple[int, Path]:
 
 
 def _new_folder(parent: Path) -> tuple[int | None, Path]:
-    """The same for a folder; on Windows, where folders have no locks, without a descriptor."""
+    """Make a new, locked folder; return its descriptor and path.
+
+    On Windows, where folders have no locks, there is no descriptor.
+    """
     while True:
         path = _new_path(parent)
         with _errors_name(parent):
@@ -132,8 +140,10 @@ def _new_path(folder: Path) -> Path:
 
 
 def _lock(descriptor: int, path: Path) -> bool:
-    """Lock a new temporary until its descriptor is closed. If it was swept before that, close it
-    and return False."""
+    """Lock a new temporary until its descriptor is closed.
+
+    If it was swept before that, close it and return False.
+    """
     with suppress(OSError):  # a file system without locks, where nothing is swept either
         lock(descriptor)
     if path.exists():

@@ -1,4 +1,4 @@
-"""Which Draftline this is: its version, by git's tags, and the commit that it was built from."""
+"""The version of this Draftline, by git's tags, and the commit that it was built from."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ NOT_INSTALLED = "0"  # the version of a source tree
 
 
 def own_version() -> str:
-    """The version of this installation; NOT_INSTALLED of a source tree."""
+    """Return the version of this installation; NOT_INSTALLED of a source tree."""
     try:
         return version("draftline")
     except PackageNotFoundError:
@@ -16,7 +16,7 @@ def own_version() -> str:
 
 
 def own_commit() -> str:
-    """The commit that this was built from, abbreviated; "" if it was built without git."""
+    """Return the commit that this was built from, abbreviated; "" if it was built without git."""
     try:
         from index._build import COMMIT
     except ModuleNotFoundError:  # run from a source tree

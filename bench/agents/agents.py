@@ -100,8 +100,10 @@ def run_agent(recipe: Recipe, folder: Path, home: Path, output: Path, limit: int
 def requests_between(
     before: dict[str, float], after: dict[str, float]
 ) -> tuple[int, dict[str, int]]:
-    """How many requests were answered, and those that were not, by route and status. A client that
-    hangs up is no error."""
+    """Count the requests that were answered, and those that were not.
+
+    They are counted by route and status. A client that hangs up is no error.
+    """
     answered, errors = 0, {}
     for name, value in after.items():
         count = int(value - before.get(name, 0))
@@ -125,7 +127,7 @@ def is_done(task: Task, folder: Path) -> bool:
 
 
 def changed_files(folder: Path) -> list[str]:
-    """The files that are new, changed or gone. Hidden ones are the agent's own."""
+    """Return the files that are new, changed or gone. Hidden ones are the agent's own."""
     paths = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     found = {path.as_posix() for path in paths if not path.as_posix().startswith(".")}
     if FILE in found and (folder / FILE).read_bytes() == SOURCE.encode():
@@ -134,7 +136,7 @@ def changed_files(folder: Path) -> list[str]:
 
 
 def version_of(program: str) -> str:
-    """What `PROGRAM --version` says."""
+    """Return what `PROGRAM --version` prints."""
     with tempfile.TemporaryDirectory() as home:
         ran = subprocess.run(
             [program, "--version"],
@@ -203,7 +205,7 @@ def read_options(argv: list[str] | None) -> argparse.Namespace:
 
 @contextlib.contextmanager
 def workplace(keep: Path | None) -> Iterator[Path]:
-    """The folder of all runs, deleted at the end unless it is to be kept."""
+    """Make the folder of all runs, deleted at the end unless it is to be kept."""
     if keep:
         yield keep.absolute()
         return

@@ -1,4 +1,4 @@
-"""How coding agents are pointed at a server: their configuration, and the command for one task.
+"""Recipes for coding agents at a server: their configuration, and the command for one task.
 
 Each agent may read and write files and run no commands of its own: a small model decides what it
 does. docs/clients.md shows the same configurations to users.
@@ -24,7 +24,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How an agent is started. `files`: its configuration, by paths in its home."""
+    """The way to start an agent. `files`: its configuration, by paths in its home."""
 
     command: tuple[str, ...]
     files: Mapping[str, str] = field(default_factory=dict)

@@ -36,19 +36,21 @@ TEMPLATE = """{%- set names = (tools or []) | map(attribute='function.name') | l
 
 
 def call(name: str, **arguments: Any) -> str:
-    """A call as Hermes's models write it."""
+    """Return a call as Hermes's models write it."""
     body = json.dumps({"name": name, "arguments": arguments})
     return f"<tool_call>\n{body}\n</tool_call>"
 
 
 def answers(files: Mapping[str, str]) -> dict[str, list[str]]:
-    """What the model answers to each agent, turn by turn. `files`: the path of the file to edit, by
-    agent."""
+    """Return the model's answers to each agent, turn by turn.
+
+    `files`: the path of the file to edit, by agent.
+    """
     edits = list(zip(OLD, NEW, strict=True))
     path = {name: files.get(name, FILE) for name in ("opencode", "cn", "qwen")}
 
     def named(tool: str, agent: str, *keys: str) -> list[str]:
-        """The edits as calls whose arguments have these names."""
+        """Return the edits as calls whose arguments have these names."""
         return [call(tool, **dict(zip(keys, (path[agent], *edit), strict=True))) for edit in edits]
 
     in_opencode = named("edit", "opencode", "filePath", "oldString", "newString")
@@ -66,7 +68,7 @@ def answers(files: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def steps(files: Mapping[str, str]) -> dict[str, str]:
-    """The answer that follows each token of the template."""
+    """Return the answer that follows each token of the template."""
     found = {}
     for agent, turns in answers(files).items():
         answered = 0

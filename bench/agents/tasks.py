@@ -22,28 +22,30 @@ if __name__ == "__main__":
 
 
 class Task(NamedTuple):
-    """`done`: whether a folder is as the task wishes. OSError and SyntaxError mean that it is
-    not."""
+    """A task; `done` tells whether a folder is as it shall be.
+
+    OSError and SyntaxError mean that it is not.
+    """
 
     text: str
     done: Callable[[Path], bool]
 
 
 def functions(folder: Path) -> dict[str, str]:
-    """The functions of the file: their names and sources."""
+    """Return the functions of the file: their names and sources."""
     source = (folder / FILE).read_text("utf-8")
     found = (node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef))
     return {node.name: ast.unparse(node) for node in found}
 
 
 def renamed(folder: Path) -> bool:
-    """The whole file is known: nothing but the name may change."""
+    """Return whether the whole file is as expected: nothing but the name may change."""
     wanted = SOURCE.replace("greet(", "welcome(")
     return (folder / FILE).read_text("utf-8").strip() == wanted.strip()
 
 
 def added(folder: Path) -> bool:
-    """There is one more function, and the old one is as it was."""
+    """Return whether there is one more function, and the old one is as it was."""
     old = ast.unparse(ast.parse(SOURCE).body[1])
     found = functions(folder)
     return found.get("greet") == old and "Goodbye, " in found.get("farewell", "")

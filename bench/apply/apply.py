@@ -48,7 +48,7 @@ Row = dict[str, Any]
 
 
 def without_model(task: Task) -> str:
-    """How it ends: exact, wrong, model (it takes one) or refused."""
+    """Return how it ends: exact, wrong, model (it takes one) or refused."""
     try:
         found = merge(task.before, task.update)
         if found.text is None:
@@ -60,7 +60,7 @@ def without_model(task: Task) -> str:
 
 
 def with_model(engine: Engine, task: Task, plain_tokens: int, plain_first: bool) -> Row:
-    """The model's answer: whether it is exact, its speed, and that of plain decoding."""
+    """Measure the model's answer: whether it is exact, its speed, and that of plain decoding."""
     request = Request("edit", task.before, path=task.path, update=task.update)
     short = replace(request, max_tokens=plain_tokens or None)
     try:
@@ -91,7 +91,7 @@ def with_model(engine: Engine, task: Task, plain_tokens: int, plain_first: bool)
 
 
 def summary(lines: str, rows: list[Row]) -> Row:
-    """The figures of files of so many lines."""
+    """Return the figures of files of so many lines."""
     first, outcome = (Counter(row.get(key) for row in rows) for key in ("merge", "outcome"))
     timed = [row for row in rows if "tokens_per_s" in row]
     tokens = sum(row["tokens"] for row in timed)
@@ -169,7 +169,7 @@ def read_options(argv: list[str] | None) -> argparse.Namespace:
 
 
 def span(group: str) -> tuple[int, int]:
-    """`100:400` as numbers. ValueError."""
+    """Parse `100:400` to numbers. ValueError."""
     first, _, last = group.partition(":")
     if not (first.isdecimal() and last.isdecimal()):
         raise ValueError(f"--lines {group}: write 100:400")

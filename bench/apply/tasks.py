@@ -30,12 +30,15 @@ class Task(NamedTuple):
     after: str
 
     def passes(self, new: str) -> bool:
-        """Whether a new text is right. Blank lines around the file do not count."""
+        """Return whether a new text is right. Blank lines around the file do not count."""
         return plain(new).strip() == plain(self.after).strip()
 
 
 def update_of(old: Sequence[str], new: Sequence[str], context: int, mark: str) -> str:
-    """An update with `context` lines around every change, and marks for the lines between."""
+    """Make an update with `context` lines around every change.
+
+    Marks stand for the lines between.
+    """
     matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
     out: list[str] = []
     at = 0  # line of `new` up to which all is in the update
@@ -55,8 +58,11 @@ def load(
     context: int,
     packages: Sequence[str] = (),
 ) -> list[Task]:
-    """The recorded edits of files with so many lines, of these packages or of all, in a fixed
-    random order. EditError where a file is no such data, OSError where it cannot be read."""
+    """Load the recorded edits of files with so many lines, in a fixed random order.
+
+    They are of these packages or of all. EditError where a file is no such data, OSError where it
+    cannot be read.
+    """
     every = [edit for file in files for edit in read(file)]
     chosen = [edit for edit in every if not packages or edit.package in packages]
     found = [
@@ -69,8 +75,10 @@ def load(
 
 
 def task_of(edit: Edit, context: int) -> Task | None:
-    """The task of a recorded edit. None where the update would be the whole file or nothing, or the
-    file has such marks itself."""
+    """Make the task of a recorded edit.
+
+    None where the update would be the whole file or nothing, or the file has such marks itself.
+    """
     old, new = (plain(text).strip("\n").split("\n") for text in (edit.before, edit.after))
     mark = COMMENTS.get(Path(edit.path).suffix, "// {}").format(MARK)
     update = update_of(old, new, context, mark)

@@ -52,14 +52,14 @@ Task = EditTask | CompletionTask
 
 
 def tasks(only: list[str], quick: bool) -> list[tuple[str, Task]]:
-    """The tasks to do, each with its part."""
+    """Return the tasks to do, each with its part."""
     sets: dict[str, list[Task]] = {"edits": [*EDITS], "completions": [*COMPLETIONS]}
     step = QUICK_STEP if quick else 1
     return [(part, task) for part in PARTS if part in only for task in sets[part][::step]]
 
 
 def identity(task: Task) -> str:
-    """A task's name, which no other task has."""
+    """Return a task's name, which no other task has."""
     return f"{task.file}:{task.name}" if isinstance(task, EditTask) else task.name
 
 
@@ -107,13 +107,16 @@ def measure(model: str, options: argparse.Namespace, done: list[Row]) -> Iterato
 
 
 def server_settings(checks: str) -> Row:
-    """The settings that the server starts with."""
+    """Return the settings that the server starts with."""
     settings: Row = {"maxTimeMs": MAX_TIME_MS}
     return settings | ({CHECKS_SETTING: False} if checks == "off" else {})
 
 
 def run(model: str, options: argparse.Namespace) -> Row:
-    """The record of one model, also written to its file; a stopped run leaves its rows there."""
+    """Run one model, and return its record, also written to its file.
+
+    A stopped run leaves its rows there.
+    """
     began = time.perf_counter()
     names = ["assist", Path(model).name]
     if options.checks == "off":
@@ -150,7 +153,7 @@ def run(model: str, options: argparse.Namespace) -> Row:
 
 
 def tasks_digest() -> str:
-    """A digest of tasks, samples and rules: results with the same one are comparable."""
+    """Hash tasks, samples and rules: results with the same digest are comparable."""
     paths = [*Path(__file__).parent.rglob("*.py"), *SAMPLES.rglob("*")]
     files = sorted(path for path in set(paths) if path.is_file())
     return sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]

@@ -14,7 +14,7 @@ from bench.latency.typist import position
 
 @dataclass(frozen=True)
 class Answer:
-    """What a user sees of one request."""
+    """The answer to one request, as a user sees it."""
 
     text: str | None  # the file's new text, or what a completion inserts; None: only a reason
     reason: str  # why there is none, or why nothing has changed
@@ -71,7 +71,7 @@ def write_samples(folder: Path) -> None:
 
 
 def _text_edits(edit: dict[str, Any] | None, uri: str) -> list[dict[str, Any]]:
-    """The changes that a WorkspaceEdit makes to one document."""
+    """Return the changes that a WorkspaceEdit makes to one document."""
     if not edit:
         return []
     made = list((edit.get("changes") or {}).get(uri, []))
@@ -82,7 +82,7 @@ def _text_edits(edit: dict[str, Any] | None, uri: str) -> list[dict[str, Any]]:
 
 
 def applied(text: str, edits: list[dict[str, Any]]) -> str:
-    """A text with an editor's changes, all of which refer to the text before them."""
+    """Apply an editor's changes, all of which refer to the text before them, to a text."""
     starts = [0]
     for line in text.split("\n"):
         starts.append(starts[-1] + len(line) + 1)

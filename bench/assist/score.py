@@ -1,4 +1,4 @@
-"""How answers are scored, by rules alone: right, partly, wrong, harmful, or none.
+"""Scores answers by rules alone: right, partly, wrong, harmful, or none.
 
 An edit is
     right    if it equals a reference answer (free wording and the layout of new lines aside), or
@@ -6,7 +6,7 @@ An edit is
              was;
     harmful  if the file's syntax is worse than before, a definition is there twice, or code or text
              is lost that a reference keeps: a definition, a comment, or a tenth of the words;
-    partly   if at least half of what was asked is done, and no more is changed besides;
+    partly   if at least half of what was requested is done, and no more is changed besides;
     wrong    otherwise; and none if nothing was changed, or the edit was refused with a reason.
 
 A completion is
@@ -95,8 +95,11 @@ def score_edit(task: EditTask, after: str | None) -> Score:
 
 
 def _scope(task: EditTask, after: str) -> tuple[str, str, list[str]]:
-    """What is compared: the selection before, after, and as it should be; or, if other text has
-    changed as well, whole files. Imports added to the file's own do not count."""
+    """Return the texts to compare: the selection before, after, and as it should be.
+
+    If other text has changed as well, they are whole files. Imports added to the file's own do not
+    count.
+    """
     start, stop = task.selection
     head, tail = task.text[:start], task.text[stop:]
 
@@ -127,7 +130,7 @@ def _is_right(task: EditTask, before: str, new: str, right: str, passed: bool | 
 
 
 def _is_reindented(before: str, new: str, right: str) -> bool:
-    """Whether lines that were to stay as they are have another indentation."""
+    """Return whether lines that were to stay as they are have another indentation."""
     kept = Counter(before.split("\n")) & Counter(right.split("\n"))
     moved = Counter(new.split("\n")) - kept
     missing = Counter(line.strip() for line in kept - Counter(new.split("\n")))
@@ -135,17 +138,17 @@ def _is_reindented(before: str, new: str, right: str) -> bool:
 
 
 def passes(task: EditTask, after: str) -> bool:
-    """Whether the file passes the task's program, in a sandbox."""
+    """Return whether the file passes the task's program, in a sandbox."""
     return sandbox.run(f"{_importable(after)}\n{task.tests}").passed
 
 
 def _importable(text: str) -> str:
-    """A Python file as a module that was imported: its main part does not run."""
+    """Return a Python file as a module that was imported: its main part does not run."""
     return text.replace('__name__ == "__main__"', "False")
 
 
 def _damage(task: EditTask, before: str, after: str, new: str, right: str) -> str:
-    """Why an edit is harmful; "" if it is not."""
+    """Return why an edit is harmful; "" if it is not."""
     if errors(task.file, after) > errors(task.file, task.text):
         return "the syntax is broken"
     kept = set(DEFINITION.findall(before)) & set(DEFINITION.findall(right))
@@ -190,7 +193,7 @@ def _is_partly_done(task: EditTask, before: str, new: str, right: str, passed: b
 
 
 def _changes(old: list[Token], new: list[Token]) -> dict[Change, int]:
-    """The changes from one text to another, each with the number of tokens that it concerns."""
+    """List the changes from one text to another, each with its number of tokens."""
     matcher = SequenceMatcher(None, old, new, autojunk=False)
     return {
         (start, stop, tuple(new[first:last])): stop - start + last - first
@@ -204,8 +207,11 @@ def _tokens(task: EditTask, text: str) -> list[Token]:
 
 
 def without_blocks(text: str, heads: Iterable[str]) -> str:
-    """The text without the blocks whose first line contains one of `heads`: up to the next line
-    that is not indented deeper, or behind it if it closes the block."""
+    """Return the text without the blocks whose first line contains one of `heads`.
+
+    A block goes up to the next line that is not indented deeper, or behind it if it closes the
+    block.
+    """
     kept: list[str] = []
     limit: int | None = None
     for line in text.split("\n"):
@@ -254,7 +260,7 @@ def score_completion(task: CompletionTask, offered: str | None) -> Score:
 
 
 def is_useful(task: CompletionTask, offered: str) -> bool:
-    """Whether a completion starts with the rest of the statement, or an equivalent."""
+    """Return whether a completion starts with the rest of the statement, or an equivalent."""
     first = offered.strip("\n").split("\n")[0].strip().replace("'", '"')
     if any(re.fullmatch(pattern, first) for pattern in task.also):
         return True
@@ -266,23 +272,23 @@ def is_useful(task: CompletionTask, offered: str) -> bool:
 
 
 def ends_in_word(text: str, whole: str) -> bool:
-    """Whether the beginning of a text ends inside a word."""
+    """Return whether the beginning of a text ends inside a word."""
     rest = _rest_after(whole, text) or ""
     return re.match(r"\w", text.rstrip()[-1]) is not None and re.match(r"\w", rest) is not None
 
 
 def is_beginning(text: str, whole: str) -> bool:
-    """Whether a text is the beginning of another, or all of it, blanks aside."""
+    """Return whether a text is the beginning of another, or all of it, blanks aside."""
     return squashed(whole).startswith(squashed(text))
 
 
 def squashed(text: str) -> str:
-    """A text without blanks, and with one kind of quotes."""
+    """Return a text without blanks, and with one kind of quotes."""
     return "".join(text.split()).replace("'", '"')
 
 
 def _rest_after(text: str, beginning: str) -> str | None:
-    """What follows `beginning` in a text, blanks aside; None if it starts otherwise."""
+    """Return the text after `beginning`, blanks aside; None if it starts otherwise."""
     wanted = squashed(beginning)
     if not squashed(text).startswith(wanted):
         return None
@@ -300,7 +306,7 @@ def _fragment(task: CompletionTask, text: str) -> list[Token]:
 
 
 def ends_in_string(task: CompletionTask, offered: str) -> bool:
-    """Whether the right beginning of a text ends inside a string of the sample."""
+    """Return whether the right beginning of a text ends inside a string of the sample."""
     wanted, seen = len(squashed(offered)), 0
     at = len(task.before)
     whole = task.before + task.removed + task.after
@@ -311,7 +317,7 @@ def ends_in_string(task: CompletionTask, offered: str) -> bool:
 
 
 def damage(task: CompletionTask, offered: str) -> str:
-    """Why a completion is harmful; "" if it is not."""
+    """Return why a completion is harmful; "" if it is not."""
     if errors(task.file, task.before + offered + task.after) > 0:
         block = offered.rstrip().endswith(":")  # its body is still to be written
         body = " pass" if block else ""
@@ -321,7 +327,7 @@ def damage(task: CompletionTask, offered: str) -> str:
 
 
 def repetition(task: CompletionTask, offered: str) -> str:
-    """What a completion repeats; "" if nothing."""
+    """Return the text that a completion repeats; "" if nothing."""
     head, rest = task.before.rpartition("\n")[2], task.after.split("\n")[0]
     lines = [line.strip() for line in f"{head}{offered}{rest}".split("\n")]
     above = [line.strip() for line in task.before.split("\n")[:-1] if line.strip()][-LINES_ABOVE:]
@@ -340,7 +346,10 @@ def repetition(task: CompletionTask, offered: str) -> str:
 
 
 def unreached(task: CompletionTask, offered: str) -> str:
-    """Whether a completion leaves the block before the code below, which is in the same block."""
+    """Return whether a completion leaves the block before the code below it.
+
+    That code is in the same block.
+    """
     head, rest = task.before.rpartition("\n")[2], task.after.split("\n")[0]
     last = f"{head}{offered}{rest}".rstrip().rpartition("\n")[2]
     below = next((line for line in task.after.split("\n")[1:] if line.strip()), "")
@@ -354,7 +363,7 @@ def unreached(task: CompletionTask, offered: str) -> str:
 
 
 def errors(path: str, text: str) -> int:
-    """The number of places where a file breaks its language's syntax."""
+    """Count the places where a file breaks its language's syntax."""
     language = language_of(path)
     if language == "markdown":
         return markdown_errors(text)
@@ -371,8 +380,11 @@ def errors(path: str, text: str) -> int:
 
 
 def markdown_errors(text: str) -> int:
-    """Code fences and code spans without an end, brackets that do not match, and table rows with
-    another number of cells than the row above."""
+    """Count the errors in a Markdown text.
+
+    That is code fences and code spans without an end, brackets that do not match, and table rows
+    with another number of cells than the row above.
+    """
     count, fenced, cells = 0, False, 0
     for line in text.split("\n"):
         if line.lstrip().startswith("```"):

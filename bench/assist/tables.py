@@ -15,7 +15,7 @@ PARTS = ("edits", "completions")
 
 
 def summary(rows: list[Row]) -> Row:
-    """For each part: the figures of all rows, and by language and kind."""
+    """Return the figures of all rows of each part, and by language and kind."""
     found: Row = {}
     for part in PARTS:
         if own := [row for row in rows if row["part"] == part]:
@@ -40,7 +40,7 @@ def grouped(rows: list[Row], key: Callable[[Row], str]) -> dict[str, Row]:
 
 
 def figures(rows: list[Row]) -> Row:
-    """Counts of outcomes; shares of right ones and of harm, with 95 % intervals."""
+    """Return counts of outcomes; shares of right ones and of harm, with 95 % intervals."""
     counts = Counter(row["outcome"] for row in rows)
     bad = sum(row["outcome"] in (WRONG, HARMFUL) and not row["warned"] for row in rows)
     made: Row = {"tasks": len(rows), **{name: counts[name] for name in OUTCOMES}}
@@ -84,7 +84,7 @@ def show(record: Row) -> None:
 
 
 def shares(one: Row) -> str:
-    """The shares of right, bad and harmful answers with their 95 % intervals."""
+    """Return the shares of right, bad and harmful answers with their 95 % intervals."""
     return "; ".join(
         f"{name} {percent(one[f'{name}_share'])} [{percent(one[f'{name}_low'])}, "
         f"{percent(one[f'{name}_high'])}]"

@@ -1,4 +1,4 @@
-"""What a task of `python -m bench assist` is: an instruction or a place to complete, in a sample.
+"""The tasks of `python -m bench assist`: an instruction or a place to complete, in a sample.
 
 An instruction has reference answers. Most are exact: nothing but layout may differ. Where wording
 is free (comments, docstrings) it is not compared, and patterns say what it must contain. Where many
@@ -66,7 +66,7 @@ class EditTask:
         return [rewrite(self.before) for rewrite in self.references]
 
     def file_with(self, new: str) -> str:
-        """The file with the selected lines replaced."""
+        """Return the file with the selected lines replaced."""
         start, stop = self.selection
         return self.text[:start] + new + self.text[stop:]
 
@@ -87,7 +87,7 @@ class CompletionTask:
 
     @property
     def offsets(self) -> tuple[int, int]:
-        """Where the removed text starts and ends in the sample."""
+        """Return where the removed text starts and ends in the sample."""
         plain = self.at.replace(CURSOR, "").replace(END, "")
         text = sample(self.file)
         if text.count(plain) != 1:
@@ -102,7 +102,7 @@ class CompletionTask:
 
     @property
     def removed(self) -> str:
-        """All the text that has not been typed yet."""
+        """Return all the text that has not been typed yet."""
         _, required, rest = self.at.split(CURSOR)
         return required + (rest.split(END)[0] if END in rest else "")
 

@@ -48,12 +48,15 @@ class Token(NamedTuple):
 
 
 def language_of(path: str) -> str:
-    """The language of a sample, by its suffix."""
+    """Return the language of a sample, by its suffix."""
     return LANGUAGES[PurePath(path).suffix]
 
 
 def tokens(language: str, text: str, free: Iterable[str] = ()) -> list[Token]:
-    """The tokens of a text. The wording of comments or docstrings that are `free` is left out."""
+    """Return the tokens of a text.
+
+    The wording of comments or docstrings that are `free` is left out.
+    """
     if language == "markdown":
         return _markdown(text)
     found = _scan(language, text)
@@ -63,12 +66,12 @@ def tokens(language: str, text: str, free: Iterable[str] = ()) -> list[Token]:
 
 
 def words(text: str) -> list[str]:
-    """All words and numbers of a text, those of comments and strings included."""
+    """Return all words and numbers of a text, those of comments and strings included."""
     return re.findall(r"\w+", text)
 
 
 def string_spans(language: str, text: str) -> list[tuple[int, int]]:
-    """Where the string literals of a text start, at the quote, and end."""
+    """Return where the string literals of a text start, at the quote, and end."""
     if language == "markdown":
         return []
     strings = (one for one in SCANNERS[language].finditer(text) if one.lastgroup in STRING_GROUPS)
@@ -113,7 +116,7 @@ def _end_line(found: list[Token], what: str) -> None:
 
 
 def _quoted(text: str) -> str:
-    """A string literal with double quotes, where that is only a matter of style."""
+    """Return a string literal with double quotes, where that is only a matter of style."""
     start = re.match(r"\w*", text)
     prefix = start[0].lower() if start else ""
     body = text[len(prefix) :]
@@ -150,7 +153,10 @@ def _joined(found: list[Token]) -> list[Token]:
 
 
 def _markdown(text: str) -> list[Token]:
-    """The lines of a Markdown text; blank lines and the width of table cells do not count."""
+    """Return the lines of a Markdown text.
+
+    Blank lines and the width of table cells do not count.
+    """
     made = []
     for line in text.split("\n"):
         if not line.strip():

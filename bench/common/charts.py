@@ -43,7 +43,7 @@ class Estimate(NamedTuple):
 
 
 def subplots(columns: int, width: float, height: float, title: str) -> tuple[Figure, list[Axes]]:
-    """A figure of `columns` charts side by side; sizes in inches."""
+    """Make a figure of `columns` charts side by side; sizes in inches."""
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasSVG(figure)
@@ -52,7 +52,7 @@ def subplots(columns: int, width: float, height: float, title: str) -> tuple[Fig
 
 
 def svg(figure: Figure) -> str:
-    """A figure as an SVG document."""
+    """Write a figure as an SVG document."""
     out = StringIO()
     with matplotlib.rc_context(STYLE):
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
@@ -110,7 +110,7 @@ def bar_chart(title: str, estimates: Mapping[tuple[str, str], Estimate], baselin
 
 
 def error_bars(estimates: Iterable[Estimate]) -> tuple[list[float], list[float]]:
-    """The lengths of the intervals below and above the values."""
+    """Return the lengths of the intervals below and above the values."""
     every = list(estimates)
     below = [max(one.value - one.low, 0.0) for one in every]
     return below, [max(one.high - one.value, 0.0) for one in every]
@@ -125,7 +125,7 @@ def log_axes(axes: Axes) -> None:
 
 
 def short_number(number: float) -> str:
-    """A number in few characters: 300k, 1M."""
+    """Write a number in few characters: 300k, 1M."""
     for unit, size in (("M", 1e6), ("k", 1e3)):
         if number >= size:
             return f"{number / size:g}{unit}"

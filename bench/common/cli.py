@@ -1,4 +1,4 @@
-"""What the command lines of all benchmarks share. Each is started by `python -m bench NAME`."""
+"""The command line of all benchmarks. Each is started by `python -m bench NAME`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import sys
 
 
 def argument_parser(name: str, doc: str | None) -> argparse.ArgumentParser:
-    """A parser for benchmark `name`, described by the first paragraph of its docstring."""
+    """Make a parser for benchmark `name`.
+
+    The first paragraph of its docstring describes it.
+    """
     summary = " ".join((doc or "").split("\n\n")[0].split())
     return argparse.ArgumentParser(prog=f"python -m bench {name}", description=summary)
 

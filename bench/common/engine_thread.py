@@ -13,9 +13,9 @@ T = TypeVar("T")
 
 
 def in_engine_thread(engine: Engine, work: Callable[[], T]) -> T:
-    """The result of `work`, run in the engine's thread after the jobs submitted before.
+    """Run `work` in the engine's thread after the jobs submitted before.
 
-    Raises RuntimeError if the job failed.
+    Returns its result. Raises RuntimeError if the job failed.
     """
     found: list[T] = []
 

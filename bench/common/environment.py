@@ -18,7 +18,7 @@ PACKAGES = ("torch", "transformers", "xllamacpp")
 
 
 class Setup(Protocol):
-    """What is compared, once it is loaded."""
+    """The objects to compare, once they are loaded."""
 
     model: str
     device: str
@@ -28,7 +28,7 @@ class Setup(Protocol):
 
 
 def machine() -> dict[str, Any]:
-    """The processor, its cores and the memory; never the host name."""
+    """Return the processor, its cores and the memory; never the host name."""
     import psutil
 
     from engine.model import _kernels
@@ -43,7 +43,7 @@ def machine() -> dict[str, Any]:
 
 
 def cpu_name() -> str:
-    """The processor's model name."""
+    """Return the processor's model name."""
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists() and (
         found := re.search(r"model name\s*:\s*(.+)", cpuinfo.read_text("utf-8"))
@@ -53,14 +53,17 @@ def cpu_name() -> str:
 
 
 def gpu_name() -> str:
-    """The name of the current CUDA device."""
+    """Return the name of the current CUDA device."""
     import torch
 
     return torch.cuda.get_device_name()
 
 
 def commit() -> str | None:
-    """The checkout's commit, with "+" appended if tracked files have changed; None outside one."""
+    """Return the checkout's commit; None outside one.
+
+    "+" is appended if tracked files have changed.
+    """
     try:
         head = ["git", "rev-parse", "--short=12", "HEAD"]
         name = subprocess.run(head, cwd=ROOT, capture_output=True, text=True, check=True).stdout
@@ -72,7 +75,7 @@ def commit() -> str | None:
 
 
 def versions(packages: Iterable[str] = PACKAGES) -> dict[str, str | None]:
-    """The versions of Python and of some packages; None for those that are not installed."""
+    """Return the versions of Python and of some packages; None for those that are not installed."""
     found: dict[str, str | None] = {"python": platform.python_version()}
     for name in packages:
         try:
@@ -83,7 +86,7 @@ def versions(packages: Iterable[str] = PACKAGES) -> dict[str, str | None]:
 
 
 def environment(device: str = "cpu", packages: Iterable[str] = PACKAGES) -> dict[str, Any]:
-    """The machine, versions, commit and date of a result."""
+    """Return the machine, versions, commit and date of a result."""
     known = machine()
     if device.startswith("cuda"):
         known["gpu"] = gpu_name()
@@ -96,7 +99,7 @@ def environment(device: str = "cpu", packages: Iterable[str] = PACKAGES) -> dict
 
 
 def run_record(setup: Setup, repeats: int, seconds: float) -> dict[str, Any]:
-    """What a reader needs to judge or repeat a run that took `seconds`."""
+    """Record what a reader needs to judge or repeat a run that took `seconds`."""
     return {
         **environment(setup.device),
         "model": Path(setup.model).name,

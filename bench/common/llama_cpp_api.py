@@ -119,7 +119,7 @@ def library() -> ctypes.CDLL:
 
 
 def _defaults(function: Any, kind: type[Any], expected: dict[str, Any]) -> Any:
-    """The parameters that `function` makes, or None where their layout is not that of `kind`."""
+    """Return the parameters that `function` makes; None for another layout than `kind`'s."""
     room = ctypes.create_string_buffer(bytes([PROBE]) * PROBE_BYTES, PROBE_BYTES)
     function.argtypes, function.restype = [ctypes.c_void_p], None
     function(room)  # a large struct is returned where a hidden first argument points to
@@ -131,9 +131,11 @@ def _defaults(function: Any, kind: type[Any], expected: dict[str, Any]) -> Any:
 
 
 def load(path: str, context: Any) -> tuple[ctypes.CDLL, int, int] | str:
-    """The library, its model of the file at `path` and its context; why not, where the API is
-    another one, and "" where llama.cpp cannot run the file (its log says why). `context` gets the
-    default parameters of a context and changes them."""
+    """Load the library, its model of the file at `path` and its context.
+
+    Returns why not, where the API is another one, and "" where llama.cpp cannot run the file (its
+    log says why). `context` gets the default parameters of a context and changes them.
+    """
     if platform.machine() not in ("x86_64", "AMD64"):
         return "how a C function returns a struct is known here for x86-64 only"
     llama = library()
@@ -162,7 +164,7 @@ def load(path: str, context: Any) -> tuple[ctypes.CDLL, int, int] | str:
 
 
 def batch(tokens: list[int], start: int = 0) -> Batch:
-    """One sequence from position `start` on, with logits after each token."""
+    """Make a batch of one sequence from position `start` on, with logits after each token."""
     count = len(tokens)
     sequence = (ctypes.c_int32 * 1)(0)
     pointers = (ctypes.POINTER(ctypes.c_int32) * count)(*[sequence] * count)

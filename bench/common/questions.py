@@ -51,7 +51,10 @@ class Question:
         return "mt_bench" if self.category in MT_BENCH else self.category
 
     def request_after(self, answers: Sequence[str], limit: int) -> Request:
-        """The request for the next turn, given the answers so far, of at most `limit` tokens."""
+        """Make the request for the next turn, given the answers so far.
+
+        The answer has at most `limit` tokens.
+        """
         if self.request is not None:
             most = self.request.max_tokens or limit
             return replace(self.request, max_tokens=min(limit, most))
@@ -82,15 +85,17 @@ def can_it_edit(path: Path) -> list[Question]:
 
 
 def infilling(path: Path) -> list[Question]:
-    """Read middles to fill in: a file like santacoder-fim-task, or a line of each *.py file of a
-    folder. Raises ValueError or OSError with a one-line message."""
+    """Read middles to fill in. Raises ValueError or OSError with a one-line message.
+
+    `path`: a file like santacoder-fim-task, or a folder, with a line of each *.py file.
+    """
     if path.is_dir():
         return _from_folder(path)
     return _read(path, _middle, "a record has name, prompt, suffix")
 
 
 def _from_folder(folder: Path) -> list[Question]:
-    """One middle per file, in a fixed random order, so that the first ones are a sample."""
+    """Return one middle per file, in a fixed random order, so that the first ones are a sample."""
     found: list[Question] = []
     for file in python_files(folder):
         name = file.relative_to(folder).as_posix()
@@ -113,7 +118,7 @@ def _from_folder(folder: Path) -> list[Question]:
 
 
 def _has_code(line: str) -> bool:
-    """Whether a line has more than a comment or brackets."""
+    """Return whether a line has more than a comment or brackets."""
     text = line.strip()
     return not text.startswith("#") and any(letter.isalnum() for letter in text)
 
@@ -139,7 +144,7 @@ def _middle(record: dict[str, Any]) -> Question:
 
 
 def suffix_first(one: Question) -> Question:
-    """The same question with the suffix before the prefix (SPM)."""
+    """Return a question with the suffix before the prefix (SPM)."""
     return replace(one, request=one.request and replace(one.request, suffix_first=True))
 
 
@@ -180,13 +185,15 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def draw(every: list[Question], count: int) -> list[Question]:
-    """A fixed sample of `count`, or all in order if there are no more."""
+    """Return a fixed sample of `count`, or all in order if there are no more."""
     return every if count >= len(every) else random.Random(0).sample(every, count)
 
 
 def sample(every: list[Question], count: int) -> list[Question]:
-    """`count` of each group (0: all), groups interleaved, so that what slows the machine down for a
-    while affects all of them."""
+    """Sample `count` of each group (0: all), groups interleaved.
+
+    So what slows the machine down for a while affects all of them.
+    """
     groups: dict[str, list[Question]] = {}
     for one in every:
         groups.setdefault(one.group, []).append(one)

@@ -1,4 +1,4 @@
-"""How benchmarks report: progress on stderr, tables and one JSON line on stdout, a results file."""
+"""Reports of benchmarks: progress on stderr, tables and JSON on stdout, a results file."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def clear_progress() -> None:
 
 
 def console(width: int) -> Console:
-    """A console on stdout, `width` characters wide where stdout is not a terminal."""
+    """Make a console on stdout, `width` characters wide where stdout is not a terminal."""
     from rich.console import Console
 
     return Console(width=None if sys.stdout.isatty() else width)
 
 
 def console_with_header(record: dict[str, Any], width: int, how: str) -> Console:
-    """A console on which the model, the machine and the method of measuring are already printed."""
+    """Make a console, and print the model, the machine and the method on it."""
     clear_progress()
     found, known = console(width), record["machine"]
     found.print(
@@ -56,7 +56,7 @@ def console_with_header(record: dict[str, Any], width: int, how: str) -> Console
 
 
 def table(title: str, heads: str, lines: list[list[str]]) -> Table:
-    """A table whose column titles are the words of `heads`."""
+    """Make a table whose column titles are the words of `heads`."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -69,7 +69,7 @@ def table(title: str, heads: str, lines: list[list[str]]) -> Table:
 
 
 def interval(line: dict[str, Any], value: str, prefix: str) -> str:
-    """A value and its confidence interval, "1.50 [1.40, 1.60]"; "" if it was not measured."""
+    """Write a value and its confidence interval, "1.50 [1.40, 1.60]"; "" if not measured."""
     if line[value] is None:
         return ""
     return f"{line[value]:.2f} [{line[prefix + 'low']:.2f}, {line[prefix + 'high']:.2f}]"

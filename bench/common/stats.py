@@ -32,7 +32,7 @@ def pairs(fast: Sequence[float], slow: Sequence[float]) -> list[float]:
 
 
 def typical(prompts: Sequence[Sequence[float]]) -> float:
-    """The geometric mean over prompts of the median over a prompt's pairs."""
+    """Return the geometric mean over prompts of the median over a prompt's pairs."""
     return math.exp(sum(math.log(median(prompt)) for prompt in prompts) / len(prompts))
 
 
@@ -53,8 +53,10 @@ def bootstrap(prompts: Sequence[Sequence[float]], sampled: bool = False) -> Rati
 
 
 def ratio_of_sums(pairs: Sequence[tuple[float, float]]) -> Ratio:
-    """The sum of the first numbers over the sum of the second, and its percentile interval, with
-    pairs resampled. Raises ValueError if the divisor is 0."""
+    """Return the sum of the first numbers over that of the second, with its interval.
+
+    The percentile interval resamples pairs. Raises ValueError if the divisor is 0.
+    """
     below = sum(second for _, second in pairs)
     if not below:
         raise ValueError(f"{len(pairs)} pairs whose second numbers sum to 0: no ratio")

@@ -42,7 +42,7 @@ class Task:
         return self.request.text[start:stop]
 
     def passes(self, answer: str) -> bool | None:
-        """Whether the answer is right; None if there is no check."""
+        """Return whether the answer is right; None if there is no check."""
         if self.check is None:
             return None
         try:
@@ -60,7 +60,7 @@ def tree(code: str) -> str:
 
 
 def renamed(old: str, new: str, count: int) -> Check:
-    """A check that `old` was renamed to `new` in `count` places and nothing else changed."""
+    """Make a check that `old` was renamed to `new` in `count` places and nothing else changed."""
 
     def check(before: str, answer: str) -> None:
         assert not re.search(rf"\b{old}\b", answer), f"{old} is still there"
@@ -94,7 +94,10 @@ class _WithoutEncoding(ast.NodeTransformer):
 
 
 def encoded(count: int) -> Check:
-    """A check that all `count` calls of `.open` name UTF-8 and nothing else changed but "r"."""
+    """Make a check that all `count` calls of `.open` name UTF-8.
+
+    Nothing else may change but "r".
+    """
 
     def check(before: str, answer: str) -> None:
         without = _WithoutEncoding()
@@ -111,7 +114,7 @@ def encoded(count: int) -> Check:
 
 
 def lines(text: str, first: int, last: int) -> tuple[int, int]:
-    """The code point range of lines `first` to `last`, counted from 1, inclusive."""
+    """Return the code point range of lines `first` to `last`, counted from 1, inclusive."""
     ends = [0]
     for line in text.splitlines(keepends=True):
         ends.append(ends[-1] + len(line))
@@ -119,7 +122,7 @@ def lines(text: str, first: int, last: int) -> tuple[int, int]:
 
 
 def edit(file: str, first: int, last: int, instruction: str, check: Check) -> Task:
-    """An edit of lines of a sample file."""
+    """Make an edit of lines of a sample file."""
     text = (FOLDER / file).read_text("utf-8")
     where = lines(text, first, last)
     request = Request("edit", text=text, path=file, selection=where, instruction=instruction)
@@ -127,7 +130,7 @@ def edit(file: str, first: int, last: int, instruction: str, check: Check) -> Ta
 
 
 def summary(file: str) -> Task:
-    """A summary of a sample document."""
+    """Make a summary of a sample document."""
     text = (FOLDER / file).read_text("utf-8")
     messages = (
         {"role": "system", "content": SUMMARY_SYSTEM},
@@ -143,7 +146,7 @@ RENAME = "Rename the parameter `items` to `entries`."
 
 
 def whole_files() -> list[Task]:
-    """The same edits of whole files, and one without a check."""
+    """Return the same edits of whole files, and one without a check."""
     rename = "Rename the parameter `sales` to `receipts`."
     asked: list[tuple[str, str, Check | None]] = [
         ("basket.py", RENAME, renamed("items", "entries", 13)),
@@ -163,7 +166,7 @@ def whole_files() -> list[Task]:
 
 
 def shipped() -> list[Task]:
-    """The three edits of selections and the three summaries."""
+    """Return the three edits of selections and the three summaries."""
     return [
         edit("basket.py", 6, 48, RENAME, renamed("items", "entries", 13)),
         edit("tables.py", 6, 47, USE_UTF8, encoded(4)),
@@ -178,7 +181,7 @@ def shipped() -> list[Task]:
 
 
 def from_file(path: Path, count: int) -> list[Task]:
-    """A fixed sample of `count` records of a JSONL file: id, instruction, context, before.
+    """Return a fixed sample of `count` records of a JSONL file: id, instruction, context, before.
 
     Their answers are not checked. Raises ValueError with one line if a record lacks a field.
     """

@@ -64,13 +64,13 @@ Runs = dict[tuple[str, str], list[Run]]  # (task, method) -> one a repeat
 
 
 def limit_of(method: str, runners: Runners) -> int | None:
-    """The token limit of a timed run; None for the whole answer."""
+    """Return the token limit of a timed run; None for the whole answer."""
     capped = method in ("hf", "llama.cpp") or method == f"plain-{runners.slow}"
     return PLAIN_TOKENS if capped else None
 
 
 def tasks_of(method: str, todo: list[Task], slow_prompts: int, runners: Runners) -> set[str]:
-    """The names of the tasks that a method runs."""
+    """Return the names of the tasks that a method runs."""
     if not (method.startswith("hf") or method.endswith(f"-{runners.slow}")):
         return {task.name for task in todo}
     names: set[str] = set()
@@ -81,14 +81,14 @@ def tasks_of(method: str, todo: list[Task], slow_prompts: int, runners: Runners)
 
 
 def kinds_of(todo: list[Task]) -> list[str]:
-    """The kinds of tasks, in order of first appearance."""
+    """Return the kinds of tasks, in order of first appearance."""
     return list(dict.fromkeys(task.kind for task in todo))
 
 
 def measure(
     options: argparse.Namespace, runners: Runners, todo: list[Task], notes: Path
 ) -> tuple[Runs, Any]:
-    """All runs, and for each engine the floors measured, one per prompt.
+    """Return all runs, and for each engine the floors measured, one per prompt.
 
     Each run is also appended to `notes` as it ends.
     """
@@ -128,7 +128,7 @@ def plain_of(method: str, runners: Runners) -> str:
 
 
 def result(task: Task, method: str, runs: Runs, runners: Runners) -> dict[str, Any]:
-    """One line of the results: medians over the repeats of a task."""
+    """Return one line of the results: medians over the repeats of a task."""
     mine = runs[task.name, method]
     base = plain_of(method, runners)
     plain = runs.get((task.name, base))
@@ -166,7 +166,10 @@ def speeds(runs: list[Run]) -> list[float]:
 
 
 def equal(fast: list[Run], plain: list[Run], capped: bool) -> bool:
-    """Whether all runs wrote the same text; a capped plain run is compared as far as it goes."""
+    """Return whether all runs wrote the same text.
+
+    A capped plain run is compared as far as it goes.
+    """
     texts = {run.text for run in fast}
     if capped:
         return len(texts) == 1 and all(fast[0].text.startswith(run.text) for run in plain)
@@ -200,7 +203,7 @@ def groups(todo: list[Task], runs: Runs, runners: Runners) -> list[dict[str, Any
 
 
 def floor(floors: dict[str, list[dict[str, float]]], runs: Runs) -> dict[str, Any]:
-    """For each plain method: bytes read per step, bandwidth, and step time over the floor."""
+    """Return bytes read per step, bandwidth, and step time over the floor, by plain method."""
     found = {}
     for method, seen in floors.items():
         steps = [run.seconds / run.forwards for (_, m), many in runs.items() for run in many
@@ -267,7 +270,10 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
 
 
 def load_tasks(options: argparse.Namespace) -> list[Task]:
-    """The tasks of all requested kinds. Raises ValueError or OSError with a one-line message."""
+    """Return the tasks of all requested kinds.
+
+    Raises ValueError or OSError with a one-line message.
+    """
     every = [*tasks.whole_files(), *tasks.shipped()]
     todo: list[Task] = []
     for kind in options.kinds:
@@ -279,7 +285,7 @@ def load_tasks(options: argparse.Namespace) -> list[Task]:
 
 
 def extras(options: argparse.Namespace, runners: Runners, todo: list[Task]) -> dict[str, Any]:
-    """The optional measurements: acceptance, reuse of the prompt, passes over several rows."""
+    """Measure what is optional: acceptance, reuse of the prompt, passes over several rows."""
     plain, ours = (runners.methods.get(name) for name in ("plain", "draftline"))
     found: dict[str, Any] = {"acceptance": [], "second_edit": [], "passes": [], "reading": []}
     if (
@@ -300,7 +306,7 @@ def extras(options: argparse.Namespace, runners: Runners, todo: list[Task]) -> d
 
 
 def default_out(options: argparse.Namespace, runners: Runners) -> Path:
-    """The results file, named by prompts, model and hardware."""
+    """Return the results file, named by prompts, model and hardware."""
     name = "decode" if options.kinds == list(SHIPPED) else "-".join(["decode", *options.kinds])
     hardware = gpu_name() if runners.device == "cuda" else None
     return results_path(name, Path(runners.model).name, hardware=hardware)

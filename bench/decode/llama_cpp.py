@@ -23,7 +23,7 @@ NGRAMS = {"map": "NGRAM_MAP_K", "cache": "NGRAM_CACHE", "mod": "NGRAM_MOD"}
 
 
 def version() -> str | None:
-    """The installed version, or None."""
+    """Return the installed version, or None."""
     try:
         return importlib.metadata.version("xllamacpp")
     except importlib.metadata.PackageNotFoundError:
@@ -49,8 +49,10 @@ class Llama:
     def run(
         self, ids: list[int], limit: int, stop: tuple[str, ...], cached: bool = True
     ) -> dict[str, Any]:
-        """The server's own answer: `choices`, `usage` and `timings`. `cached`: its cache of the
-        last prompt may be used."""
+        """Return the server's own answer: `choices`, `usage` and `timings`.
+
+        `cached`: its cache of the last prompt may be used.
+        """
         assert self.process.stdin is not None
         request = {
             "prompt": ids,
@@ -79,7 +81,7 @@ class Llama:
 
 
 def serve(gguf: str, mode: str, threads: str, context: str) -> None:
-    """The child process: JSON requests on stdin, JSON responses on stdout, one per line."""
+    """Serve as the child process: JSON requests on stdin, JSON responses on stdout, a line each."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # keep the library's output off stdout
     import xllamacpp

@@ -100,8 +100,10 @@ class DraftlineRunner:
 
 
 def relative_cost(cost: CostModel, runs: list[Run]) -> float | None:
-    """The cost of the passes of `runs` by this machine's measured table, relative to one-token
-    passes for the same text; None if there are none."""
+    """Return the cost of the passes of `runs` by this machine's measured table.
+
+    It is relative to one-token passes for the same text; None if there are none.
+    """
     taken = plain = 0.0
     for run in runs:
         context = run.prompt
@@ -113,8 +115,10 @@ def relative_cost(cost: CostModel, runs: list[Run]) -> float | None:
 
 
 class PassClock:
-    """A stopping criterion of transformers that records time and length after every pass, and
-    stops at the prompt's stop strings as the engine does."""
+    """A stopping criterion of transformers that records time and length after every pass.
+
+    It stops at the prompt's stop strings as the engine does.
+    """
 
     def __init__(self, start: int, prompt: Prompt, tokenizer: Tokenizer, device: str) -> None:
         self.start, self.prompt, self.tokenizer, self.device = start, prompt, tokenizer, device
@@ -188,7 +192,7 @@ class TransformersRunner:
 
 
 def truncated_gains(steps: Sequence[int], tokens: int) -> list[int]:
-    """The tokens gained by each pass, truncated to `tokens` in all."""
+    """Return the tokens gained by each pass, truncated to `tokens` in all."""
     found: list[int] = []
     for one in steps:
         if tokens <= 0:
@@ -201,8 +205,10 @@ def truncated_gains(steps: Sequence[int], tokens: int) -> list[int]:
 def truncate_answer(
     ids: list[int], stop: tuple[str, ...], tokenizer: Tokenizer
 ) -> tuple[list[int], str]:
-    """The answer's tokens before its end token, or up to the one that completes a stop string; and
-    its text without either."""
+    """Return the answer's tokens before its end, and its text.
+
+    The end is an end token, or the token that completes a stop string; the text has neither.
+    """
     ids = list(takewhile(lambda one: one not in tokenizer.eos, ids))
     text = tokenizer.decode(ids)
     for mark in stop:
@@ -238,7 +244,7 @@ class LlamaCppRunner:
 
 
 def load_hf(folder: Path, device: str, dtype: str) -> Any:
-    """transformers' own model of a folder."""
+    """Load transformers' own model of a folder."""
     import torch
     from transformers import GenerationConfig
     from transformers.utils import logging
@@ -252,13 +258,15 @@ def load_hf(folder: Path, device: str, dtype: str) -> Any:
 
 
 def floor_of(engine: Engine, threads: int) -> dict[str, float] | None:
-    """Bytes of weights read per step, and the bandwidth of the head's product on one row (median of
-    15); None for a model that does not use our kernels."""
+    """Return the bytes of weights read per step, and the head's bandwidth on one row.
+
+    The bandwidth is the median of 15 products. None for a model that does not use our kernels.
+    """
     return model_floor(engine.parts.target, threads)
 
 
 def model_floor(target: Any, threads: int) -> dict[str, float] | None:
-    """The same of a target."""
+    """Return what `floor_of` does, of a target."""
     import numpy as np
     import torch
 

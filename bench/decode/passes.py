@@ -1,4 +1,4 @@
-"""How long a pass over several rows takes, and how fast a prompt is read, beside llama.cpp."""
+"""The time of a pass over several rows, and the speed of prefill, next to llama.cpp."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ ROUNDS = 5  # of passes in each repeat
 
 
 def passes(engine: Engine, repeats: int) -> list[dict[str, Any]]:
-    """Medians of passes behind NEAR_TOKENS tokens; all numbers of rows take turns. Ratios to one
-    row are medians of pairs."""
+    """Medians of passes behind NEAR_TOKENS tokens; all numbers of rows take turns.
+
+    Ratios to one row are medians of pairs.
+    """
     probe = in_engine_thread(engine, lambda: scratch(engine.parts.target, NEAR_TOKENS))
     found: dict[int, list[float]] = {rows: [] for rows in ROWS}
 

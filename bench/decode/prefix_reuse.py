@@ -1,6 +1,6 @@
-"""How much of the prompt of a file's second edit is prefilled, compared with the first edit's.
+"""The part of a second edit's prompt that is prefilled, compared with the first edit's.
 
-Only prompts are processed; each answer has one token.
+Both edits are of one file. Only prompts are processed; each answer has one token.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Prefilled = tuple[int, float]  # tokens, seconds
 
 
 def cases() -> dict[str, tuple[Request, Request]]:
-    """The first and the second edit of each case."""
+    """Return the first and the second edit of each case."""
     text = (FOLDER / FILE).read_text("utf-8")
     count = text.count("\n")
     kept = text.splitlines(keepends=True)

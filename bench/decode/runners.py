@@ -156,7 +156,7 @@ class Runners:
 
 
 def parameters(folder: Path) -> int:
-    """The number of a model's parameters."""
+    """Return the number of a model's parameters."""
     from math import prod
 
     from engine.model.torch.gguf_weights import weights_of
@@ -166,7 +166,7 @@ def parameters(folder: Path) -> int:
 
 
 def native_bf16() -> bool:
-    """Whether the processor has bf16 instructions."""
+    """Return whether the processor has bf16 instructions."""
     import torch
 
     native = getattr(torch.cpu, "_is_avx512_bf16_supported", None)

@@ -8,7 +8,7 @@ from bench.common.report import console_with_header, interval, table
 
 
 def show(record: dict[str, Any]) -> None:
-    """Every prompt, kinds of prompts, the floor, and what else was measured."""
+    """Show every prompt, kinds of prompts, the floor, and what else was measured."""
     console = console_with_header(
         record, 140, f"medians of {record['repeats']}; {record['seconds']} s in all"
     )

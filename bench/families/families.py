@@ -1,8 +1,8 @@
-"""What a pass costs in each family of models: random weights of real shapes in 4 bits, with a cut
-number of layers, beside llama.cpp on the same file.
+"""The cost of a pass in each family of models, next to llama.cpp on the same file.
 
-One row against reading the weights that it needs once, several rows against one row, and the part
-of a pass that linear attention takes. Numbers of rows, and the two runtimes, take turns.
+Models have random weights of real shapes in 4 bits, with a cut number of layers. One row against
+reading the weights that it needs once, several rows against one row, and the part of a pass that
+linear attention takes. Numbers of rows, and the two runtimes, take turns.
 
     python -m bench families qwen3.5-4b --repeats 9
 """
@@ -59,7 +59,7 @@ class Timed:
 
 
 def measured(name: str, path: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """One shape. RuntimeError where llama.cpp cannot run it."""
+    """Measure one shape. RuntimeError where llama.cpp cannot run it."""
     from engine.config import Config
     from engine.model import _kernels
     from engine.model.cost_model import scratch, timed
@@ -157,7 +157,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def show(record: dict[str, Any]) -> None:
-    """The table."""
+    """Show the table."""
     console = report.console_with_header(record, 120, f"{record['repeats']} rounds")
 
     def text(value: float | None) -> str:

@@ -84,7 +84,10 @@ def _add_phi3(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
 
 
 def _add_gemma3(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
-    """The converter does not write which layers have a window: llama.cpp knows five of six."""
+    """Add which layers have a window.
+
+    The converter does not write it: llama.cpp knows five of six.
+    """
     if SLIDING in config["layer_types"]:
         writer.add_sliding_window(config["sliding_window"])
     if config["final_logit_softcapping"]:
@@ -168,7 +171,7 @@ FIELDS = {
 
 
 def _add_rope(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
-    """The rotary embedding, of full attention where windows have another."""
+    """Add the rotary embedding, that of full attention where windows have another."""
     whole = config["rope_parameters"]
     rope = whole.get("full_attention", whole)
     head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
@@ -199,7 +202,7 @@ def _add_rope(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
 
 
 def _llama3_factors(rope: dict[str, Any], head_dim: int) -> np.ndarray[Any, Any]:
-    """What each frequency is divided by, one after another."""
+    """Return the divisors of the frequencies, one after another."""
     low, high, factor = (rope[f"{name}factor"] for name in ("low_freq_", "high_freq_", ""))
     factors = []
     for one in range(0, head_dim, 2):

@@ -1,5 +1,9 @@
-"""llama.cpp's passes over several rows, timed in a process of its own: lines of a number of rows on
-stdin, seconds on stdout. Between two lines it takes no processor time."""
+"""llama.cpp's passes over several rows, timed in a process of its own.
+
+It reads lines of a number of rows on stdin, and writes seconds to stdout. Between two lines it
+takes
+no processor time.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,7 @@ class Passes:
         self._line()
 
     def seconds(self, rows: int) -> float:
-        """Of one pass."""
+        """Time one pass, in seconds."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{rows}\n")
         self.process.stdin.flush()

@@ -1,5 +1,7 @@
-"""Random weights of a model's shape as a GGUF file, with matrices in Q4_K, or in Q8_0 where their
-rows are not whole blocks of it."""
+"""Random weights of a model's shape as a GGUF file.
+
+Matrices are in Q4_K, or in Q8_0 where their rows are not whole blocks of it.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
-"""Shapes of models that people run, by the fields of their config.json; the number of layers is
-cut, so that a file has a few GB. A layer costs what it costs in the whole model."""
+"""Shapes of models that people run, by the fields of their config.json.
+
+The number of layers is cut, so that a file has a few GB. A layer costs what it costs in the whole
+model.
+"""
 
 from __future__ import annotations
 
@@ -70,13 +73,13 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {  # model type, fields
 
 
 def config_of(name: str, **changes: Any) -> dict[str, Any]:
-    """The config.json of a shape, with all fields of its model type and some of them changed."""
+    """Make the config.json of a shape, with all fields of its model type and some changed."""
     kind, fields = SHAPES[name]
     return filled(kind, fields | changes)
 
 
 def filled(kind: str, fields: dict[str, Any]) -> dict[str, Any]:
-    """A config.json with some fields, and those of its model type in place of the others."""
+    """Fill a config.json with some fields, and those of its model type in place of the others."""
     from transformers import CONFIG_MAPPING
 
     context = {"max_position_embeddings": 32768}

@@ -88,7 +88,7 @@ class MetaWeights:
         return torch.empty(self.shapes[name], dtype=torch.bfloat16, device="meta")
 
     def get(self, name: str) -> torch.Tensor | None:
-        """None: the shape has none of this name."""
+        """Return None: the shape has none of this name."""
         return self[name] if name in self else None  # noqa: SIM401
 
 
@@ -96,8 +96,10 @@ class MetaWeights:
 
 
 def pretend_driver() -> list[bool]:
-    """Give Triton a driver that launches nothing; the list gets one item for each kernel: whether
-    the cache had it."""
+    """Give Triton a driver that launches nothing.
+
+    The list gets one item for each kernel: whether the cache had it.
+    """
     link_without_cuda()
     import triton
     from triton import knobs
@@ -191,7 +193,7 @@ def run_passes(one: Wanted) -> None:
 
 
 def static_of(one: Wanted) -> Static:
-    """The static passes of a model on meta tensors, with the fused kernels."""
+    """Return the static passes of a model on meta tensors, with the fused kernels."""
     from engine.model.torch.cuda import triton_ops
 
     number = torch.float32 if one.format == "f32" else torch.bfloat16

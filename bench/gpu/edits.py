@@ -39,7 +39,7 @@ class RecordedAnswer:
     output: list[int]
 
     def from_middle(self, count: int) -> RecordedAnswer:
-        """The same edit, with only the `count` tokens in the middle of the answer to write."""
+        """Return the same edit with only the middle `count` tokens to write."""
         start = max(0, (len(self.output) - count) // 2)
         prompt, output = self.prompt + self.output[:start], self.output[start : start + count]
         return RecordedAnswer(self.id, self.kind, self.whole, prompt, self.predictions, output)
@@ -78,7 +78,7 @@ class RecordedEdits:
 
 
 def load(record: dict[str, Any], vocabulary: int) -> RecordedEdits:
-    """Recorded edits for a model with `vocabulary` tokens.
+    """Load recorded edits for a model with `vocabulary` tokens.
 
     Uses the tokenizer's ids, or the dense ones where those are too large. Raises ValueError if even
     the dense ids are.
@@ -175,7 +175,10 @@ def forced_likely(
 
 
 def agreeing_rows(draft: Draft, expected: list[int]) -> tuple[list[int], list[int]]:
-    """The rows of a pass that agree with the recorded text, and the token that follows each."""
+    """Return the rows of a pass that agree with the recorded text.
+
+    Returns the token that follows each, too.
+    """
     rows: list[int] = []
     tokens: list[int] = []
     at = -1

@@ -24,7 +24,7 @@ TIE_STEPS = 8.0  # of bf16: closer logits are a tie
 def compare(
     fast: TorchTarget, exact: TorchTarget, buckets: Sequence[int]
 ) -> Iterator[dict[str, Any]]:
-    """For each bucket: step times, and how both modes differ from steps of one row."""
+    """Measure, for each bucket, step times, and how both modes differ from steps of one row."""
     context = min(CONTEXT, fast.context)
     alone = {name: logits_of(one, 1) for name, one in (("fast", fast), ("exact", exact))}
     for bucket in buckets:
@@ -54,7 +54,7 @@ def logits_of(target: TorchTarget, bucket: int) -> Tensor:
 
 
 def differences(alone: Tensor, together: Tensor) -> dict[str, Any]:
-    """Counts of bitwise equal rows, of flipped choices, and of flips that were not near ties."""
+    """Count bitwise equal rows, flipped choices, and flips that were not near ties."""
     one, other = alone.argmax(-1), together.argmax(-1)
     rows = torch.arange(len(alone), device=alone.device)
     gap = alone[rows, one] - alone[rows, other]

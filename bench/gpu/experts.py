@@ -48,7 +48,7 @@ SMALL = LARGE | {
 
 
 def model(settings: dict[str, Any], config: Config) -> TorchTarget:
-    """A model of these settings, from files that are gone afterwards."""
+    """Return a model of these settings, from files that are gone afterwards."""
     from safetensors.torch import save_file
 
     with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as made:
@@ -62,7 +62,7 @@ def model(settings: dict[str, Any], config: Config) -> TorchTarget:
 
 
 def filled(name: str, shape: tuple[int, ...], block: Tensor) -> Tensor:
-    """A tensor of ones for a norm, else of the repeated block."""
+    """Return a tensor of ones for a norm, else of the repeated block."""
     if "norm" in name:
         return torch.ones(shape, dtype=torch.bfloat16)
     return block.repeat(-(-prod(shape) // len(block)))[: prod(shape)].view(shape).clone()

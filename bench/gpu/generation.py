@@ -91,7 +91,7 @@ class EmptyLibrary:
 
 
 def measured_cost(target: TorchTarget) -> CostModel:
-    """The cost of passes here, measured as the idle engine does."""
+    """Return the cost of passes here, measured as the idle engine does."""
     cost = guess(target)
     if target.device.type == "cuda":  # on a CPU this would take long
         for _ in measure(target, cost):
@@ -154,7 +154,7 @@ class ForcedTransformers:
 
     @staticmethod
     def _forcing(answer: RecordedAnswer, device: torch.device) -> Any:
-        """A processor that raises the recorded token's logit.
+        """Return a processor that raises the recorded token's logit.
 
         Forbidding all others would reveal the answer to prompt lookup, which applies processors to
         its candidates.

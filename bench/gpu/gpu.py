@@ -93,7 +93,7 @@ def shapes(bench: GpuBench) -> Iterator[tuple[str, dict[str, Any], Any, Any]]:
 
 
 def real_hf(folder: Path, bench: GpuBench, dtype: torch.dtype) -> Any:
-    """transformers' own model of a folder."""
+    """Load transformers' own model of a folder."""
     from bench.decode.methods import load_hf
 
     return load_hf(folder, bench.device, "bf16" if dtype == torch.bfloat16 else "f32")
@@ -151,7 +151,7 @@ def numbers(text: str) -> list[int]:
 
 
 def names(known: Any) -> Callable[[str], list[str]]:
-    """A parser of comma-separated names out of `known`."""
+    """Return a parser of comma-separated names out of `known`."""
 
     def read(text: str) -> list[str]:
         wrong = [one for one in text.split(",") if one not in known]

@@ -72,7 +72,7 @@ class StubTarget:
         self.stub_seconds = 0.0  # of preparing results, which is no part of a step
 
     def forward(self, last: int, draft: Draft, hidden: bool = False) -> Scores:
-        """In place of the target's own."""
+        """Stand for the target's own pass."""
         start = thread_time()
         done = len(self.target.tokens) + 1 - len(self.answer.prompt)
         rows, tokens = agreeing_rows(draft, self.answer.output[done:])
@@ -85,7 +85,7 @@ class Clock:
     """Adds up the seconds of calls by part."""
 
     def __init__(self, parts: tuple[str, ...]) -> None:
-        """`parts`: those that are measured."""
+        """Start at zero. `parts`: those that are measured."""
         self.seconds = dict.fromkeys(parts, 0.0)
 
     def timed(self, part: str, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -148,8 +148,10 @@ def play(
     drafter: NextTokenDrafter,
     clock: Clock,
 ) -> tuple[Generation, float]:
-    """Decode an answer: what was written, and the seconds that a card waits for. RuntimeError if
-    the text is not the recorded one."""
+    """Decode an answer; return its text, and the seconds that a card waits for.
+
+    RuntimeError if the text is not the recorded one.
+    """
     target, start = stub.target, thread_time()
     prompt = Prompt(
         answer.prompt, answer.predictions, max_tokens=len(answer.output), whole=answer.whole
@@ -180,5 +182,8 @@ def play(
 
 
 def config(nodes: int) -> Config:
-    """Of the target that a stub card is put under, for drafts of up to `nodes` nodes."""
+    """Make the config of the target that a stub card is put under.
+
+    It is for drafts of up to `nodes` nodes.
+    """
     return Config(device="cpu", dtype="f32", threads=1, graphs="static", budget=nodes)

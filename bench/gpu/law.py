@@ -32,8 +32,10 @@ DraftOf = Callable[[list[int]], Draft]  # the output so far -> a draft behind it
 
 
 def texts(target: TorchTarget) -> Iterator[dict[str, Any]]:
-    """One line for each request and kind of draft: its passes, and where its text first differs
-    from plain decoding (None: nowhere)."""
+    """Return one line for each request and kind of draft: its passes, and its difference.
+
+    That is where its text first differs from plain decoding (None: nowhere).
+    """
     prompt = arbitrary(PROMPT, target.vocab)
     room = min(WIDEST_DRAFT, target.max_rows - 1)
     for name, request in REQUESTS.items():
@@ -109,8 +111,10 @@ def drafts(truth: Sequence[int], target: TorchTarget) -> dict[str, DraftOf]:
 
 @torch.inference_mode()
 def logits_beside(target: TorchTarget, theirs: Any) -> Iterator[dict[str, Any]]:
-    """How far the logits of passes of several widths are from those of transformers' model: the
-    relative error, and the share of rows with the same likeliest token."""
+    """Compare the logits of passes of several widths with those of transformers' model.
+
+    Returns the relative error, and the share of rows with the same likeliest token.
+    """
     ids = arbitrary(COMPARED, target.vocab)
     expected = theirs(torch.tensor([ids], device=target.device)).logits[0].float()
     for rows in ROWS:

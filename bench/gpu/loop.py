@@ -59,7 +59,7 @@ def decoded(mine: ForcedDraftline, recorded: RecordedEdits) -> dict[str, Any]:
 
 @contextmanager
 def watched(target: TorchTarget) -> Iterator[Spans]:
-    """A context in which every replayed graph has an event before and after it."""
+    """Put an event before and after every replayed graph."""
     spans: Spans = []
     graphs: Any = target.static.graphs if target.static is not None else None
     if graphs is None or target.device.type != "cuda":

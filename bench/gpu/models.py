@@ -64,7 +64,7 @@ REAL = tuple(SHAPES)[:4]  # measured where none is named
 
 
 def shapes(settings: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-    """The shape of every weight, by transformers' names."""
+    """Return the shape of every weight, by transformers' names."""
     return RandomWeights(settings, torch.device("meta"), torch.bfloat16).shapes
 
 
@@ -101,7 +101,7 @@ def free_bytes(device: torch.device) -> int | None:
 
 
 def memory_shortage(what: str, need: int, free: int | None) -> str | None:
-    """A message with the numbers if `need` bytes do not fit, else None."""
+    """Return a message with the numbers if `need` bytes do not fit, else None."""
     if free is None or need <= free:
         return None
     return f"{what} {need / 1e9:.1f} GB, {max(free, 0) / 1e9:.1f} GB are free"
@@ -121,7 +121,7 @@ def random_target(name: str, settings: dict[str, Any], config: Config) -> TorchT
 
 
 def random_hf(settings: dict[str, Any], device: torch.device, dtype: torch.dtype) -> Any:
-    """transformers' own model of a shape, with the same weights."""
+    """Make transformers' own model of a shape, with the same weights."""
     from transformers import CONFIG_MAPPING, AutoModelForCausalLM, GenerationConfig
 
     config = CONFIG_MAPPING[settings["model_type"]](**settings)

@@ -33,7 +33,7 @@ class Peer:
         rows: int,
         dtype: torch.dtype = torch.bfloat16,
     ) -> None:
-        """`rows`: of the static cache."""
+        """Make the model with random weights. `rows`: the rows of the static cache."""
         self.settings, self.device, self.rows, self.dtype = settings, device, rows, dtype
         weights = RandomWeights(settings, device, dtype)
         self.heads, self.kv = settings["num_attention_heads"], settings["num_key_value_heads"]
@@ -57,7 +57,7 @@ class Peer:
             self.choice = torch.compile(self._choice, fullgraph=True, dynamic=False)
 
     def _layer_of(self, weights: RandomWeights, n: int) -> tuple[Tensor, ...]:
-        """The tensors of a layer and its cache, as `_layer` takes them."""
+        """Return the tensors of a layer and its cache, as `_layer` takes them."""
         at = f"model.layers.{n}."
         names = [f"{at}self_attn.{part}_proj" for part in "qkv"]
         qkv = torch.cat([weights[f"{name}.weight"] for name in names])
@@ -116,7 +116,7 @@ class Peer:
         self.position.add_(1)
 
     def captured(self) -> Any:
-        """What runs a step: a graph's replay on a card."""
+        """Return a function that runs a step: a graph's replay on a card."""
         if self.device.type != "cuda":
             return self.step
         stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]

@@ -30,7 +30,7 @@ Maker = Callable[[Tensor], Product]
 
 
 def matrices(settings: dict[str, Any]) -> dict[str, tuple[int, int]]:
-    """The shapes [out, in] of a model of Llama's family, by what they are."""
+    """Return the shapes [out, in] of a model of Llama's family, by what they are."""
     width, inner = settings["hidden_size"], settings["intermediate_size"]
     heads, kv = settings["num_attention_heads"], settings["num_key_value_heads"]
     d = width // heads
@@ -43,7 +43,7 @@ def matrices(settings: dict[str, Any]) -> dict[str, tuple[int, int]]:
 
 
 def makers(device: torch.device) -> dict[str, Maker]:
-    """What makes a product of bf16 weights [out, in] on a device, by its name."""
+    """Return, by name, what makes a product of bf16 weights [out, in] on a device."""
     found: dict[str, Maker] = {"bf16": product}
     if device.type != "cuda":
         return found
@@ -86,8 +86,10 @@ def _four_bits(weight: Tensor) -> tuple[Tensor, Tensor]:
 def measure(
     name: str, shape: tuple[int, int], make: Maker, device: torch.device
 ) -> Iterator[dict[str, Any]]:
-    """Microseconds of one product of a shape [out, in], by its rows. ValueError where a library's
-    differs from ours with the same weights."""
+    """Microseconds of one product of a shape [out, in], by its rows.
+
+    ValueError where a library's differs from ours with the same weights.
+    """
     out, inner = shape
     weight = torch.empty(shape, dtype=torch.bfloat16, device=device).normal_(0.0, 0.02)
     x = torch.empty(max(ROWS), inner, dtype=torch.bfloat16, device=device).normal_()
@@ -110,7 +112,10 @@ def near(found: Tensor, expected: Tensor) -> bool:
 
 
 def captured(copies: list[Product], x: Tensor) -> Callable[[], object]:
-    """What runs all products with x: on a card the replay of a CUDA graph."""
+    """Return a function that runs all products with x.
+
+    On a card it is the replay of a CUDA graph.
+    """
 
     def run() -> None:
         for one in copies:

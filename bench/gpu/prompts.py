@@ -30,7 +30,7 @@ def times(target: TorchTarget) -> Iterator[dict[str, Any]]:
 
 
 def line(target: TorchTarget, cached: int, prompt: list[int]) -> dict[str, Any]:
-    """The time of one prompt, of which `cached` tokens were read before."""
+    """Return the time of one prompt, of which `cached` tokens were read before."""
     clear(target)
     if cached:
         first_token(target, prompt[:cached])

@@ -102,17 +102,17 @@ class GpuBench:
 
     @property
     def late(self) -> bool:
-        """Whether the current shape has used up its share of the time."""
+        """Return whether the current shape has used up its share of the time."""
         return perf_counter() > self.until
 
     @property
     def over(self) -> bool:
-        """Whether all time is used up."""
+        """Return whether all time is used up."""
         return perf_counter() > self.began + self.options.budget_s
 
     @contextmanager
     def case(self, what: str) -> Iterator[None]:
-        """A context for one measurement: a failure is recorded and the rest continues."""
+        """Run one measurement: a failure is recorded and the rest continues."""
         try:
             yield
             return
@@ -239,7 +239,7 @@ def capture_graphs(bench: GpuBench, name: str, target: TorchTarget) -> None:
 
 
 def steps(bench: GpuBench, name: str, settings: dict[str, Any], target: TorchTarget) -> None:
-    """The time of a step by bucket and context, and its ratio to the floor."""
+    """Time a step by bucket and context, and compare it with the floor."""
     size = WEIGHT_BYTES["f32" if target.model.cache_dtype == torch.float32 else "bf16"]
     for context in bench.options.contexts:
         what = f"{name}, context {context}"
@@ -334,8 +334,10 @@ def peer(bench: GpuBench, name: str, settings: dict[str, Any]) -> None:
 
 
 def law(bench: GpuBench, name: str, settings: dict[str, Any]) -> None:
-    """Check that drafts change no text, on random weights whose head is their own: where it is the
-    embedding, a model repeats its last token."""
+    """Check that drafts change no text, on random weights whose head is their own.
+
+    Where the head is the embedding, a model repeats its last token.
+    """
     untied = settings | {"tie_word_embeddings": False}
     for exact in (False, True) if bench.options.exact else (False,):
         mode = "exact" if exact else "fast"
@@ -415,7 +417,7 @@ Runs = dict[tuple[str, str, str, int], ForcedRun]  # (method, kind, edit id, rep
 def run_edits(
     bench: GpuBench, name: str, methods: dict[str, Method], answers: list[RecordedAnswer]
 ) -> Runs:
-    """All runs that time allows; methods take turns in each repeat."""
+    """Return all runs that time allows; methods take turns in each repeat."""
     slow = [one.id for one in answers if one.kind == "file"][: bench.options.slow_edits]
     runs: Runs = {}
     for repeat in range(bench.options.repeats):
@@ -439,7 +441,7 @@ def run_edits(
 
 
 def speed_and_ratio(runs: Runs, method: str) -> dict[str, float] | None:
-    """A method's speed, and its ratio to plain decoding over the edits that both decoded."""
+    """Return a method's speed, and its ratio to plain decoding over the edits that both decoded."""
     mine = {key[1:]: one for key, one in runs.items() if key[0] == method}
     if not mine:
         return None

@@ -34,7 +34,7 @@ Answer = dict[str, Any]
 
 
 def answers(edit: Edit, kind: Mode, tokenizer: Tokenizer) -> list[Answer]:
-    """The answers of an edit that fit, as the tokenizer's ids."""
+    """Return the answers of an edit that fit, as the tokenizer's ids."""
     found = []
     for number, (above, old, _, new) in enumerate(cut(edit, kind)):
         where = None if kind == "file" else (len(above), len(above) + len(old))
@@ -60,8 +60,10 @@ def spread(found: list[Answer], count: int) -> list[Answer]:
 
 
 def dense(found: list[Answer], tokenizer: Tokenizer, name: str) -> dict[str, Any]:
-    """The record: answers with dense ids, the tokenizer's ids, and the bytes of each token as
-    Latin-1 (null for control tokens)."""
+    """Make the record: answers with dense ids, the tokenizer's ids, and each token's bytes.
+
+    The bytes are Latin-1 (null for control tokens).
+    """
     seen: Counter[int] = Counter()
     for one in found:
         for ids in (one["prompt"], one["output"], *one["predictions"]):
@@ -84,7 +86,7 @@ def dense(found: list[Answer], tokenizer: Tokenizer, name: str) -> dict[str, Any
 
 
 def record(edits: list[Edit], tokenizer: Tokenizer, name: str, counts: dict[Mode, int]) -> Any:
-    """The content of the file. Raises EditError if no edit fits."""
+    """Make the content of the file. Raises EditError if no edit fits."""
     found = [
         one
         for kind, count in counts.items()

@@ -90,7 +90,7 @@ def live_bytes(target: TorchTarget, context: int) -> int:
 
 
 def draft_of(bucket: int) -> Draft:
-    """A chain that fills a bucket together with the last token."""
+    """Return a chain that fills a bucket together with the last token."""
     return chain([5 + n % 7 for n in range(bucket - 1)], "bench")
 
 
@@ -182,13 +182,13 @@ def profile_parts(target: TorchTarget, bucket: int, context: int, ms: float) -> 
 
 
 def part_of(name: str) -> str:
-    """The part of a kernel, or of an operation on a CPU."""
+    """Return the part of a kernel, or of an operation on a CPU."""
     low = name.lower()
     return next((part for part, marks in PARTS.items() if any(m in low for m in marks)), "other")
 
 
 def union_length(spans: Iterable[tuple[float, float]]) -> float:
-    """The length of the union of the spans."""
+    """Return the length of the union of the spans."""
     total, reached = 0.0, float("-inf")
     for start, stop in sorted(spans):
         total += max(0.0, stop - max(start, reached))

@@ -30,14 +30,14 @@ AS_THEY_ARE = {  # sections whose lines are shown whole: titles
 
 
 def card(device: torch.device) -> str:
-    """The name of a CUDA device, or of the processor."""
+    """Return the name of a CUDA device, or of the processor."""
     if device.type == "cuda":
         return str(torch.cuda.get_device_name(device))
     return cpu_name()
 
 
 def record(options: argparse.Namespace, bench: GpuBench) -> Record:
-    """The last line: the measurements first, then what a reader needs to judge them."""
+    """Return the last line: the measurements first, then what a reader needs to judge them."""
     known = run_record(bench, options.repeats, perf_counter() - bench.began)
     known["versions"]["cuda"] = torch.version.cuda
     made: Record = {
@@ -137,7 +137,7 @@ def per_pass(runs: list[Record], line: Record) -> str:
 
 
 def exact_line(one: Record) -> list[str]:
-    """The cells of one bucket."""
+    """Return the cells of one bucket."""
     fast, slow = one["fast"], one["exact"]
     return [
         one["shape"],

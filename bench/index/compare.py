@@ -37,7 +37,7 @@ FORMS = (
 
 @dataclass(frozen=True)
 class Amounts:
-    """How much is measured."""
+    """The amounts to measure."""
 
     repeats: int = 5
     tails: int = 1000  # of each kind
@@ -50,7 +50,7 @@ class Amounts:
 def compare(
     corpus: Path, tokens: int, work: Path, amounts: Amounts, left_out: list[str], brief: bool
 ) -> list[Row]:
-    """A row for each index over one corpus of token ids. brief: leave out updates."""
+    """Compare the indexes over one corpus of token ids, a row each. brief: leave out updates."""
     names = [name for name in PEERS if name != "python" or tokens <= PYTHON_MAX_TOKENS]
     often = {name: PYTHON_REPEATS if name == "python" else amounts.repeats for name in names}
     once, ours = dict.fromkeys(names, 1), {"draftline": 1}
@@ -137,9 +137,9 @@ def of_updates(times: list[float]) -> Row:
 
 
 def same_length(matches: dict[str, list[Any]], name: str) -> float | None:
-    """The share of tails whose match is as long as the suffix array's, or as the index's limit.
+    """Return the share of tails with a match as long as the suffix array's, or the limit.
 
-    None without a suffix array.
+    The limit is the index's. None without a suffix array.
     """
     if "suffix-array" not in matches:
         return None
@@ -150,7 +150,10 @@ def same_length(matches: dict[str, list[Any]], name: str) -> float | None:
 
 
 def ratio(times: dict[str, list[float]], name: str) -> list[float] | None:
-    """The ratio of another index's times to draftline's, and its interval, over equal rounds."""
+    """Return the ratio of another index's times to draftline's, and its interval.
+
+    It is over equal rounds.
+    """
     if name == "draftline" or "draftline" not in times:
         return None
     ours, theirs = times["draftline"], times[name]
@@ -216,7 +219,7 @@ def by_folder(texts: Iterator[str], amounts: Amounts, tokenizer: Path | None, wo
 
 
 def targets(record: Row) -> list[Row]:
-    """The targets at the largest size, and whether they were met."""
+    """Return the targets at the largest size, and whether they were met."""
     rows = [row for row in record["results"] if row["index"] == "draftline"]
     if not rows or record.get("growth"):
         return []

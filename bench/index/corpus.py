@@ -20,7 +20,7 @@ PIECE_TOKENS = 10  # that are adjacent in their source
 
 
 def texts(source: list[Path]) -> Iterator[str]:
-    """The texts of the Python files of some folders, in a fixed random order."""
+    """Yield the texts of the Python files of some folders, in a fixed random order."""
     found = [
         file.real_path
         for root in source
@@ -48,7 +48,7 @@ def collect(stream: Iterator[str], encoder: Encoder, tokens: int) -> list[Ids]:
 
 
 def cut(documents: list[Ids], tokens: int) -> list[Ids]:
-    """The first documents, of `tokens` tokens in all.
+    """Return the first documents, of `tokens` tokens in all.
 
     If there are fewer, the documents are repeated with permuted ids: a longer text of the same
     patterns. No document is empty.

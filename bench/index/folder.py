@@ -93,7 +93,7 @@ class PreparedTokenizer:
 
 
 def load_encoder(path: Path | None) -> Encoder:
-    """The tokenizer of a tokenizer.json, or the stand-in."""
+    """Return the tokenizer of a tokenizer.json, or the stand-in."""
     if path is None:
         return HashTokenizer()
     from engine.prompts.tokenizer import Tokenizer
@@ -164,7 +164,7 @@ def alone(folder: Path, home: Path, path: Path | None) -> dict[str, Any]:
 
 
 def started(folder: Path, home: Path, path: Path | None) -> dict[str, Any]:
-    """The seconds from a loaded tokenizer to the first answer."""
+    """Return the seconds from a loaded tokenizer to the first answer."""
     encoder = load_encoder(path)
     tail = encoder.encode_batch(["import os\nimport sys\n"])[0]
     before = resident()
@@ -229,7 +229,7 @@ def _switch(workspace: Workspace, folder: Path, branch: str) -> dict[str, Any]:
 
 
 def _is_updated(workspace: Workspace, now: dict[str, Ids], name: str, old: Ids) -> bool:
-    """Whether a file's new text is found in it, and its old text nowhere."""
+    """Return whether a file's new text is found in it, and its old text nowhere."""
     new = now.get(name, old)
     if np.array_equal(new, old):
         return False
@@ -240,8 +240,10 @@ def _is_updated(workspace: Workspace, now: dict[str, Ids], name: str, old: Ids) 
 
 
 def make_repository(folder: Path, count: int) -> None:
-    """A repository with branches a (checked out) and b, each of `count` files of 4 KB whose lines
-    are random common words."""
+    """Make a repository with branches a (checked out) and b.
+
+    Each has `count` files of 4 KB whose lines are random common words.
+    """
 
     def git(*arguments: str) -> None:
         who = ["-c", "user.name=bench", "-c", "user.email=bench@localhost"]

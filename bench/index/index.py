@@ -118,7 +118,7 @@ def measure(
 
 
 def show(record: Row) -> None:
-    """The indexes, draftline against each, draftline by segments, and the targets."""
+    """Show the indexes, draftline against each, draftline by segments, and the targets."""
     console = report.console(160)
     console.print(record["title"] + f"; {record['seconds']} s in all")
     for why in [*record["left_out"], *filter(None, [record.get("repeated")])]:
@@ -153,7 +153,7 @@ def show(record: Row) -> None:
 
 
 def _cells(row: Row, columns: Columns) -> list[str]:
-    """A row's cells; "" for what was not measured."""
+    """Return a row's cells; "" for what was not measured."""
     cells = ((row.get(key), unit, digits) for _, key, unit, digits in columns)
     return ["" if one is None else f"{one / unit:.{digits}f}" for one, unit, digits in cells]
 

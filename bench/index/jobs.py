@@ -56,7 +56,7 @@ class IndexJobs:
         return self.peer.young.size
 
     def match(self) -> dict[str, Any]:
-        """The microseconds and the match length of each tail."""
+        """Return the microseconds and the match length of each tail."""
         times, lengths = [], []
         for tail in self.tails:
             start = time.perf_counter_ns()
@@ -66,7 +66,7 @@ class IndexJobs:
         return {"us": times, "lengths": lengths}
 
     def update(self, count: int) -> list[float]:
-        """The milliseconds until `match` finds a changed document, for `count` changes."""
+        """Return the milliseconds until `match` finds a changed document, for `count` changes."""
         times = []
         for number, tokens in enumerate(self.changes[:count]):
             tail = tokens[-1 - TAIL : -1]

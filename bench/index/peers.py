@@ -30,15 +30,15 @@ class ComparedIndex(Protocol):
         ...
 
     def match(self, tail: Ids) -> int:
-        """The length of the longest suffix of `tail` that occurs."""
+        """Return the length of the longest suffix of `tail` that occurs."""
         ...
 
     def nbytes(self) -> int | None:
-        """The index's own count of its memory, if it has one."""
+        """Return the index's own count of its memory, if it has one."""
         ...
 
     def save(self, folder: Path) -> None:
-        """Raises NotImplementedError if the index cannot be saved and loaded."""
+        """Save the index. Raises NotImplementedError if it cannot be saved and loaded."""
         ...
 
     def load(self, folder: Path) -> None: ...
@@ -51,8 +51,11 @@ class DraftlineIndex:
         self._ask([Frozen(documents)], Automaton())
 
     def shape(self, documents: list[Ids], frozen: int, young: int) -> None:
-        """Split into `frozen` segments, each twice as large as the next, as compaction leaves them,
-        and a young one with the last documents, of at least `young` tokens."""
+        """Split into `frozen` segments, each twice as large as the next.
+
+        Compaction leaves them so, and a young one with the last documents, of at least `young`
+        tokens.
+        """
         automaton = Automaton()
         first = len(documents)
         while first > 1 and automaton.size < young:
@@ -154,7 +157,7 @@ class PythonAutomaton(RebuiltIndex):
                 last = self._extend(last, token, position)
 
     def _extend(self, last: int, token: int, position: int) -> int:
-        """The state of a document's text so far, including `token`."""
+        """Return the state of a document's text so far, including `token`."""
         known = self.next[last].get(token)
         if known is not None:  # an earlier document began in the same way
             return self._split(last, token, known)
@@ -168,8 +171,10 @@ class PythonAutomaton(RebuiltIndex):
         return state
 
     def _split(self, parent: int, token: int, state: int) -> int:
-        """The state of `parent`'s longest string plus `token`, split off `state` if that also has
-        longer strings."""
+        """Return the state of `parent`'s longest string plus `token`.
+
+        It is split off `state` if that also has longer strings.
+        """
         if self.length[parent] + 1 == self.length[state]:
             return state
         edges, length = self.next[state].copy(), self.length[parent] + 1
@@ -248,7 +253,7 @@ class SuffixArrayIndex(RebuiltIndex):
 
 
 def _common(a: bytes, b: bytes) -> int:
-    """The length of the common prefix of two strings."""
+    """Return the length of the common prefix of two strings."""
     for n, (one, other) in enumerate(zip(a, b, strict=False)):
         if one != other:
             return n

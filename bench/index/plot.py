@@ -28,8 +28,10 @@ CHARTS = (
 
 
 def draw(results: list[dict[str, Any]], title: str) -> Figure:
-    """Build and match time by size, a line per index; and draftline's match time by the number of
-    segments, a line per size."""
+    """Draw build and match time by size, a line per index.
+
+    Draws draftline's match time by the number of segments, too, a line per size.
+    """
     measured_forms = [one for one in results if one.get("forms")]
     figure, charts = subplots(3 if measured_forms else 2, 13, 3.6, title)
     for axes, (key, label) in zip(charts, CHARTS, strict=False):

@@ -267,7 +267,7 @@ def forget_cached_pages(folder: Path) -> None:
 def measure(
     sizes: list[int], amounts: Amounts, source: list[Path], tokenizer: Path | None, work: Path
 ) -> Iterator[Row]:
-    """A row for each size, the smallest first."""
+    """Yield a row for each size, the smallest first."""
     stream, encoder = index_corpus.texts(source), load_encoder(tokenizer)
     unseen = np.concatenate(index_corpus.collect(stream, encoder, amounts.unseen))
     report.say("tokenising")
@@ -283,7 +283,7 @@ def measure(
 
 
 def of_size(folder: Path) -> Row:
-    """The figures of one size, whose corpus `prepare` has written there."""
+    """Return the figures of one size, whose corpus `prepare` has written there."""
     row = run("build", folder)
     report.say(f"built {row['tokens']:,} tokens in {row['build_s']:.1f} s")
     starts = [run("start", folder) for _ in range(STARTS)]
@@ -297,7 +297,7 @@ def of_size(folder: Path) -> Row:
 
 
 def targets(rows: list[Row]) -> list[Row]:
-    """What is asked of the largest size, beside the smallest."""
+    """Return the targets of the largest size, relative to the smallest."""
     small, large = rows[0], rows[-1]
     found = [
         ("anonymous memory while building, GB", large["peak_mb"] / 1e3, MAX_GB),

@@ -1,5 +1,9 @@
-"""The child of `python -m bench install`: imports the installed engine, puts the demo's request to
-a model, and prints the seconds since its parent started it, and its memory, as JSON."""
+"""The child of `python -m bench install`.
+
+It imports the installed engine, puts the demo's request to a model, and prints the seconds since
+its
+parent started it, and its memory, as JSON.
+"""
 
 from __future__ import annotations
 

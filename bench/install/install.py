@@ -34,7 +34,7 @@ Row = dict[str, float]
 
 
 def installed(wheel: Path, folder: Path) -> tuple[Path, Row]:
-    """A new environment in `folder` with a wheel in it: its Python, seconds, and bytes."""
+    """Make a new environment in `folder` with a wheel in it: its Python, seconds, and bytes."""
     began = perf_counter()
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     python = folder / "bin" / "python"
@@ -48,7 +48,7 @@ def installed(wheel: Path, folder: Path) -> tuple[Path, Row]:
 
 
 def first_token(python: Path, model: Path, folder: Path) -> Row:
-    """What `first_token.py` prints, run by this Python in a new folder."""
+    """Return what `first_token.py` prints, run by this Python in a new folder."""
     home = folder / "home"
     home.mkdir(parents=True)
     done = subprocess.run(
@@ -61,7 +61,7 @@ def first_token(python: Path, model: Path, folder: Path) -> Row:
 
 
 def measured(options: argparse.Namespace, model: Path) -> dict[str, list[Row]]:
-    """The rows of each environment, a row a repeat."""
+    """Return the rows of each environment, a row a repeat."""
     rows: dict[str, list[Row]] = {"installed": [], "beside": []}
     for number in range(options.repeats):
         report.progress("installing", number, options.repeats, options.wheel.name, "pip")

@@ -116,7 +116,7 @@ def measure(options: argparse.Namespace, amounts: Amounts, record: Figures) -> N
 
 @contextmanager
 def elsewhere(options: argparse.Namespace) -> Iterator[str]:
-    """The address at this end of the link to --engine; "" without one."""
+    """Open the link to --engine; yield the address at this end. "" without one."""
     if not options.engine:
         yield ""
         return
@@ -133,7 +133,7 @@ def rounded(figures: Figures) -> Figures:
 
 
 def targets(figures: Figures, parts: list[str]) -> list[Figures]:
-    """The targets of the requested parts, and whether they were met."""
+    """Return the targets of the requested parts, and whether they were met."""
     found = []
     for part, name, sign, limit in TARGETS:
         if part in parts:

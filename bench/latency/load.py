@@ -69,8 +69,10 @@ def repeat_lines(source: str, lines: int) -> list[str]:
 
 @dataclass(frozen=True)
 class ChangeTimes:
-    """Seconds of each change followed by a cheap request, and of the request alone; resident bytes
-    before, after, and some idle seconds later."""
+    """Seconds of each change followed by a cheap request, and of the request alone.
+
+    It has the resident bytes before, after, and some idle seconds later, too.
+    """
 
     with_change: list[float]
     alone: list[float]
@@ -88,8 +90,10 @@ def changes(
     uri: str,
     idle: float,
 ) -> ChangeTimes:
-    """Edits of a repeat_lines document, one after the other, as fast as they are taken; then `idle`
-    seconds without any."""
+    """Edit a repeat_lines document, one edit after the other, as fast as they are taken.
+
+    Then `idle` seconds without any edit follow.
+    """
     buffer = Buffer(repeat_lines(source, lines))
     client.open(uri, buffer.text)
     settle(served)
@@ -171,7 +175,7 @@ CLIENT_SETTINGS = {"maxTimeMs": 120_000, "maxTokens": 16, "debounceMs": 0, "chec
 
 
 def document(shop: str, number: int) -> str:
-    """A text whose completion contains the shop's name."""
+    """Return a text whose completion contains the shop's name."""
     return (
         f"{shop.upper()}_LIMIT = {number}\n"
         f"{shop.upper()}_PRICES = {{}}\n\n\n"
@@ -190,7 +194,7 @@ class Round:
 
 
 def clients(served: ServerProcess, repeats: int, root: Path, flood: int = 0) -> Iterator[Round]:
-    """Rounds in which eight clients request a completion at the same moment.
+    """Time rounds in which eight clients request a completion at the same moment.
 
     The expected answers are requested beforehand, one client after the other. With `flood` the
     first client requests that many other documents just before; its own wait is left out.

@@ -228,7 +228,7 @@ class ServerProcess:
             threading.Thread(target=self._forward_stderr, daemon=True).start()
 
     def client(self) -> Client:
-        """A client over stdin and stdout."""
+        """Return a client over stdin and stdout."""
         wire, source = self.process.stdin, self.process.stdout
         assert wire and source
         descriptor = source.fileno()
@@ -241,7 +241,7 @@ class ServerProcess:
 
     @contextlib.contextmanager
     def connect(self) -> Iterator[Client]:
-        """A context with a client over TCP."""
+        """Connect a client over TCP."""
         with socket.create_connection(("127.0.0.1", self._port)) as connection:
             receive = _bodies(lambda: connection.recv(1 << 16))
             yield Client(lambda body: connection.sendall(framed(body)), receive)

@@ -37,7 +37,7 @@ class CpuWatch:
     used: list[float] = field(default_factory=list)
 
     def idle_from(self, start: float) -> float | None:
-        """When the server first became idle at or after `start`, if it did."""
+        """Return when the server first became idle at or after `start`, if it did."""
         for number in range(bisect_left(self.at, start), len(self.at)):
             end = bisect_left(self.at, self.at[number] + IDLE_WINDOW_S)
             if end == len(self.at):
@@ -166,7 +166,7 @@ def cancel_prefilling(
 
 
 def streamed_texts(client: Client, token: str) -> list[str]:
-    """The texts streamed under a progress token so far."""
+    """Return the texts streamed under a progress token so far."""
     return [
         message["params"]["value"]["text"]
         for message in [*client.notifications]

@@ -1,5 +1,8 @@
-"""Time to the first token of a next edit by a model, against one forward pass over what of its
-prompt is not cached. In this process: nothing but the engine is measured."""
+"""Time to the first token of a next edit by a model.
+
+It is compared with one forward pass over the prompt's tokens that are not cached. In this process:
+nothing but the engine is measured.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +28,10 @@ RELATED_LINES = 40
 
 @dataclass(frozen=True)
 class FirstTokens:
-    """Seconds to the first token and of the one pass, and tokens that were not cached: of a whole
-    prompt, and after one more keystroke."""
+    """Seconds to the first token and of the one pass, and tokens that were not cached.
+
+    They are of a whole prompt, and after one more keystroke.
+    """
 
     cold: tuple[float, float, int]
     typed: tuple[float, float, int]
@@ -41,8 +46,11 @@ class FirstTokens:
 
 
 def next_edits(model: str, file: Path, repeats: int) -> Iterator[FirstTokens]:
-    """Measure in turns, first one and then the other, on prompts that differ in their first file,
-    and then in the character at the cursor. The first repeat is to warm up, and left out."""
+    """Measure in turns, first one and then the other.
+
+    Prompts differ in their first file, and then in the character at the cursor. The first repeat is
+    to warm up, and left out.
+    """
     text = file.read_text("utf-8")
     with Engine(Config(model=model, library=False)) as engine:
         while not engine.worker.idle():
@@ -68,8 +76,10 @@ def pair(found: dict[Callable[..., Any], tuple[float, int]]) -> tuple[float, flo
 
 
 def request(engine: Engine, text: str, number: int, typed: str) -> Request:
-    """The request after `typed` at the start of a function's body, with paths and a related file
-    that only this number has."""
+    """Make the request after `typed` at the start of a function's body.
+
+    It has paths and a related file that only this number has.
+    """
     (stretch,) = sample_stretches(text, 1, 60)
     at = stretch.start
     now = text[:at] + typed + text[at:]
@@ -105,8 +115,10 @@ def _has_token(event: Event) -> bool:
 
 
 def one_pass(engine: Engine, request: Request) -> tuple[float, int]:
-    """Seconds of one forward pass over the tokens of the prompt that are not cached, and how many
-    they are."""
+    """Time one forward pass over the prompt's tokens that are not cached.
+
+    Returns its seconds, and how many tokens they are.
+    """
     found: list[tuple[float, int]] = []
     target = engine.parts.target
     ids = prompt_of(request, engine.encoder).ids

@@ -25,7 +25,7 @@ Figures = dict[str, Any]
 
 @dataclass(frozen=True)
 class Amounts:
-    """How much is measured."""
+    """The amounts to measure."""
 
     repeats: int = 5
     places: int = 5  # function bodies typed at each speed
@@ -41,7 +41,7 @@ QUICK = Amounts(repeats=2, places=1, slow=4, fast=10, changes=200, idle=1.0)
 
 @dataclass(frozen=True)
 class LatencyBench:
-    """What every part shares."""
+    """The state that every part shares."""
 
     served: ServerProcess
     client: Client
@@ -139,7 +139,7 @@ def prefix(bench: LatencyBench) -> Figures:
 
 
 def suits(path: Path) -> bool:
-    """Whether a file has enough text before the completed function."""
+    """Return whether a file has enough text before the completed function."""
     text = path.read_text("utf-8")
     try:
         return sample_stretches(text, 1, 60)[0].start > 2000
@@ -212,7 +212,7 @@ def clients(model: str, amounts: Amounts, workspace: Path) -> Figures:
 
 
 def next_edit(model: str, amounts: Amounts, file: Path) -> Figures:
-    """The first token of a next edit by a model, in this process."""
+    """Return the first token of a next edit by a model, in this process."""
     found = []
     for one in next_edits(model, file, amounts.repeats):
         found.append(one)

@@ -17,7 +17,10 @@ CHUNK_BYTES = 1 << 16
 
 @contextlib.contextmanager
 def slow_link(host: str, port: int, round_trip_s: float) -> Iterator[int]:
-    """A port of this machine behind which is `host:port`, half of `round_trip_s` away."""
+    """Open a port of this machine behind which is `host:port`.
+
+    It is half of `round_trip_s` away.
+    """
     with socket.create_server(("127.0.0.1", 0)) as listening:
         threading.Thread(
             target=_accept, args=(listening, (host, port), round_trip_s / 2), daemon=True

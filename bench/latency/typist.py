@@ -35,7 +35,7 @@ class Stretch:
         return self.text[: self.start] + self.text[self.stop :]
 
     def strokes(self) -> list[str]:
-        """The text of each keystroke; a line break includes the next line's indentation."""
+        """Return the text of each keystroke; a line break includes the next line's indentation."""
         return re.findall(r"\n[\n ]*|[^\n]", self.text[self.start : self.stop])
 
 
@@ -56,13 +56,13 @@ class Press:
 
     @property
     def agrees(self) -> bool:
-        """Whether the first line offered is typed next."""
+        """Return whether the first line offered is typed next."""
         line, next_line = (_first_line(one) for one in (self.offered, self.follows))
         return bool(line and next_line) and next_line.startswith(line)
 
     @property
     def useful(self) -> bool:
-        """Whether at least the next keystroke is offered."""
+        """Return whether at least the next keystroke is offered."""
         return bool(self.offered) and self.offered[:1] == self.follows[:1]
 
 
@@ -71,14 +71,14 @@ def _first_line(text: str) -> str:
 
 
 def position(text: str, offset: int) -> dict[str, int]:
-    """The LSP position of an offset, in UTF-16; lines end in "\\n" only."""
+    """Return the LSP position of an offset, in UTF-16; lines end in "\\n" only."""
     start = text.rfind("\n", 0, offset) + 1
     column = len(text[start:offset].encode("utf-16-le")) // 2
     return {"line": text.count("\n", 0, offset), "character": column}
 
 
 def bodies(text: str, least: int) -> list[Stretch]:
-    """Function bodies without docstrings of at least `least` keystrokes."""
+    """Find function bodies without docstrings of at least `least` keystrokes."""
     starts = [0]
     for line in text.split("\n"):
         starts.append(starts[-1] + len(line) + 1)
@@ -103,7 +103,7 @@ def bodies(text: str, least: int) -> list[Stretch]:
 
 
 def sample_stretches(text: str, count: int, least: int) -> list[Stretch]:
-    """A fixed sample of `count` bodies. Raises ValueError if the file has too few."""
+    """Return a fixed sample of `count` bodies. Raises ValueError if the file has too few."""
     found = bodies(text, least)
     if len(found) < count:
         raise ValueError(f"{len(found)} function bodies of {least} keystrokes, {count} needed")
@@ -111,7 +111,7 @@ def sample_stretches(text: str, count: int, least: int) -> list[Stretch]:
 
 
 def intervals(per_minute: float, seed: int = SEED) -> Iterator[float]:
-    """An endless sequence of seconds between keystrokes, on average 60 / per_minute."""
+    """Yield an endless sequence of seconds between keystrokes, on average 60 / per_minute."""
     chance, mean = random.Random(seed), 60 / per_minute
     while True:
         yield mean * chance.uniform(1 - JITTER, 1 + JITTER)
@@ -198,7 +198,7 @@ def _is_last(press: Press, presses: Sequence[Press]) -> bool:
 
 
 def summary(presses: Sequence[Press]) -> dict[str, float | None]:
-    """The figures of all keystrokes at one speed."""
+    """Return the figures of all keystrokes at one speed."""
     answered = [(one, one.answered - one.at) for one in presses if one.answered is not None]
     offered = [one for one in presses if one.offered]
     return {
@@ -224,7 +224,10 @@ def share(values: Iterator[bool]) -> float | None:
 
 
 def wasted(before: dict[str, Any], after: dict[str, Any]) -> float | None:
-    """The share of the model's time spent on cancelled requests, between two `draftline.stats`."""
+    """Return the share of the model's time spent on cancelled requests.
+
+    `before` and `after` are two answers to `draftline.stats`.
+    """
 
     def spent(*names: str) -> float:
         new, old = after["answers"], before["answers"]

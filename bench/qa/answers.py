@@ -47,13 +47,13 @@ class AnswerRow(NamedTuple):
 
 
 def contains(answer: str, passage: str) -> bool:
-    """Whether an answer contains a passage, ignoring blanks, case and Markdown emphasis."""
+    """Return whether an answer contains a passage, ignoring blanks, case and Markdown emphasis."""
     one, other = (" ".join(MARKUP.sub("", text).split()).casefold() for text in (answer, passage))
     return other in one
 
 
 def count_precise(citations: Sequence[Citation], answer: str, texts: dict[str, str]) -> int:
-    """The number of citations whose source has the quoted words, checked independently."""
+    """Return the number of citations whose source has the quoted words, checked independently."""
     found = 0
     for one in citations:
         span = texts[one.document][one.source_start : one.source_stop]
@@ -115,8 +115,11 @@ def own_answers(
 def own_figures(
     questions: Sequence[OwnQuestion], given: dict[str, CitedAnswer | None]
 ) -> dict[str, float | int | None]:
-    """Shares of the answerable questions whose answer has the short answer, the passage, evidence,
-    and of the unanswerable ones that are refused or whose answer is said to be unsupported."""
+    """Return shares of the questions whose answers are right, in several ways.
+
+    Of the answerable ones: those whose answer has the short answer, the passage, evidence. Of the
+    unanswerable ones: those that are refused or whose answer is marked as unsupported.
+    """
     asked = [(one, given[one.id]) for one in questions if one.passage]
     others = [given[one.id] for one in questions if not one.passage]
     shown = [answer for _, answer in asked if answer]
@@ -138,8 +141,10 @@ def own_figures(
 def timed_pairs(
     engine: Engine, request: Request, repeats: int
 ) -> tuple[Done, list[float], list[float]]:
-    """The answer, and by repeat the ratios of plain to speculative decode time, without and with
-    prefill."""
+    """Return the answer, and by repeat the ratios of plain to speculative decode time.
+
+    They are without and with prefill.
+    """
     done = engine.submit(request, speculation=False).result()
     reading = done.usage.prefill_seconds
     ratios, whole = [], []
@@ -157,7 +162,7 @@ def timed_pairs(
 
 
 def figures(rows: Sequence[AnswerRow], texts: dict[str, str]) -> dict[str, Any]:
-    """The figures over all questions."""
+    """Return the figures over all questions."""
     answered = [row for row in rows if row.answer is not None]
     given = [row.answer for row in answered if row.answer is not None]
     first = [row.first_s for row in answered]
@@ -186,7 +191,7 @@ def figures(rows: Sequence[AnswerRow], texts: dict[str, str]) -> dict[str, Any]:
 
 
 def row_record(row: AnswerRow) -> dict[str, Any]:
-    """One question in the results."""
+    """Return one question in the results."""
     return {
         "question": row.name,
         "right": row.right,
@@ -197,12 +202,12 @@ def row_record(row: AnswerRow) -> dict[str, Any]:
 
 
 def lowest(ratios: Sequence[list[float]]) -> float | None:
-    """The lowest median over requests; None if there are none."""
+    """Return the lowest median over requests; None if there are none."""
     return round(min(median(one) for one in ratios), 4) if ratios else None
 
 
 def ratio_of(ratios: Sequence[list[float]]) -> float | None:
-    """The geometric mean of medians over requests; None if there are none."""
+    """Return the geometric mean of medians over requests; None if there are none."""
     usable = [one for one in ratios if one]
     return round(bootstrap(usable).value, 4) if usable else None
 
@@ -213,8 +218,10 @@ def summaries(
     options: SummaryOptions,
     checklists: Sequence[Checklist] = (),
 ) -> dict[str, Any]:
-    """Summarize each document once plainly and once with speculation. `checklists` are those of
-    the documents, if they have any."""
+    """Summarize each document once plainly and once with speculation.
+
+    `checklists` are those of the documents, if they have any.
+    """
     ratios, cited, right, whole = [], 0, 0, 0
     texts, copied = [], []
     for number, one in enumerate(documents):
@@ -259,5 +266,5 @@ def summaries(
 
 
 def share_of(rows: Sequence[dict[str, Any]], part: str, whole: str) -> float | None:
-    """One count's share of another, over all rows."""
+    """Return one count's share of another, over all rows."""
     return share(sum(row[part] for row in rows), sum(row[whole] for row in rows))

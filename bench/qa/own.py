@@ -53,7 +53,7 @@ class Checklist:
     chapters: tuple[tuple[str, ...], ...]  # the title of each, and words that only it contains
 
     def score(self, summary: str) -> dict[str, int]:
-        """How many facts a summary has, and how many chapters it mentions."""
+        """Count the facts that a summary has, and the chapters that it mentions."""
         return {
             "facts_found": sum(mentions(summary, forms) for forms in self.facts),
             "facts": len(self.facts),
@@ -63,12 +63,12 @@ class Checklist:
 
 
 def load_questions(path: Path = QUESTIONS) -> list[OwnQuestion]:
-    """Raises OSError, or ValueError with one line for a malformed record."""
+    """Load the questions. Raises OSError, or ValueError with one line for a bad record."""
     return _load(path, _question)
 
 
 def load_checklists(path: Path = CHECKLISTS) -> list[Checklist]:
-    """Raises OSError, or ValueError with one line for a malformed record."""
+    """Load the checklists. Raises OSError, or ValueError with one line for a bad record."""
     return _load(path, _checklist)
 
 
@@ -104,7 +104,10 @@ def add_documents(library: Documents) -> dict[str, Document]:
 
 
 def find_passage(text: str, passage: Sequence[str]) -> tuple[int, int]:
-    """The code points of a passage. Raises ValueError unless the text has it exactly once."""
+    """Return the code points of a passage.
+
+    Raises ValueError unless the text has it exactly once.
+    """
     parts = (r"\s+".join(map(re.escape, part.split())) for part in passage)
     found = [match.span() for match in re.finditer(r"[^\n]*?".join(parts), text)]
     if len(found) != 1:
@@ -115,7 +118,7 @@ def find_passage(text: str, passage: Sequence[str]) -> tuple[int, int]:
 def with_passages(
     questions: Iterable[OwnQuestion], documents: dict[str, Document]
 ) -> list[PassageQuestion]:
-    """The questions with the places of their passages: 0 to 0 if unanswerable."""
+    """Return the questions with the places of their passages: 0 to 0 if unanswerable."""
     known: dict[str, OwnQuestion] = {}
     placed = []
     for one in questions:
@@ -134,7 +137,7 @@ def with_passages(
 
 
 def groups(questions: Sequence[OwnQuestion]) -> dict[str, list[OwnQuestion]]:
-    """The questions of each language; those about tables are a group as well."""
+    """Return the questions of each language; those about tables are a group as well."""
     found = {
         language: [one for one in questions if one.language == language]
         for language in sorted({one.language for one in questions})
@@ -169,13 +172,16 @@ def share(part: int, whole: int) -> float | None:
 
 
 def mentions(text: str, forms: Iterable[str]) -> bool:
-    """Whether a text has one of some words or numbers: "3" is not in "30", "1.3" or "3.5"."""
+    """Return whether a text has one of some words or numbers.
+
+    "3" is not in "30", "1.3" or "3.5".
+    """
     plain = _plain(text)
     return any(re.search(_pattern(_plain(form)), plain) for form in forms)
 
 
 def _plain(text: str) -> str:
-    """Without Markdown emphasis and differences of case and blanks."""
+    """Return a text without Markdown emphasis and differences of case and blanks."""
     return " ".join(unicodedata.normalize("NFKC", MARKUP.sub("", text)).casefold().split())
 
 

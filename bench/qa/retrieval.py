@@ -92,7 +92,7 @@ def load(path: Path) -> tuple[dict[str, tuple[str, str]], list[PassageQuestion]]
 def generated(
     documents: dict[str, tuple[str, str]], count: int, seed: int = 0
 ) -> list[PassageQuestion]:
-    """A fixed sample of sentences, queried by their rarest words."""
+    """Return a fixed sample of sentences, queried by their rarest words."""
     seen = Counter(word.lower() for _, text in documents.values() for word in WORD.findall(text))
     every = [
         (key, match.start(), match.group())
@@ -109,7 +109,7 @@ def generated(
 
 
 def holds(chunks: Sequence[Chunk], document: str, text: str, start: int, stop: int) -> bool:
-    """Whether the chunks together contain all of a passage except blanks."""
+    """Return whether the chunks together contain all of a passage except blanks."""
     left = {at for at in range(start, stop) if not text[at].isspace()}
     for chunk in chunks:
         if chunk.document == document:
@@ -118,8 +118,10 @@ def holds(chunks: Sequence[Chunk], document: str, text: str, start: int, stop: i
 
 
 def refusals(asked: Sequence[PassageQuestion], library: Documents) -> dict[str, Any]:
-    """Counts of answerable questions that are refused and unanswerable ones that are not, over the
-    public questions and those of UNANSWERABLE."""
+    """Count answerable questions that are refused and unanswerable ones that are not.
+
+    They are the public questions and those of UNANSWERABLE.
+    """
     more = [json.loads(line) for line in UNANSWERABLE.read_text("utf-8").splitlines()]
     given = [(one, True) for one in asked]
     given += [(PassageQuestion("", one["question"], "", 0, 0), one["answerable"]) for one in more]
@@ -133,7 +135,7 @@ def refusals(asked: Sequence[PassageQuestion], library: Documents) -> dict[str, 
 
 
 def refused(one: PassageQuestion, library: Documents) -> bool:
-    """Whether a question about all documents is refused without asking a model."""
+    """Return whether a question about all documents is refused without a call of the model."""
     ids = [document.id for document in library.list()]
     tokenizer = WordTokenizer()
     prepared = prepare(one.question, library, ids, tokenizer, CONTEXT, earlier=one.earlier)

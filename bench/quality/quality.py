@@ -55,7 +55,7 @@ Answers = dict[tuple[int, ...], tuple[Done, Done]]  # prompt -> with and without
 
 
 def edit(engine: Engine, record: Record, kind: str, mode: str, known: Answers) -> tuple[Row, str]:
-    """The row of one edit, and the new text ("" if it was refused)."""
+    """Return the row of one edit, and the new text ("" if it was refused)."""
     asked = tasks.request(record, kind, mode)
     try:
         if why := too_long(asked, engine.config.model):
@@ -80,8 +80,11 @@ def edit(engine: Engine, record: Record, kind: str, mode: str, known: Answers) -
 
 
 def answers(engine: Engine, asked: Request, known: Answers) -> tuple[Done, Done]:
-    """The answers with and without speculation, from `known` if the prompt is the same as before
-    (as for a selection of the whole file)."""
+    """Return the answers with and without speculation.
+
+    They are from `known` if the prompt is the same as before (as for a selection of the whole
+    file).
+    """
     key = tuple(prompt_of(asked, engine.parts.tokenizer).ids)
     if key not in known:
         in_engine_thread(engine, engine.forget)  # a resumed run gives the same answers
@@ -91,7 +94,7 @@ def answers(engine: Engine, asked: Request, known: Answers) -> tuple[Done, Done]
 
 
 def reason(error: Exception) -> str:
-    """An error without its remedy and numbers, so that equal ones can be counted."""
+    """Return an error without its remedy and numbers, so that equal ones can be counted."""
     return re.sub(r"\d+", "N", str(error).split(":")[0])
 
 
@@ -121,7 +124,10 @@ def measure(
 
 
 def run(model: str, options: argparse.Namespace) -> Row:
-    """The record of one model, also written to its file; a stopped run leaves its rows there."""
+    """Run one model, and return its record, also written to its file.
+
+    A stopped run leaves its rows there.
+    """
     began = time.perf_counter()
     out: Path = options.out or results_path(
         "quality-tune" if options.tune else "quality", Path(model).name
@@ -162,7 +168,7 @@ def run(model: str, options: argparse.Namespace) -> Row:
 
 
 def settings(model: str, options: argparse.Namespace) -> Row:
-    """What a resumed run must share with the stopped one."""
+    """Return what a resumed run must share with the stopped one."""
     return {
         "model": Path(model).name,
         "device": options.device,
@@ -174,7 +180,7 @@ def settings(model: str, options: argparse.Namespace) -> Row:
 
 
 def resumed(part: Path, head: Row) -> list[Row]:
-    """The rows of a stopped run, if any. Raises ValueError if it was another run."""
+    """Return the rows of a stopped run, if any. Raises ValueError if it was another run."""
     if not part.exists():
         return []
     lines = part.read_text("utf-8").split("\n")
@@ -191,7 +197,7 @@ def resumed(part: Path, head: Row) -> list[Row]:
 
 
 def note(options: argparse.Namespace, row: Row, new: str) -> None:
-    """The answer, for reading; only while tuning."""
+    """Note the answer, for reading; only while tuning."""
     if options.answers and row["asked"] != "own":
         with options.answers.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row | {"new": new}) + "\n")

@@ -29,7 +29,10 @@ NAMESPACES = ("unshare", "--map-root-user", "--net", "--pid", "--fork", "--kill-
 
 
 class Verdict(NamedTuple):
-    """Whether a program passed; `why` is the kind of error: a built-in exception, or a word."""
+    """The result of a program: whether it passed, and why not.
+
+    `why` is the kind of error: a built-in exception, or a word.
+    """
 
     passed: bool
     why: str
@@ -37,9 +40,10 @@ class Verdict(NamedTuple):
 
 @cache
 def namespaces() -> tuple[str, ...]:
-    """A command prefix that removes the network and keeps processes from outliving the program.
+    """Return a command prefix that removes the network.
 
-    Empty, with a message, where namespaces are not available.
+    It keeps processes from outliving the program, too. Empty, with a message, where namespaces are
+    not available.
     """
     try:
         subprocess.run([*NAMESPACES, "true"], check=True, capture_output=True, timeout=30)
@@ -96,7 +100,7 @@ def _kill(child: subprocess.Popen[bytes]) -> None:
 
 
 def _why(ended: int, errors: Path) -> str:
-    """The kind of error, never the program's own text."""
+    """Return the kind of error, never the program's own text."""
     if ended in (-signal.SIGKILL, -signal.SIGXCPU, 128 + signal.SIGKILL, 128 + signal.SIGXCPU):
         return "time"
     with errors.open("rb") as file:

@@ -34,7 +34,7 @@ def summary(rows: list[Row]) -> Row:
 
 
 def figures(rows: list[Row]) -> Row:
-    """The figures of one group of edits."""
+    """Return the figures of one group of edits."""
     accepted = [row for row in rows if row["outcome"] != "refused"]
     passed = sum(row["outcome"] == "passed" for row in rows)
     must = sum(row["must_stay"] for row in accepted)

@@ -33,7 +33,7 @@ class Record:
     asked: dict[str, str]
 
     def program(self, code: str) -> str:
-        """A script that ends without an error if `code` passes the tests."""
+        """Return a script that ends without an error if `code` passes the tests."""
         return self.tests.replace(PLACE, code)
 
 
@@ -65,7 +65,7 @@ def _editeval(raw: dict[str, Any]) -> Record:
 
 
 def canitedit(raw: dict[str, Any]) -> Record:
-    """A record of CanItEdit."""
+    """Make a record of CanItEdit."""
     asked = {kind: raw[f"instruction_{kind}"] for kind in ("descriptive", "lazy")}
     tests = f"{PLACE}\n\n{raw['tests']}\n"
     return Record(f"CanItEdit/{raw['id']}", raw["before"], raw["after"], tests, asked)
@@ -78,7 +78,7 @@ def spread(records: Sequence[Record], count: int) -> list[Record]:
 
 
 def chosen(folder: Path, count: int, tune: bool) -> dict[str, list[Record]]:
-    """The sample of each set: for the report, or for tuning."""
+    """Return the sample of each set: for the report, or for tuning."""
     editeval, canitedit = read(folder)
     if tune:
         return {"editeval-even": spread(editeval[::2], count)}
@@ -89,7 +89,7 @@ def chosen(folder: Path, count: int, tune: bool) -> dict[str, list[Record]]:
 
 
 def request(record: Record, kind: str, mode: str) -> Request:
-    """The request for an edit by one instruction in one mode."""
+    """Make the request for an edit by one instruction in one mode."""
     span = selection(record.before, record.after) if mode == "selection" else None
     return Request(
         "edit",
@@ -101,8 +101,11 @@ def request(record: Record, kind: str, mode: str) -> Request:
 
 
 def selection(before: str, after: str) -> tuple[int, int]:
-    """The code point range of the lines that differ, with the functions (else statements) around
-    them: a selection by someone who knows where the change belongs."""
+    """Return the code point range of the lines that differ.
+
+    The functions (else statements) around them are included: a selection by someone who knows where
+    the change belongs.
+    """
     old, new = before.split("\n"), after.split("\n")
     kept = {i for i, _ in common(old, new)}
     places = {i for i in range(len(old)) if i not in kept} | set(_inserted(old, new))
@@ -115,7 +118,7 @@ def selection(before: str, after: str) -> tuple[int, int]:
 
 
 def _inserted(old: list[str], new: list[str]) -> Iterator[int]:
-    """For each pure insertion, the line of `old` that it follows, else the first."""
+    """Return the line of `old` that each pure insertion follows, else the first."""
     pairs = [(-1, -1), *common(old, new), (len(old), len(new))]
     for (i, k), (j, m) in pairwise(pairs):
         if j == i + 1 and m > k + 1:
@@ -148,8 +151,10 @@ def _block(text: str, place: int) -> tuple[int, int]:
 
 
 def untouched(before: str, after: str, ours: str) -> tuple[int, int]:
-    """Bytes of the lines that the right answer keeps, and how many of these bytes `ours` keeps in
-    the same order."""
+    """Count the bytes of the lines that the right answer keeps.
+
+    Counts how many of these bytes `ours` keeps in the same order, too.
+    """
     old = before.split("\n")
     left = [old[i] for i, _ in common(old, after.split("\n"))]
     kept = [left[i] for i, _ in common(left, ours.split("\n"))]

@@ -54,7 +54,7 @@ Record = dict[str, str | float]
 
 
 def language_of(path: str) -> str:
-    """The language by suffix. Raises Skipped if it is unknown."""
+    """Return the language by suffix. Raises Skipped if it is unknown."""
     if found := SUFFIXES.get(Path(path).suffix.lower()):
         return found
     raise Skipped("unknown suffix")
@@ -112,9 +112,9 @@ def compare(older: FileEntry, newer: FileEntry) -> tuple[str, str, str, float]:
 def collect(
     older: Path, newer: Path, name: str, versions: tuple[str, str], licence: str
 ) -> tuple[list[Record], Counter[str]]:
-    """The records of all files in both folders, and counts of the reasons why others are left out.
+    """Return the records of all files in both folders.
 
-    Raises NotADirectoryError.
+    Returns counts of the reasons why others are left out, too. Raises NotADirectoryError.
     """
     old, new = ({file.path: file for file in walk(top, None, False)} for top in (older, newer))
     found, left_out = list[Record](), Counter[str]()
@@ -143,7 +143,7 @@ def collect(
 
 
 def spread(records: list[Record], most: int) -> list[Record]:
-    """So many of each language, evenly from the first path to the last; 0: all."""
+    """Choose so many of each language, evenly from the first path to the last; 0: all."""
     by_language: dict[str | float, list[Record]] = {}
     for record in records:
         by_language.setdefault(record["language"], []).append(record)

@@ -54,7 +54,10 @@ def draftline_rule(
     weights: Path,
     say: Say,
 ) -> DraftlineRule:
-    """The rule with the weights of a file, or with weights fitted on each fold's complement."""
+    """Make the rule with the weights of a file, or with weights fitted on folds.
+
+    Those are fitted on each fold's complement.
+    """
     for _ in library.build():
         pass
     words = vocabulary(tokenizer)
@@ -85,7 +88,7 @@ def fit_weights(
 
 
 def describe_weights(file: Path, packages: set[str]) -> str:
-    """A line that says which weights these are, and whether they were fitted on `packages`."""
+    """Describe which weights these are, and whether they were fitted on `packages`."""
     from safetensors import safe_open
 
     with safe_open(str(file), "numpy") as opened:

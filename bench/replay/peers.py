@@ -48,7 +48,7 @@ class SearchableText:
         self.bytes += array("i", tokens).tobytes()
 
     def find(self, run: list[int], stop: int | None = None, start: int = 0) -> int:
-        """The first position of `run` between tokens `start` and `stop`; -1 if there is none."""
+        """Find the first position of `run` between tokens `start` and `stop`; -1 for none."""
         what = array("i", run).tobytes()
         end = len(self.bytes) if stop is None else stop * TOKEN_BYTES
         at = self.bytes.find(what, start * TOKEN_BYTES, end)
@@ -69,16 +69,16 @@ class CopyRule(NullDrafter):
         return chain(self.run(tail, context.room), "copy")
 
     def run(self, tail: list[int], room: int) -> list[int]:
-        """At most `room` tokens that may follow the tail."""
+        """Propose at most `room` tokens that may follow the tail."""
         raise NotImplementedError
 
     def after(self, place: int, count: int) -> list[int]:
-        """At most `count` tokens of the text from `place` on, up to the border."""
+        """Return at most `count` tokens of the text from `place` on, up to the border."""
         tokens = self.text.tokens[place : place + count]
         return tokens[: tokens.index(BORDER)] if BORDER in tokens else tokens
 
     def elsewhere(self, tail: list[int], count: int) -> list[int]:
-        """The continuation of the tail's longest match in other files, the newest first."""
+        """Return the continuation of the tail's longest match in other files, the newest first."""
         found = self.setup.workspace.match(tail, 1)
         return found[0].continuation(count).tolist() if found else []
 
@@ -89,8 +89,9 @@ class CopyRule(NullDrafter):
 
 
 class PromptLookupRule(CopyRule):
-    """Prompt lookup: the first occurrence of the longest n-gram that ends the text, else in other
-    files.
+    """Prompt lookup: the first occurrence of the longest n-gram that ends the text.
+
+    Without one in the text, it is one in other files.
 
     transformers' prompt lookup matches 3 to 1 tokens, only where the whole draft follows; vLLM
     matches 5 to 2 tokens anywhere.
@@ -138,7 +139,7 @@ class SamRule(CopyRule):
         return chain(self.after(place, self.reach(length, context.room)) if length else [], "copy")
 
     def match(self, tail: np.ndarray[Any, np.dtype[np.int32]]) -> tuple[int, int]:
-        """The length of the longest match in the text, and the position after it."""
+        """Return the length of the longest match in the text, and the position after it."""
         old = self.old.match(tail, 1, MAX_MATCH_TOKENS, followed=True)
         new = self.new.match(tail, 1, MAX_MATCH_TOKENS, followed=True)
         length = max(old.length, new.length)
@@ -163,7 +164,7 @@ class SamRule(CopyRule):
 
 
 def automaton(setup: ReplaySetup) -> Automaton:
-    """An automaton of the prediction, shared by the rules of a replay."""
+    """Build an automaton of the prediction, shared by the rules of a replay."""
     if "automaton" not in setup.made:
         setup.made["automaton"] = Automaton()
         setup.made["automaton"].add(setup.replay.prediction)
@@ -265,7 +266,7 @@ class DraftlineRule:
 
 
 def rules(ours: DraftlineRule | None = None, without: Iterable[str] = ()) -> list[Rule]:
-    """All rules, draftline first: in full, then without each part of `without`."""
+    """Return all rules, draftline first: in full, then without each part of `without`."""
     sizes = {factor: f"{factor}x" if factor else "fixed" for factor in LENGTH_FACTORS}
     sam = [
         Rule(f"{family}-{size}", family, partial(SamRule, last=last, factor=factor))

@@ -65,14 +65,14 @@ def load_tokenizer(model: str) -> Tokenizer:
 
 
 def has_small_diff(edit: Edit) -> bool:
-    """Whether the edit's unified diff is small."""
+    """Return whether the edit's unified diff is small."""
     old, new = (text.splitlines(keepends=True) for text in (edit.before, edit.after))
     diff = unified_diff(old, new, f"a/{edit.path}", f"b/{edit.path}")
     return sum(len(line.encode()) for line in diff) < SMALL_DIFF_BYTES
 
 
 def select_edits(edits: list[Edit], options: argparse.Namespace) -> list[Edit]:
-    """The edits to replay. Raises EditError if there are none."""
+    """Return the edits to replay. Raises EditError if there are none."""
     known = sorted({edit.package for edit in edits})
     for name in options.package:
         if name not in known:
@@ -174,7 +174,7 @@ def read_options(arguments: list[str] | None) -> argparse.Namespace:
 def prepare(
     options: argparse.Namespace, encoder: Tokenizer
 ) -> tuple[list[Edit], list[set[str]], list[Rule], list[str]]:
-    """The edits, the halves of the packages, the rules, and lines that describe them."""
+    """Return the edits, the halves of the packages, the rules, and lines that describe them."""
     edits = read(options.edits)
     found = select_edits(edits, options)
     packages = {edit.package for edit in found}
@@ -247,7 +247,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run_facts(options: argparse.Namespace) -> Row:
-    """What a reader needs to judge or repeat the figures."""
+    """Return what a reader needs to judge or repeat the figures."""
     return {
         "machine": machine(),
         "commit": commit(),

@@ -29,7 +29,7 @@ END_OF_ANSWER = -1  # the choice after an answer's end; never drafted
 
 @dataclass(frozen=True, slots=True)
 class ReplaySetup:
-    """What a rule makes the drafter of one replay from."""
+    """The parts from which a rule makes the drafter of one replay."""
 
     replay: Replay
     files: OtherFiles  # the other files; rules cache what they build from them in `files.made`
@@ -84,7 +84,7 @@ class Tally:
         return self.tokens / (self.steps + beta * self.nodes)
 
     def microseconds(self, share: float) -> float:
-        """This quantile of the time of propose and observe per step."""
+        """Return this quantile of the time of propose and observe per step."""
         return float(np.quantile(self.times, share)) * 1e6
 
 
@@ -133,7 +133,7 @@ def play(
 
 
 def workspace_path(replay: Replay) -> str:
-    """The path of the replay's file in the workspace."""
+    """Return the path of the replay's file in the workspace."""
     return f"/{replay.package}/{replay.path}"
 
 
@@ -162,7 +162,7 @@ class OtherFiles:
             self.shown, self.made = wanted, {}
 
     def ids(self) -> list[list[int]]:
-        """The token ids of the current files."""
+        """Return the token ids of the current files."""
         texts = self.shown.values()
         return [self.workspace.token_cache.encode_buffer(text).ids.tolist() for text in texts]
 

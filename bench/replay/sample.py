@@ -31,7 +31,7 @@ def git(*arguments: str) -> str:
 
 
 def edits_of(commit: str) -> list[dict[str, str]]:
-    """The replayable changes of a commit, the largest files first."""
+    """Return the replayable changes of a commit, the largest files first."""
     found = []
     names = git("diff", "--name-only", "--diff-filter=M", f"{commit}~1", commit, "--", "*.py")
     for path in names.split("\n")[:-1]:

@@ -25,8 +25,11 @@ Groups = dict[
 
 
 def groups(packages: list[str], folds: list[set[str]], by_language: bool) -> Groups:
-    """The packages of each row. With folds "all" averages both halves and "pooled" has all tokens
-    over all steps; without folds the two are the same."""
+    """Return the packages of each row.
+
+    With folds "all" averages both halves and "pooled" has all tokens over all steps; without folds
+    the two are the same.
+    """
     known = set(packages)
     found: Groups = {ALL: [known]}
     if folds:
@@ -40,7 +43,7 @@ def groups(packages: list[str], folds: list[set[str]], by_language: bool) -> Gro
 def rows(
     tallies: Tallies, chosen: list[Rule], rows_of: Groups, options: argparse.Namespace
 ) -> list[Row]:
-    """The rows of every rule, then of the best rules; "all" first, then by package."""
+    """Return the rows of every rule, then of the best rules; "all" first, then by package."""
     found = []
     for rule in chosen:
         for name, parts in rows_of.items():
@@ -67,7 +70,7 @@ def sum_tallies(tallies: Iterator[Tally]) -> Tally:
 def make_row(
     some: list[Tally], name: str, package: str, budget: int, beta: float, mode: str
 ) -> Row:
-    """The mean of several tallies' figures; times and precision are those of their sum."""
+    """Return the mean of several tallies' figures; times and precision are those of their sum."""
     whole = sum_tallies(iter(some))
     return {
         "drafter": name,
@@ -86,8 +89,11 @@ def make_row(
 def best_rows(
     found: list[Row], chosen: list[Rule], packages: list[str], options: argparse.Namespace
 ) -> Iterator[Row]:
-    """By family, and over all automata: the best rule per budget at beta 0, and the best rule and
-    budget at every other beta (draftline always has the largest budget there)."""
+    """Return the best rules by family, and over all automata.
+
+    They are the best rule per budget at beta 0, and the best rule and budget at every other beta
+    (draftline always has the largest budget there).
+    """
     names: dict[str, list[str]] = {}
     for rule in chosen:
         names.setdefault(f"best {rule.family}", []).append(rule.name)
@@ -148,7 +154,7 @@ def show(found: list[Row], options: argparse.Namespace, title: str, file: Any) -
 
 
 def cells(some: list[Row], columns: list[tuple[float, int]]) -> list[str]:
-    """The cells of a family's rows."""
+    """Return the cells of a family's rows."""
     return [
         f"{row['speedup']:.2f}"
         for beta, budget in columns

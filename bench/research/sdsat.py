@@ -41,7 +41,7 @@ CHAINS, WARM_UP = tuple(range(14)), 16
 
 
 def answer(engine: Engine, name: str, request: Request, drafter: SdsatDrafter) -> SdsatAnswer:
-    """One answer, decoded in the model's own thread."""
+    """Return one answer, decoded in the model's own thread."""
     prompt = prompt_of(request, engine.parts.tokenizer)
 
     def work() -> tuple[list[Step], Done]:
@@ -192,7 +192,7 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
 
 
 def leading_share(every: list[questions.Question], share: float) -> list[questions.Question]:
-    """The first `share` of the prompts, at least one."""
+    """Return the first `share` of the prompts, at least one."""
     return every[: max(1, round(share * len(every)))]
 
 

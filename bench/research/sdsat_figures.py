@@ -56,7 +56,7 @@ def error(values: Sequence[float]) -> float:
 
 
 def raw(found: AnswersByK, length: int) -> dict[str, dict[str, Any]]:
-    """The published raw data by k."""
+    """Return the published raw data by k."""
     return {
         str(k): {
             "sat": k,
@@ -83,7 +83,7 @@ def answers_of(folder: Path) -> AnswersByK:
 
 
 def results(found: AnswersByK) -> list[dict[str, Any]]:
-    """A line for each k, with speedups over plain decoding, prompt by prompt."""
+    """Return a line for each k, with speedups over plain decoding, prompt by prompt."""
     plain = {one.id: one for one in found[0]}
     lines: list[dict[str, Any]] = []
     for k, answers in found.items():
@@ -133,7 +133,7 @@ def write(folder: Path, found: AnswersByK, length: int) -> int:
 
 
 def by_k(found: AnswersByK, value: Callable[[SdsatAnswer], float]) -> dict[float, Estimate]:
-    """The mean of a value for each k, with its 95 % confidence interval."""
+    """Return the mean of a value for each k, with its 95 % confidence interval."""
     means = {}
     for k, every in found.items():
         values = [value(one) for one in every]

@@ -105,7 +105,7 @@ class CountedSchedule(ConstantLength):
 
 
 def rates(results: list[SpecdecAnswer]) -> Rates:
-    """Sums over answers, as published; the speedup is over pairs by question."""
+    """Sum over answers, as published; the speedup is over pairs by question."""
     tokens = sum(one.generated_length for one in results)
     passes = sum(one.num_LM_call for one in results)
     refused = sum(one.num_mismatched_tokens for one in results)
@@ -117,7 +117,7 @@ def rates(results: list[SpecdecAnswer]) -> Rates:
 
 
 def pareto(points: dict[str, tuple[float, float]]) -> list[str]:
-    """The names that no other dominates; less is better in both coordinates."""
+    """Return the names that no other dominates; less is better in both coordinates."""
 
     def beaten(one: tuple[float, float]) -> bool:
         others = points.values()
@@ -127,7 +127,7 @@ def pareto(points: dict[str, tuple[float, float]]) -> list[str]:
 
 
 def pareto_chart(figures: dict[str, Rates]) -> Figure:
-    """Passes by discarded tokens, both per token written, a line per kind of schedule."""
+    """Draw passes by discarded tokens, both per token written, a line per kind of schedule."""
     kinds: dict[str, list[tuple[float, float]]] = {}
     for name, one in figures.items():
         kinds.setdefault(name.split()[0], []).append((one.discard, one.verification))
@@ -154,7 +154,7 @@ def schedules(draft: Any, head: AcceptanceHead | None) -> dict[str, DrafterFacto
 
 
 def request_of(question: str, length: int, seed: int) -> Request:
-    """A request with the published sampling, or greedy for seed -1."""
+    """Return a request with the published sampling, or greedy for seed -1."""
     messages = ({"role": "user", "content": question},)
     temperature = 1.0 if seed >= 0 else 0.0
     return Request(
@@ -164,7 +164,7 @@ def request_of(question: str, length: int, seed: int) -> Request:
 
 
 def run(engine: Engine, model: Any, request: Request, drafter: Drafter) -> tuple[Done, float]:
-    """One answer of `model` and its decode seconds, in the engine's thread."""
+    """Return one answer of `model` and its decode seconds, in the engine's thread."""
     prompt = prompt_of(request, engine.parts.tokenizer)
 
     def work() -> tuple[Done, float]:

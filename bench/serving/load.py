@@ -49,8 +49,11 @@ class Tally:
 
 
 def plan(tokens: int) -> list[ExpectedAnswer]:
-    """Requests with different texts: chats that edit code, with and without a prediction and at
-    several temperatures, and completions."""
+    """Make requests with different texts.
+
+    They are chats that edit code, with and without a prediction and at several temperatures, and
+    completions.
+    """
     asked = []
     for n in range(8):
         code = f"def area_{n}(width, height):\n    return width * height * {n}\n"
@@ -70,7 +73,7 @@ def plan(tokens: int) -> list[ExpectedAnswer]:
 
 
 def alone(url: str, asked: list[ExpectedAnswer]) -> list[ExpectedAnswer]:
-    """The same requests with their texts. Raises HTTPError if one fails."""
+    """Return the same requests with their texts. Raises HTTPError if one fails."""
     with httpx.Client(base_url=url, timeout=TIMEOUT_S, trust_env=False) as http:
         found = []
         for one in asked:
@@ -80,7 +83,7 @@ def alone(url: str, asked: list[ExpectedAnswer]) -> list[ExpectedAnswer]:
 
 
 def text_of(answer: dict[str, Any]) -> str:
-    """The text of a complete response."""
+    """Return the text of a complete response."""
     (choice,) = answer["choices"]
     return str(choice["message"]["content"] if "message" in choice else choice["text"])
 
@@ -103,7 +106,7 @@ async def load(
 async def client(
     url: str, number: int, asked: list[ExpectedAnswer], end: float, tally: Tally, seed: int
 ) -> None:
-    """One client, with at least one request, until `end`."""
+    """Run one client, with at least one request, until `end`."""
     chance = random.Random(f"{seed} {number}")
     use = stream if number % 2 == 0 else post
     leaves = number % 4 >= 2
@@ -189,7 +192,7 @@ async def stream(
 
 
 async def events(answer: httpx.Response) -> AsyncIterator[dict[str, Any]]:
-    """The events of a stream, up to [DONE]."""
+    """Yield the events of a stream, up to [DONE]."""
     async for line in answer.aiter_lines():
         if line == "data: [DONE]":
             return

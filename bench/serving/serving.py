@@ -52,7 +52,7 @@ class Server:
     url: str
 
     def figures(self) -> dict[str, float]:
-        """The server's metrics by name and labels."""
+        """Return the server's metrics by name and labels."""
         text = httpx.get(f"{self.url}/metrics", trust_env=False, timeout=TIMEOUT_S).text
         lines = (line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
         return {name: float(value) for name, value in lines}
@@ -68,7 +68,10 @@ class Server:
 
 
 def server_of(options: argparse.Namespace) -> Any:
-    """A context with a server. Raises RuntimeError if it fails to start or exits with an error."""
+    """Start a server for a context.
+
+    Raises RuntimeError if it fails to start or exits with an error.
+    """
 
     @contextmanager
     def running() -> Any:
@@ -129,13 +132,13 @@ def medians(samples: list[tuple[float, int, int]]) -> tuple[float, int, int]:
 
 
 def tenths(samples: list[Any]) -> tuple[list[Any], list[Any]]:
-    """The second tenth of the samples (the first warms up) and the last."""
+    """Return the second tenth of the samples (the first warms up) and the last."""
     size = max(1, len(samples) // 10)
     return samples[size : 2 * size] or samples, samples[-size:]
 
 
 def memory_by_tenth(samples: list[tuple[float, int, int]]) -> list[float]:
-    """The median memory in each tenth of the time, which shows growth."""
+    """Return the median memory in each tenth of the time, which shows growth."""
     size = max(1, len(samples) // 10)
     parts = [samples[at : at + size] for at in range(0, size * min(10, len(samples)), size)]
     return [medians(part)[0] for part in parts]
@@ -198,7 +201,7 @@ def hung_up(server: Server) -> Figures:
 
 
 def shared(server: Server, options: argparse.Namespace) -> list[Figures]:
-    """What each of several clients gets, for each number of clients."""
+    """Measure what each of several clients gets, for each number of clients."""
     asked = plan(options.tokens)
     rows = []
     asyncio.run(share(server.url, asked, 1, 0))  # warms up
@@ -210,7 +213,7 @@ def shared(server: Server, options: argparse.Namespace) -> list[Figures]:
 
 
 def whole_run(server: Server, options: argparse.Namespace) -> Figures:
-    """The figures under load, and after hanging up on the idle server."""
+    """Return the figures under load, and after hanging up on the idle server."""
     report.say(f"{options.clients} clients for {options.seconds:g} s")
     tally, figures = under_load(server, options)
     report.say("hanging up")

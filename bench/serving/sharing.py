@@ -1,4 +1,4 @@
-"""What each of several clients gets that ask one engine at the same time, without pause.
+"""The share of each of several clients that use one engine at the same time, without pause.
 
 All stream and none hangs up. Nothing here starts the server.
 """
@@ -29,8 +29,10 @@ class Answer:
 
 
 async def share(url: str, asked: list[ExpectedAnswer], clients: int, seconds: float) -> Row:
-    """The figures of so many clients. Each starts requests for `seconds`, at least one. Raises
-    HTTPError if a request fails."""
+    """Return the figures of so many clients.
+
+    Each starts requests for `seconds`, at least one. Raises HTTPError if a request fails.
+    """
     answers: list[Answer] = []
     began = time.perf_counter()
     async with asyncio.TaskGroup() as group:
@@ -40,7 +42,7 @@ async def share(url: str, asked: list[ExpectedAnswer], clients: int, seconds: fl
 
 
 def figures(answers: list[Answer], clients: int, seconds: float) -> Row:
-    """The figures of these answers, which took `seconds` in all."""
+    """Return the figures of these answers, which took `seconds` in all."""
     tokens = sum(one.tokens for one in answers)
     first, whole = [one.first_s for one in answers], [one.seconds for one in answers]
     return {

@@ -37,7 +37,7 @@ def group_lines(lines: Iterable[Row]) -> Rows:
 
 
 def total(answer: Row, what: str) -> float:
-    """The sum of a field over the turns of an answer."""
+    """Return the sum of a field over the turns of an answer."""
     return float(sum(answer["choices"][0][what]))
 
 
@@ -47,17 +47,20 @@ def speed(answer: Row, tokens: str = "new_tokens", seconds: str = "wall_time") -
 
 
 def equal(one: Row, other: Row) -> bool:
-    """Whether all turns have equal texts."""
+    """Return whether all turns have equal texts."""
     return str(one["choices"][0]["turns"]) == str(other["choices"][0]["turns"])
 
 
 def base_of(method: str, methods: Iterable[str]) -> str:
-    """The method with the reference texts: transformers for its own prompt lookup, else plain."""
+    """Return the method with the reference texts.
+
+    That is transformers for its own prompt lookup, else plain.
+    """
     return TRANSFORMERS[0] if method == TRANSFORMERS[1] and TRANSFORMERS[0] in methods else PLAIN
 
 
 def members(questions: Iterable[Question]) -> dict[str, set[Key]]:
-    """The questions of each group; all of them last."""
+    """Return the questions of each group; all of them last."""
     found: dict[str, set[Key]] = {}
     for one in questions:
         found.setdefault(one.group, set()).add((one.category, one.id))
@@ -65,7 +68,10 @@ def members(questions: Iterable[Question]) -> dict[str, set[Key]]:
 
 
 def answered(rows: Rows, method: str, group: set[Key]) -> dict[int, Answers]:
-    """By run, the method's answers to the group's questions, without errors and empty answers."""
+    """Return the method's answers to the group's questions by run.
+
+    Errors and empty answers are left out.
+    """
     return {
         run: {
             key: one
@@ -111,7 +117,7 @@ def figures(rows: Rows, method: str, group: set[Key], gaps: Mapping[Any, float],
 
 
 def totals(runs: dict[int, Answers]) -> float:
-    """All tokens divided by all time."""
+    """Return all tokens divided by all time."""
     every = [one for run in runs.values() for one in run.values()]
     return sum(total(one, "new_tokens") for one in every) / sum(
         total(one, "wall_time") for one in every
@@ -156,7 +162,7 @@ def decoding(answer: Row) -> float:
 
 
 def mean_or_none(values: list[float]) -> float | None:
-    """The mean; None if a value is NaN."""
+    """Return the mean; None if a value is NaN."""
     return None if any(map(math.isnan, values)) else round(mean(values), 4)
 
 
@@ -173,7 +179,7 @@ def paired(one: dict[int, Answers], other: dict[int, Answers]) -> list[tuple[flo
 
 def texts(rows: Rows, method: str, mine: dict[int, Answers], gaps: Mapping[Any, float],
           tie: float) -> dict[str, Any]:  # fmt: skip
-    """Whether the texts equal the base's, exactly and except for near ties."""
+    """Return whether the texts equal the base's, exactly and except for near ties."""
     base = base_of(method, {name for _, name in rows})
     differing = [
         (run, method, key)
@@ -209,7 +215,7 @@ def different(rows: Rows) -> list[tuple[int, str, Key]]:
 
 def results(rows: Rows, methods: list[str], questions: list[Question], gaps: Mapping[Any, float],
             tie: float) -> list[dict[str, Any]]:  # fmt: skip
-    """A line for each method in each group and overall."""
+    """Return a line for each method in each group and overall."""
     found = []
     for category, group in members(questions).items():
         for method in methods:
@@ -221,7 +227,10 @@ def results(rows: Rows, methods: list[str], questions: list[Question], gaps: Map
 def auto(
     rows: Rows, methods: list[str], questions: list[Question], lines: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """In each group, `auto` relative to the fastest other method, over questions both answered."""
+    """Compare `auto` with the fastest other method of each group.
+
+    Only questions that both answered count.
+    """
     found = []
     for category, group in members(questions).items():
         of = {one["method"]: one for one in lines if one["category"] == category}
@@ -238,7 +247,7 @@ def auto(
 
 
 def fastest(rows: Rows, questions: list[Question], count: int) -> list[str]:
-    """The `count` fastest methods of the first run, without plain decoding."""
+    """Return the `count` fastest methods of the first run, without plain decoding."""
     group = members(questions)[OVERALL]
     speeds = {}
     for run, method in rows:
@@ -249,7 +258,7 @@ def fastest(rows: Rows, questions: list[Question], count: int) -> list[str]:
 
 
 def errors(rows: Rows) -> list[dict[str, Any]]:
-    """The questions that could not be answered, and why."""
+    """Return the questions that could not be answered, and why."""
     return [
         {"run": run, "method": method, "category": key[0], "question_id": key[1],
          "error": answer["error"]}

@@ -148,7 +148,7 @@ def parse_methods(text: str) -> dict[str, str]:
 
 
 def short_name(method: str) -> str:
-    """A method with its paths shortened to their last part."""
+    """Return a method with its paths shortened to their last part."""
     name, _, rest = method.partition(":")
     options = [part.partition("=") for part in rest.split(",") if part]
     return ":".join(
@@ -163,7 +163,10 @@ class Methods:
     """The compared methods by label. A context manager."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        """Raises WeightsError, UnsupportedModel, ValueError or OSError with a one-line message."""
+        """Load the methods.
+
+        Raises WeightsError, UnsupportedModel, ValueError or OSError with a one-line message.
+        """
         self.named = parse_methods(options.methods)
         self.model = options.model or DEFAULT_MODEL
         self.device, self.threads = options.device, options.threads or os.cpu_count() or 1
@@ -252,7 +255,7 @@ class Methods:
         return Backend.from_file(str(self.folder / "tokenizer.json"))
 
     def answer(self, label: str, question: Question, limit: int) -> Row:
-        """A line of Spec-Bench's answer files, with more fields."""
+        """Return a line of Spec-Bench's answer files, with more fields."""
         turns: list[Turn] = []
         error = ""
         try:
@@ -285,7 +288,7 @@ class Methods:
 
 
 def parting_gap(engine: Engine, question: Question, plain: Row, other: Row) -> float:
-    """The gap between the two best logits where another answer first differs from the plain one.
+    """Return the gap between the two best logits where an answer leaves the plain one.
 
     Infinite if the texts differ but their tokens do not.
     """
@@ -308,7 +311,7 @@ def parting_gap(engine: Engine, question: Question, plain: Row, other: Row) -> f
 
 
 def top_logit_gap(target: Any, text: list[int]) -> float:
-    """The gap between the two best logits after `text`."""
+    """Return the gap between the two best logits after `text`."""
     *_, (_, logits, _) = forced_rows(target, text, len(text) - 1)
     second, first = np.sort(values_of(logits[-1]))[-2:].tolist()
     return float(first - second)

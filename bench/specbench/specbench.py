@@ -75,7 +75,7 @@ def measure(
 
 
 def chosen(options: argparse.Namespace, methods: Methods, lines: list[Row], run: int) -> list[str]:
-    """The labels of the methods of a run."""
+    """Return the labels of the methods of a run."""
     if run == 0 or not options.best:
         return list(methods.methods)
     best = metrics.fastest(metrics.group_lines(lines), options.asked, options.best)
@@ -93,7 +93,7 @@ def warm_up(options: argparse.Namespace, methods: Methods) -> None:
 
 
 def settings(options: argparse.Namespace, methods: Methods) -> Row:
-    """What a resumed run must share with the stopped one."""
+    """Return what a resumed run must share with the stopped one."""
     asked = sha256(repr(options.asked).encode()).hexdigest()[:12]
     return {
         "model": Path(methods.model).name,
@@ -109,7 +109,7 @@ def settings(options: argparse.Namespace, methods: Methods) -> Row:
 
 
 def resumed(path: Path, head: Row) -> list[Row]:
-    """The lines of a stopped run, without an incomplete last one.
+    """Return the lines of a stopped run, without an incomplete last one.
 
     Raises ValueError if the file belongs to another run.
     """
@@ -129,7 +129,7 @@ def resumed(path: Path, head: Row) -> list[Row]:
 
 
 def open_notes(options: argparse.Namespace, head: Row) -> list[Row]:
-    """The saved answers, creating their file if needed.
+    """Open the saved answers, creating their file if needed.
 
     Raises ValueError if the file exists and --resume was not given.
     """
@@ -168,7 +168,7 @@ def answer_files(folder: Path, lines: list[Row]) -> None:
 
 
 def gaps(options: argparse.Namespace, methods: Methods, rows: metrics.Rows) -> dict[Any, float]:
-    """For each of our texts that differs from plain decoding: the logit gap where they part."""
+    """Return the logit gap where each of our texts parts from plain decoding's."""
     of = {(one.category, one.id): one for one in options.asked}
     found = {}
     for run, method, key in metrics.different(rows):
@@ -178,7 +178,7 @@ def gaps(options: argparse.Namespace, methods: Methods, rows: metrics.Rows) -> d
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """The record of a whole run.
+    """Run everything, and return the record.
 
     Raises ValueError, OSError, RuntimeError or WeightsError with a one-line message.
     """

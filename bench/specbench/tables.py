@@ -41,7 +41,7 @@ def show(record: dict[str, Any]) -> None:
 
 
 def row(line: dict[str, Any]) -> list[str]:
-    """The cells of one method."""
+    """Return the cells of one method."""
     text = "equal" if line["equal"] else f"{line['different']} differ, {line['near_ties']} by ties"
     if line["equal_to"] != "plain":
         text += f" ({line['equal_to']})"

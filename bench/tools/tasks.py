@@ -17,7 +17,7 @@ class Asked(NamedTuple):
 
 
 def tool(name: str, description: str, optional: int = 0, **parameters: Any) -> str:
-    """A tool as requests have it; the last `optional` parameters may be left out."""
+    """Make a tool as requests have it; the last `optional` parameters may be left out."""
     schema = {
         "type": "object",
         "properties": parameters,

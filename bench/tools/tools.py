@@ -42,7 +42,7 @@ Row = dict[str, Any]
 
 
 def answer(engine: Engine, request: Request, speculation: bool = True) -> Done:
-    """The answer, without help of earlier ones. RuntimeError if the model fails."""
+    """Return the answer, without help of earlier ones. RuntimeError if the model fails."""
     in_engine_thread(engine, engine.forget)
     done = engine.submit(request, speculation).result()
     if done.reason == "failed":
@@ -55,7 +55,7 @@ def chat(text: str, **options: Any) -> Request:
 
 
 def call(engine: Engine, asked: Asked, must: bool) -> Row:
-    """How one request ends."""
+    """Make one request, and return how it ends."""
     request = chat(asked.text, tools=TOOLS, max_tokens=MAX_CALL_TOKENS)
     done = answer(engine, replace(request, must_call=tuple(SCHEMAS)) if must else request)
     _, calls = read_calls(done.text, SCHEMAS, done.reason == "length")
@@ -77,7 +77,7 @@ def call(engine: Engine, asked: Asked, must: bool) -> Row:
 
 
 def names_a_function(text: str) -> bool:
-    """Whether an answer is a call of any function."""
+    """Return whether an answer is a call of any function."""
     start, stop = text.find("{"), text.rfind("}")
     try:
         value = json.loads(text[start : stop + 1])
@@ -88,7 +88,10 @@ def names_a_function(text: str) -> bool:
 
 
 def pair(engine: Engine, question: str, schema: dict[str, Any]) -> Row:
-    """The seconds per token of an enforced answer and of a free one, both ways of decoding."""
+    """Return the seconds per token of an enforced answer and of a free one.
+
+    Both ways of decoding are timed.
+    """
     grammar = json_grammar(schema)
     enforced = chat(question, grammar=grammar, max_tokens=MAX_FORMAT_TOKENS)
     row: Row = {"question": question}

@@ -11,7 +11,10 @@ MODELS = ROOT / "build" / "vllm-models"  # git-ignored, beside vLLM's environmen
 
 
 def safetensors_folder(folder: Path, models: Path = MODELS) -> Path:
-    """The folder itself if it has safetensors, else one in `models` with the same model in bf16."""
+    """Return the folder itself if it has safetensors, else one in `models`.
+
+    That has the same model in bf16.
+    """
     from safetensors.torch import save_file
 
     from engine.model.torch.gguf_weights import weights_of

@@ -18,7 +18,10 @@ MAX_ROWS, MAX_CONTEXT = 256, 1 << 17  # tokens of a request
 
 
 def peers() -> dict[str, Callable[[int], Propose]]:
-    """By name what makes a proposer of at most so many tokens; only those that are installed."""
+    """Return the makers of proposers of at most so many tokens, by name.
+
+    Only those that are installed are there.
+    """
     if find_spec("vllm") is None:
         return {}
     known: dict[str, Callable[[int], Propose]] = {"ngram": ngram}
@@ -62,7 +65,7 @@ def suffix(tokens: int) -> Propose:
 
 
 def config(tokens: int, **asked: Any) -> Any:
-    """As much of vLLM's configuration as the proposers read."""
+    """Make as much of vLLM's configuration as the proposers read."""
     return SimpleNamespace(
         speculative_config=SimpleNamespace(num_speculative_tokens=tokens, **asked),
         model_config=SimpleNamespace(max_model_len=MAX_CONTEXT),

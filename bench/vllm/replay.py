@@ -70,14 +70,14 @@ class ReplayTally:
         return self.tokens / self.steps
 
     def milliseconds(self, share: float) -> float:
-        """This quantile of the time that drafting takes, a request and step."""
+        """Return this quantile of the drafting time of a request and step."""
         return float(np.quantile(self.seconds, share)) * 1e3
 
 
 def recorded_answers(
     edits: Sequence[Edit], mode: Mode, tokenizer: Tokenizer
 ) -> list[RecordedAnswer]:
-    """One answer for each edit or hunk."""
+    """Return one answer for each edit or hunk."""
     end = [min(tokenizer.eos)]
     found = []
     for edit in edits:
@@ -94,8 +94,10 @@ Propose = Callable[[Sequence[int], list[list[int]], Ids, Ids], list[list[int]]]
 
 
 def draftline(tokenizer: Tokenizer, tokens: int, on_cpu: bool) -> Propose:
-    """A drafter as vLLM's proposer makes it, with usual costs and no history, since recorded
-    answers repeat each other."""
+    """Make a drafter as vLLM's proposer does, with usual costs and no history.
+
+    Recorded answers repeat each other.
+    """
     library = StdlibNgram(home(), tokenizer)
     for _ in library.build():
         pass
@@ -160,7 +162,7 @@ class _Row:
 
 
 def _replaced(running: list[_Row], waiting: Iterator[tuple[int, RecordedAnswer]]) -> Iterator[_Row]:
-    """The rows with those that ended replaced by the next ones, or dropped."""
+    """Yield the rows with those that ended replaced by the next ones, or dropped."""
     for one in running:
         if one.written < len(one.answer.output):
             yield one

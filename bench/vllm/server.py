@@ -66,7 +66,7 @@ class DraftCounts:
 
 
 def counts_of(metrics: str) -> DraftCounts:
-    """The counters in the text of `/metrics`; a server without drafts has none."""
+    """Return the counters in the text of `/metrics`; a server without drafts has none."""
     found = [COUNTER.match(line) for line in metrics.splitlines()]
     return DraftCounts(**{one[1]: int(float(one[2])) for one in found if one})
 
@@ -87,11 +87,11 @@ class VllmServer:
         self.url, self.model = url, model
 
     def counts(self) -> DraftCounts:
-        """What was drafted since the start."""
+        """Count what was drafted since the start."""
         return counts_of(httpx.get(f"{self.url}/metrics", trust_env=False, timeout=60).text)
 
     def complete(self, prompt: list[int], max_tokens: int) -> VllmAnswer:
-        """The greedy answer to a prompt of token ids. Raises httpx.HTTPError."""
+        """Return the greedy answer to a prompt of token ids. Raises httpx.HTTPError."""
         body = {"model": self.model, "prompt": prompt, "max_tokens": max_tokens, "temperature": 0}
         began = time.perf_counter()
         answer = httpx.post(
@@ -111,8 +111,10 @@ def vllm_server(
     options: tuple[str, ...] = (),
     python: Path = PYTHON,
 ) -> Iterator[VllmServer]:
-    """A server that drafts up to `tokens` tokens by a method of METHODS, on loopback. RuntimeError
-    with the end of its log if it does not start."""
+    """Start a server that drafts up to `tokens` tokens by a method of METHODS.
+
+    It listens on loopback. RuntimeError with the end of its log if it does not start.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

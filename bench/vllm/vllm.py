@@ -65,7 +65,7 @@ VERSIONS = (
 
 
 def prompts_of(tasks: list[Task], tokenizer: Tokenizer) -> list[list[int]]:
-    """The chats of the tasks, in tokens."""
+    """Return the chats of the tasks, in tokens."""
     found = []
     for task in tasks:
         asked = EDIT_REQUEST.format(task.request.instruction.strip())
@@ -77,7 +77,7 @@ def prompts_of(tasks: list[Task], tokenizer: Tokenizer) -> list[list[int]]:
 def ask_all(
     server: VllmServer, prompts: list[list[int]], clients: int, tokens: int
 ) -> tuple[list[VllmAnswer], DraftCounts, float]:
-    """The answers, what was drafted for them, and the seconds for all."""
+    """Return the answers, their drafted tokens, and the seconds for all."""
     before, began = server.counts(), perf_counter()
     with ThreadPoolExecutor(clients) as pool:
         answers = list(pool.map(lambda prompt: server.complete(prompt, tokens), prompts))
@@ -85,7 +85,7 @@ def ask_all(
 
 
 def compare(options: argparse.Namespace, model: Path) -> list[Row]:
-    """A row for each method and number of clients."""
+    """Return a row for each method and number of clients."""
     tasks = from_file(options.tasks, options.limit)
     prompts = prompts_of(tasks, Tokenizer(model))
     rows = []
@@ -103,7 +103,7 @@ def compare(options: argparse.Namespace, model: Path) -> list[Row]:
 def row_of(
     method: str, clients: int, answers: list[VllmAnswer], counts: DraftCounts, seconds: float
 ) -> Row:
-    """The figures of one run."""
+    """Return the figures of one run."""
     tokens = sum(one.tokens for one in answers)
     return {
         "method": method,
@@ -126,8 +126,10 @@ def compare_texts(rows: list[Row]) -> None:
 
 
 def kept_rows(out: Path, record: Row, methods: list[str]) -> list[Row]:
-    """The rows of other methods of an earlier run with the same settings. Raises ValueError for a
-    run with others."""
+    """Return the rows of other methods of an earlier run with the same settings.
+
+    Raises ValueError for a run with others.
+    """
     if not out.exists():
         return []
     before = json.loads(out.read_text("utf-8"))
@@ -138,7 +140,7 @@ def kept_rows(out: Path, record: Row, methods: list[str]) -> list[Row]:
 
 
 def replay(options: argparse.Namespace) -> list[Row]:
-    """A row for each mode and size of batch."""
+    """Return a row for each mode and size of batch."""
     tokenizer, rows = load_tokenizer(options.model), list[Row]()
     edits = [one for one in read(options.replay) if len(one.before) < options.max_chars]
     edits = edits[:: max(1, len(edits) // options.limit)][: options.limit]
@@ -223,7 +225,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def vllm_versions() -> dict[str, str]:
-    """The versions of what vLLM's environment has."""
+    """Return the versions of what vLLM's environment has."""
     ran = subprocess.run([PYTHON, "-c", VERSIONS], capture_output=True, text=True, check=True)
     return dict(line.split() for line in ran.stdout.splitlines())
 

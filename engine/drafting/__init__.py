@@ -18,7 +18,10 @@ from index.records import Span
 
 @dataclass(slots=True)
 class DraftContext:
-    """What a drafter may look at. One instance per request; `output` and `room` change per step."""
+    """The data that a drafter may read. One instance per request.
+
+    `output` and `room` change per step.
+    """
 
     prompt: list[int]
     predictions: list[list[int]] = field(default_factory=list)  # texts the answer may repeat
@@ -40,7 +43,7 @@ class DraftContext:
         return self.output[-1] if self.output else self.prompt[-1]
 
     def tail(self, count: int) -> list[int]:
-        """The last `count` tokens of prompt and output."""
+        """Return the last `count` tokens of prompt and output."""
         if len(self.output) >= count:
             return self.output[-count:]
         missing = count - len(self.output)
@@ -54,15 +57,20 @@ class Drafter(Protocol):
     takes_forced: bool  # whether tokens may be committed that no pass was needed for
 
     def observe_prompt(self, target: Any, tokens: list[int], states: Any) -> None:
-        """Receive each chunk of the prompt that is prefilled (not the cached part): its tokens and
-        hidden states, from which `target.logits` computes logits. Called before `begin`."""
+        """Receive each chunk of the prompt that is prefilled (not the cached part).
+
+        It has the tokens and the hidden states, from which `target.logits` computes logits. Called
+        before `begin`.
+        """
 
     def begin(self, context: DraftContext) -> None:
         """Start a request, after prefill."""
 
     def propose(self, context: DraftContext, target: Any) -> Draft:
-        """A tree of at most `context.room` nodes that may follow the committed tokens; may be
-        empty."""
+        """Propose a tree of at most `context.room` nodes that may follow the committed tokens.
+
+        It may be empty.
+        """
         ...
 
     def observe(
@@ -75,8 +83,10 @@ class Drafter(Protocol):
         and there was none. `seconds`: duration of the step."""
 
     def meanwhile(self) -> None:
-        """Called once a pass was launched, and after the last step: the time for what the next
-        draft does not need of the last `observe`. A card computes at the same time."""
+        """Prepare what the next draft does not need of the last `observe`.
+
+        Called once a pass was launched, and after the last step: a card computes at the same time.
+        """
 
 
 class NullDrafter:
@@ -103,6 +113,6 @@ class NullDrafter:
 
 
 def chain(tokens: list[int], source: str) -> Draft:
-    """A draft without branches, every token with probability 1."""
+    """Make a draft without branches, every token with probability 1."""
     count = len(tokens)
     return Draft(tokens, list(range(-1, count - 1)), [1.0] * count, [source] * count)

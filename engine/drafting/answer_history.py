@@ -1,4 +1,4 @@
-"""In-memory history of a session's answers, so that later answers may copy from them.
+"""The history of a session's answers, in memory, so that later answers may copy from them.
 
 An answer belongs to a client and to the file it was written for, and is forgotten with either.
 Answers for a file that has since been deleted are never offered. The Token Recycling tables
@@ -15,8 +15,8 @@ from pathlib import Path
 from engine.drafting._drafting import Recycling
 from engine.drafting.recycling import WIDTH
 
-MAX_HISTORY_TOKENS = 2048  # offered to one client
-MAX_ANSWERS = 64  # of all clients together
+MAX_HISTORY_TOKENS = 2048  # tokens offered to one client
+MAX_ANSWERS = 64  # answers of all clients together
 MAX_TABLES = 4  # Token Recycling tables; each takes 40 bytes per token of the vocabulary
 
 
@@ -27,7 +27,7 @@ class PastAnswer:
     client: str
     path: str
     tokens: list[int]
-    file_existed: bool  # when the answer was written
+    file_existed: bool  # whether it did when the answer was written
 
     @property
     def is_current(self) -> bool:
@@ -38,7 +38,7 @@ class AnswerHistory:
     """The most recent answers of each client. Thread-safe."""
 
     def __init__(self, vocabulary: int = 0) -> None:
-        """`vocabulary`: the number of token ids of the model."""
+        """Start empty. `vocabulary`: the number of token ids of the model."""
         self._lock = threading.Lock()
         self._answers: deque[PastAnswer] = deque(maxlen=MAX_ANSWERS)
         self._vocabulary = vocabulary
@@ -53,20 +53,22 @@ class AnswerHistory:
                 self._answers.append(answer)
 
     def of(self, client: str) -> list[list[int]]:
-        """The client's answers, newest last, MAX_HISTORY_TOKENS tokens at most."""
+        """Return the client's answers, newest last, MAX_HISTORY_TOKENS tokens at most."""
         found: list[list[int]] = []
-        room = MAX_HISTORY_TOKENS
+        capacity = MAX_HISTORY_TOKENS
         with self._lock:
             answers = list(self._answers)
         for answer in reversed(answers):
-            if answer.client == client and len(answer.tokens) <= room and answer.is_current:
+            if answer.client == client and len(answer.tokens) <= capacity and answer.is_current:
                 found.insert(0, answer.tokens)
-                room -= len(answer.tokens)
+                capacity -= len(answer.tokens)
         return found
 
     def recycling(self, client: str, width: int = WIDTH) -> Recycling:
-        """The client's Token Recycling table with `width` successors per token. Beyond MAX_TABLES
-        the least recently used table is dropped."""
+        """Return the client's Token Recycling table with `width` successors per token.
+
+        Beyond MAX_TABLES the least recently used table is dropped.
+        """
         key = (client, width)
         with self._lock:
             table = self._tables.pop(key, None) or Recycling(self._vocabulary, width)
@@ -84,13 +86,13 @@ class AnswerHistory:
     def forget(self, path: str | None = None, client: str | None = None) -> None:
         """Forget what was written for a file, or for a client."""
         with self._lock:
-            kept = [
+            rest = [
                 answer
                 for answer in self._answers
                 if answer.path != path and answer.client != client
             ]
             self._answers.clear()
-            self._answers.extend(kept)
+            self._answers.extend(rest)
             if client is not None:
                 for key in [key for key in self._tables if key[0] == client]:
                     del self._tables[key]

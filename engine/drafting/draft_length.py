@@ -14,11 +14,11 @@ from collections.abc import Callable
 from dataclasses import astuple, dataclass
 from typing import Any, TypeVar
 
-INITIAL_TOKENS = 5  # length of a first draft
-STEP_UP, STEP_DOWN = 2, 1  # of the heuristic schedule, in tokens
-DECAY_PER_ROUND = 0.98  # weight of earlier measurements
-PRIOR_TOKENS = 10  # tokens that a guessed speed counts for
-RETRY_ROUNDS = 64  # rounds without drafting after which it is tried again
+INITIAL_TOKENS = 5  # tokens of a first draft
+STEP_UP, STEP_DOWN = 2, 1  # tokens; the heuristic schedule's steps
+DECAY_PER_ROUND = 0.98  # weight of earlier measurements, per round
+PRIOR_TOKENS = 10  # tokens; a guessed speed counts for as many
+RETRY_ROUNDS = 64  # rounds without drafting; then it is tried again
 AcceptanceEstimate = Callable[[float, Any], float]  # (draft probability, hidden state) -> P(accept)
 S = TypeVar("S")
 
@@ -36,8 +36,11 @@ class ConstantLength:
         return self.count
 
     def should_continue(self, drafted: int, prob: float, hidden: Any) -> bool:
-        """Whether to draft another token after `drafted` (1 or more) of them. `prob`: the draft
-        model's probability of the last one; `hidden` [width]: the state it was predicted from."""
+        """Return whether to draft another token after `drafted` (1 or more) of them.
+
+        `prob`: the draft model's probability of the last one; `hidden` [width]: the state it was
+        predicted from.
+        """
         return True
 
     def record(self, drafted: int, accepted: int, drafting: float, verifying: float) -> None:
@@ -76,11 +79,13 @@ class OracleLength(ConstantLength):
 
 
 class ConfidenceStop(ConstantLength):
-    """SpecDec++'s stopping rule: stop once P(some token is rejected) exceeds `threshold`, after at
-    least bounds[0] and at most bounds[1] tokens.
+    """SpecDec++'s stopping rule: stop once P(some token is rejected) exceeds `threshold`.
+
+    At least bounds[0] and at most bounds[1] tokens are drafted.
 
     With `lag`, as published, an estimate is about the token before the one just drafted, whose
-    hidden state it is computed from, and the first token counts as accepted."""
+    hidden state it is computed from, and the first token counts as accepted.
+    """
 
     def __init__(
         self,
@@ -167,7 +172,7 @@ class AdaptiveLength(ConstantLength):
         return (t.drafting + t.verifying) / t.written if t.written else 0.0
 
     def expected_seconds_per_token(self, guess: float) -> float:
-        """The same, with `guess` as a prior worth PRIOR_TOKENS tokens."""
+        """Estimate the time per token; `guess` counts as PRIOR_TOKENS measured tokens."""
         t = self.timing
         seconds = t.drafting + t.verifying + PRIOR_TOKENS * guess
         return seconds / (t.written + PRIOR_TOKENS)
@@ -188,8 +193,11 @@ class AdaptiveLength(ConstantLength):
         return min(2, self.count)
 
     def should_continue(self, drafted: int, prob: float, hidden: Any) -> bool:
-        """Compare marginal values: one more token is accepted with probability reach * alpha, and
-        the time it takes to draft would write so many tokens otherwise."""
+        """Compare the marginal values of one more token.
+
+        It is accepted with probability reach * alpha, and the time it takes to draft would write so
+        many tokens otherwise.
+        """
         acceptance, t = self.acceptance, self.timing
         self.probs.append(prob)
         self.reach *= min(1.0, prob * acceptance.accepted / acceptance.claimed)
@@ -213,19 +221,23 @@ def _decayed(known: S, new: S) -> S:
 
 
 def expected_tokens(alpha: float, length: int) -> float:
-    """Expected tokens per round where each of `length` drafted tokens is accepted with probability
-    `alpha` (Leviathan et al., equation 1)."""
+    """Return the expected tokens per round (Leviathan et al., equation 1).
+
+    Each of `length` drafted tokens is accepted with probability `alpha`.
+    """
     if alpha >= 1:
         return length + 1.0
     return (1 - alpha ** (length + 1)) / (1 - alpha)
 
 
 def expected_speedup(alpha: float, length: int, cost: float) -> float:
-    """Expected speedup over plain decoding where drafting a token takes `cost` times as long as a
-    verification pass (Leviathan et al., theorem 3.8)."""
+    """Return the expected speedup over plain decoding (Leviathan et al., theorem 3.8).
+
+    Drafting a token takes `cost` times as long as a verification pass.
+    """
     return expected_tokens(alpha, length) / (length * cost + 1)
 
 
 def best_length(alpha: float, cost: float, most: int) -> int:
-    """The length up to `most` with the largest expected speedup, the shortest of equal ones."""
+    """Return the length up to `most` with the largest expected speedup; the shortest wins ties."""
     return max(range(most + 1), key=lambda length: (expected_speedup(alpha, length, cost), -length))

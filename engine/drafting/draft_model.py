@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MAX_CATCH_UP_TOKENS = 16  # committed tokens that are read in the same pass as the next draft token
+MAX_CATCH_UP_TOKENS = 16  # tokens; committed ones that are read in the next draft token's pass
 
 
 class PairError(ValueError):
@@ -41,16 +41,20 @@ class PairError(ValueError):
 
 
 class DraftSource(Protocol):
-    """What a chain is drafted with: it reads the committed text, then its own tokens."""
+    """The source of a chain: it reads the committed text, then its own tokens."""
 
     def prepare(self, text: list[int], room: int, target: Any) -> int:
-        """Synchronise with the committed `text`, whose last token is not read yet. Returns how many
-        tokens may be drafted: `room` at most, 0 while still prefilling."""
+        """Synchronise with the committed `text`, whose last token is not read yet.
+
+        Returns how many tokens may be drafted: `room` at most, 0 while still prefilling.
+        """
         ...
 
     def step(self, token: int) -> tuple[Any, Any]:
-        """Read one token: logits [vocabulary] and hidden state [width] behind it, as the model's
-        runtime gives them: arrays or tensors."""
+        """Read one token, and return logits [vocabulary] and hidden state [width] behind it.
+
+        They are as the model's runtime gives them: arrays or tensors.
+        """
         ...
 
 
@@ -104,7 +108,10 @@ class EarlyExit:
         self.target: Any = None
 
     def prepare(self, text: list[int], room: int, target: Any) -> int:
-        """Raises PairError if the target has no more layers than that, or cannot exit early."""
+        """Check the target's layers.
+
+        Raises PairError if it has no more layers than that, or cannot exit early.
+        """
         available = target.model.layers
         if not target.model.stops_early:
             raise PairError(
@@ -134,8 +141,11 @@ class DraftModel(NullDrafter):
         lengths: ConstantLength | None = None,
         label: str = "draft model",
     ) -> None:
-        """`lengths` may be shared by requests, which then learn from each other. `label`: the
-        source named in drafts."""
+        """Start without a draft.
+
+        `lengths` may be shared by requests, which then learn from each other. `label`: the source
+        named in drafts.
+        """
         self.source, self.lengths, self.label = source, lengths or ConstantLength(), label
         self.drafting = 0.0  # seconds spent drafting this round
 
@@ -143,7 +153,7 @@ class DraftModel(NullDrafter):
         self.dice = Dice(context.request.seed, DRAFTING)
 
     def propose(self, context: DraftContext, target: Any) -> Draft:
-        """A chain as long as `lengths` allows; it stops at an end token."""
+        """Propose a chain as long as `lengths` allows; it stops at an end token."""
         start = perf_counter()
         draft, most = Draft(), min(self.lengths.begin(), context.room)
         if most > 0:
@@ -196,19 +206,21 @@ def extend(
 
 
 def draft_model(model: Model, lengths: ConstantLength | None = None) -> DraftModel:
-    """A drafter for one answer; `model` (from `load_draft`) and `lengths` are shared."""
+    """Make a drafter for one answer; `model` (from `load_draft`) and `lengths` are shared."""
     return DraftModel(SeparateModel(model), lengths)
 
 
 def self_draft(layers: int, lengths: ConstantLength | None = None) -> DraftModel:
-    """A drafter for one answer that uses the target's first layers."""
+    """Make a drafter for one answer that uses the target's first layers."""
     return DraftModel(EarlyExit(layers), lengths, "self-draft")
 
 
 def load_draft(name: str, config: Config, tokenizer: Tokenizer, tensors: bool = False) -> Any:
-    """Load the draft model `name` for the model of `config`, whose tokenizer is given. `tensors`:
-    its logits and hidden states must be torch's. Raises PairError if their tokenizers differ, else
-    whatever `locate` and `open_target` raise."""
+    """Load the draft model `name` for the model of `config`, whose tokenizer is given.
+
+    `tensors`: its logits and hidden states must be torch's. Raises PairError if their tokenizers
+    differ, else whatever `locate` and `open_target` raise.
+    """
     from engine.model.opening import open_target
     from engine.prompts.tokenizer import Tokenizer as DraftTokenizer
     from engine.weights import locate
@@ -219,7 +231,7 @@ def load_draft(name: str, config: Config, tokenizer: Tokenizer, tensors: bool = 
 
 
 def check_pair(model: str, tokenizer: Tokenizer, draft: str, other: Tokenizer) -> None:
-    """Raises PairError, naming the first difference, unless both vocabularies are equal."""
+    """Raise PairError, naming the first difference, unless both vocabularies are equal."""
     ours, theirs = tokenizer.words, other.words
     if ours == theirs:
         return

@@ -58,7 +58,7 @@ def load_weights(file: Path = SHIPPED) -> dict[WeightKind, Weights]:
 
 
 def load_weights_or_default(file: Path = SHIPPED) -> dict[WeightKind, Weights]:
-    """The same; if they cannot be read, untrained weights and a warning."""
+    """Load the weights; if they cannot be read, warn, and return untrained ones."""
     try:
         return load_weights(file)
     except ValueError as error:
@@ -67,8 +67,10 @@ def load_weights_or_default(file: Path = SHIPPED) -> dict[WeightKind, Weights]:
 
 
 def save_weights(weights: dict[WeightKind, Weights], file: Path, notes: dict[str, str]) -> None:
-    """Write the weights atomically in half precision. Raises OSError, or ValueError if they are
-    not finite."""
+    """Write the weights atomically in half precision.
+
+    Raises OSError, or ValueError if they are not finite.
+    """
     from safetensors.numpy import save
 
     arrays: dict[WeightKind, NDArray[Any]] = {}

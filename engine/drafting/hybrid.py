@@ -16,8 +16,8 @@ from engine.drafting.next_token import NextTokenDrafter
 from engine.model.cost_model import CostModel
 from engine.records import Draft
 
-ASSUMED_SPEEDUP = 1.5  # over plain decoding, of a smaller model that was not measured yet
-PRIOR_TOKENS = 20.0  # tokens for which the path probabilities of copied trees are trusted
+ASSUMED_SPEEDUP = 1.5  # times plain decoding's speed; for a smaller model that was not measured yet
+PRIOR_TOKENS = 20.0  # tokens; so long are the path probabilities of copied trees trusted
 
 
 class HybridDrafter(NullDrafter):
@@ -30,7 +30,7 @@ class HybridDrafter(NullDrafter):
         lengths: AdaptiveLength,
         cost: CostModel,
     ) -> None:
-        """`lengths`: the schedule of `model`."""
+        """Combine a copier and a model. `lengths`: the schedule of `model`."""
         self.copier, self.model, self.lengths, self.cost = copier, model, lengths, cost
         self.uses_model = False  # whether this round's draft is the smaller model's
         self.drafting = 0.0  # seconds that the smaller model took this round
@@ -42,7 +42,10 @@ class HybridDrafter(NullDrafter):
         self.model.begin(context)
 
     def propose(self, context: DraftContext, target: Any) -> Draft:
-        """The draft of one of the two; the copied tree while the smaller model still prefills."""
+        """Propose the draft of one of the two.
+
+        It is the copied tree while the smaller model still prefills.
+        """
         copied = self.copier.propose(context, target)
         self.uses_model, self.drafting = False, 0.0
         self.expected = expected_accepted(copied)
@@ -70,12 +73,12 @@ class HybridDrafter(NullDrafter):
         self.model.meanwhile()
 
     def _seconds(self, rows: int, context: DraftContext) -> float:
-        """Expected time of a pass over `rows` tokens at the machine's current speed."""
+        """Estimate the seconds of a pass over `rows` tokens at the machine's current speed."""
         return self.cost(rows, len(context.prompt) + len(context.output)) * self.cost.pace
 
 
 def expected_accepted(draft: Draft) -> float:
-    """Expected number of accepted tokens: the sum of the tree's path probabilities."""
+    """Sum the tree's path probabilities: the expected number of accepted tokens."""
     reach: list[float] = []
     for parent, prob in zip(draft.parents, draft.probs, strict=True):
         reach.append(prob * (reach[parent] if parent >= 0 else 1.0))

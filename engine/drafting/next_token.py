@@ -31,24 +31,24 @@ from index.workspace.workspace import Workspace
 
 Ids = NDArray[np.int32]
 WeightKind = Literal["file", "hunk"]  # answers that repeat a whole file; all others
-BORDER = -1  # pseudo token between two texts
-PROMPT_TAIL_TOKENS = 96  # of the prompt, which count as text before the answer
-LEARNING_RATE = 0.2  # of online updates (research/train/drafter.py fits the shipped weights)
-CONFIDENT_RUN_TOKENS = 12  # matching tokens inside a copy from which other files are not queried
+BORDER = -1  # a pseudo token between two texts
+PROMPT_TAIL_TOKENS = 96  # tokens of the prompt that count as text before the answer
+LEARNING_RATE = 0.2  # rate of online updates (research/train/drafter.py fits the shipped weights)
+CONFIDENT_RUN_TOKENS = 12  # tokens that match inside a copy; after them other files are not queried
 
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceQuery:
-    """What is asked of the workspace's index each step."""
+    """The query of the workspace's index in each step."""
 
-    nodes: int = 48  # of the tree
+    nodes: int = 48  # nodes of the tree
     width: int = 8  # children of a node
     limit: int = 64  # matching tokens at most
     most: int = 64  # occurrences looked at
     least: int = 2  # matching tokens at least
 
     def tree(self, workspace: Workspace, tail: list[int] | Ids) -> Tree:
-        """What follows `tail` in the workspace's files."""
+        """Return the continuations of `tail` in the workspace's files."""
         return workspace.tree(
             tail, self.nodes, self.width, limit=self.limit, most=self.most, least=self.least
         )
@@ -58,7 +58,7 @@ WORKSPACE_QUERY = WorkspaceQuery()
 
 
 class NextTokenModel:
-    """What the drafters of all requests share; the weights keep learning online."""
+    """The weights and tables that the drafters of all requests share; the weights learn online."""
 
     def __init__(
         self, vocabulary: Vocabulary, library: StdlibNgram, weights: dict[WeightKind, Weights]
@@ -80,8 +80,11 @@ class NextTokenDrafter(NullDrafter):
         recycling: Recycling | None = None,
         without: str = "",
     ) -> None:
-        """`recycling`: the client's Token Recycling table, which is updated. `without`: a part to
-        ablate (`leave_out` in _drafting.pyi, or "learning")."""
+        """Start without an answer.
+
+        `recycling`: the client's Token Recycling table, which is updated. `without`: a part to
+        ablate (`leave_out` in _drafting.pyi, or "learning").
+        """
         self.without, self.recycling = without, recycling
         self.model, self.cost, self.budget, self.workspace = model, cost, budget, workspace
         self.kind: WeightKind = "hunk"
@@ -117,15 +120,15 @@ class NextTokenDrafter(NullDrafter):
         self.native.begin(expected, start, before[:-1])
 
     def propose(self, context: DraftContext, target: Any) -> Draft:
-        """The tree that is worth its time by the cost model."""
+        """Propose the tree that is worth its time by the cost model."""
         self.cached = len(context.prompt) + len(context.output)
         self.last = context.last
-        room = min(self.budget, context.room)
-        if room <= 0:
+        capacity = min(self.budget, context.room)
+        if capacity <= 0:
             return Draft()
-        costs = self.cost.table(self.cached, room + 1)
+        costs = self.cost.table(self.cached, capacity + 1)
         self._query_workspace(context)
-        tokens, parents, probs, sources, places = self.native.propose(room, costs)
+        tokens, parents, probs, sources, places = self.native.propose(capacity, costs)
         if not self.expects:
             named = zip(sources, places, tokens, strict=True)
             sources = [_named(context, *node) for node in named]
@@ -172,7 +175,7 @@ class NextTokenDrafter(NullDrafter):
     def _span(
         self, context: DraftContext, draft: Draft, places: list[int], node: int
     ) -> Span | None:
-        """Where the text of an accepted node was copied from."""
+        """Return the place that the text of an accepted node was copied from."""
         source, place = draft.sources[node], places[node]
         if source == "documents" and context.documents:
             return context.documents(place)
@@ -191,7 +194,7 @@ class NextTokenDrafter(NullDrafter):
 
 
 def _named(context: DraftContext, source: str, place: int, token: int) -> str:
-    """The source of a node in an answer without a prediction."""
+    """Name the source of a node in an answer without a prediction."""
     if source != "prediction":
         return source
     if context.documents and 0 <= place < len(context.prompt) and context.prompt[place] == token:

@@ -36,10 +36,10 @@ log = logging.getLogger(__name__)
 
 # encodings and pydoc_data hold tables and help texts, which make drafts of code worse.
 EXCLUDED_FOLDERS = ("__pycache__", "dist-packages", "encodings", "pydoc_data", "site-packages")
-MIN_COUNTS = (2, 3, 6)  # rarer contexts of one, two and three tokens are dropped
-COUNTING_SLICES = 128  # slices of some 50 ms
-BATCH_CHARS = 1 << 15  # tokenised in one slice
-BORDER = np.array([-1], np.int32)  # after each text
+MIN_COUNTS = (2, 3, 6)  # counts; rarer contexts of one, two and three tokens are dropped
+COUNTING_SLICES = 128  # slices, of some 50 ms each
+BATCH_CHARS = 1 << 15  # characters, tokenised in one slice
+BORDER = np.array([-1], np.int32)  # ends each text
 SAVE_POLL_S = 0.05
 FOLDER = "library"  # below the cache folder
 
@@ -48,8 +48,11 @@ class StdlibNgram:
     """The n-gram of one tokenizer, and how it is built."""
 
     def __init__(self, home: Path, tokenizer: Tokenizer, sources: Path | None = None) -> None:
-        """`home`: the cache folder. `sources`: a folder of *.py files, by default the standard
-        library. A cached file that cannot be used is logged, and `build` replaces it."""
+        """Open the cached file, if there is one.
+
+        `home`: the cache folder. `sources`: a folder of *.py files, by default the standard
+        library. A cached file that cannot be used is logged, and `build` replaces it.
+        """
         self.tokenizer = tokenizer
         self.sources = Path(sources or sysconfig.get_path("stdlib"))
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -131,14 +134,16 @@ class StdlibNgram:
 
 
 def ngram_files(home: Path, fingerprint: str) -> list[Path]:
-    """The cached files of a tokenizer, of any Python version."""
+    """List the cached files of a tokenizer, of any Python version."""
     return sorted((home / FOLDER).glob(f"{fingerprint[:16]}-*.ngram"))
 
 
 def batches(folder: Path) -> Iterator[list[str]]:
-    """The texts of a folder's *.py files in batches of pieces of about BATCH_CHARS characters, with
-    "" after each text. Where a tokenizer would not split between two pieces, a token or two differ
-    from those of the whole text."""
+    """Yield the texts of a folder's *.py files in batches of about BATCH_CHARS characters.
+
+    They are pieces, with "" after each text. Where a tokenizer would not split between two pieces,
+    a token or two differ from those of the whole text.
+    """
     batch: list[str] = []
     size = 0
     for path in python_files(folder):
@@ -157,7 +162,7 @@ def batches(folder: Path) -> Iterator[list[str]]:
 
 
 def python_files(folder: Path) -> Iterator[Path]:
-    """The *.py files below a folder, without EXCLUDED_FOLDERS."""
+    """Yield the *.py files below a folder, without EXCLUDED_FOLDERS."""
     for top, folders, names in os.walk(folder):
         folders[:] = sorted(set(folders).difference(EXCLUDED_FOLDERS))
         yield from (Path(top, name) for name in sorted(names) if name.endswith(".py"))

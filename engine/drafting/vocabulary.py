@@ -19,12 +19,15 @@ STARTS_LINE = 8  # flag: a new line starts after the token
 
 
 def vocabulary(tokenizer: Tokenizer) -> Vocabulary:
-    """The tokenizer's vocabulary for the native drafter."""
+    """Return the tokenizer's vocabulary for the native drafter."""
     return Vocabulary(*token_features(tokenizer))
 
 
 def token_features(tokenizer: Tokenizer) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
-    """By token id: CRC-32 of the UTF-8 bytes, and the class. Ids without bytes get 0 and OTHER."""
+    """Return the CRC-32 of the UTF-8 bytes, and the class, of each token id.
+
+    Ids without bytes get 0 and OTHER.
+    """
     known = tokenizer.token_bytes
     hashes = [0 if data is None else crc32(data) for data in known]
     classes = [
@@ -34,7 +37,7 @@ def token_features(tokenizer: Tokenizer) -> tuple[NDArray[np.uint32], NDArray[np
 
 
 def token_class(text: str) -> int:
-    """The class of a token by its first non-blank character, with STARTS_LINE where it applies."""
+    """Classify a token by its first non-blank character, with STARTS_LINE where it applies."""
     bare = text.lstrip()
     if not bare:
         if not text:

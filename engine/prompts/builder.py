@@ -29,9 +29,9 @@ from engine.records import (
 from engine.sampling.grammar_depth import MAX_DEPTH
 from index.records import Span
 
-COMPLETE_TOKENS = 256  # of a completion, unless the request names a limit
-EDIT_SPARE_TOKENS = 256  # beyond one and a half times the edited text
-MAX_SURROUNDINGS_CHARS = 32_000  # before and after a selection, to draft from
+COMPLETE_TOKENS = 256  # tokens of a completion, unless the request names a limit
+EDIT_SPARE_TOKENS = 256  # tokens beyond one and a half times the edited text
+MAX_SURROUNDINGS_CHARS = 32_000  # characters before and after a selection, to draft from
 EDIT_REQUEST = "Rewrite this code: {}\nAnswer with the whole rewritten code only."
 EDIT_REPLY = 'The code after the change "{}":\n\n'  # unchanged code comes less often after it
 APPLY_REQUEST = (
@@ -66,16 +66,16 @@ LANGUAGES = {
 
 @dataclass(slots=True)
 class Prompt:
-    """What the model reads, what it is expected to repeat, and when it stops; in tokens."""
+    """The text that the model reads, the texts that it may repeat, and its ends; in tokens."""
 
     ids: list[int]
     predictions: list[list[int]] = field(default_factory=list)
     stop: tuple[str, ...] = ()
-    max_tokens: int | None = None  # None: as many as the context has room for
-    ends: frozenset[int] = frozenset()  # end tokens beside the model's own
+    max_tokens: int | None = None  # None: as many as fit the context
+    ends: frozenset[int] = frozenset()  # end tokens next to the model's own
     thinks: bool = False  # the answer begins with the rest of reasoning
     whole: bool = False  # predictions[0] is a whole file that the answer repeats
-    grammar: str = ""  # that the answer follows, unless the request has one
+    grammar: str = ""  # the answer follows it, unless the request has one
     span: Callable[[int, int], Span | None] | None = None  # (prediction, token) -> its origin
     documents: Callable[[int], Span | None] | None = None  # token of ids -> its origin
 
@@ -87,9 +87,12 @@ def prompt_of(
     cancelled: Callable[[], bool] = lambda: False,
     model: str = "",
 ) -> Prompt:
-    """The Prompt of a Request. RequestError where it is empty or has more than `context` tokens,
-    found without tokenizing all of it. `cancelled` is asked again and again, and ends it with
-    Cancelled. `model`: its name, for models that are made to merge updates."""
+    """Make the Prompt of a Request.
+
+    RequestError where it is empty or has more than `context` tokens, found without tokenizing all
+    of it. `cancelled` is called again and again, and ends it with Cancelled. `model`: its name, for
+    models that are made to merge updates.
+    """
     encoder = PromptEncoder(tokenizer, context, cancelled)
     prompt = unpredicted(request, encoder, model)
     prompt.predictions[1:1] = [tokenizer.encode(text) for text in kept(request.predictions)]
@@ -97,7 +100,7 @@ def prompt_of(
 
 
 def unpredicted(request: Request, encoder: PromptEncoder, model: str = "") -> Prompt:
-    """The Prompt of a Request without the request's own predictions."""
+    """Make the Prompt of a Request without the request's own predictions."""
     tokenizer = encoder.tokenizer
     if request.kind == "complete":
         return completion_prompt(request, encoder)
@@ -109,43 +112,46 @@ def unpredicted(request: Request, encoder: PromptEncoder, model: str = "") -> Pr
         # A grammar that holds from the start is that of the whole answer.
         thinking = request.thinking and not (request.grammar or request.must_call)
         turns = tokenizer.turns(request.messages, "", encoder.encode, thinking, tools)
-        ids = [one for _, part in turns for one in part]
-        told = places(request.documents, turns, tokenizer)
+        ids = [token for _, part in turns for token in part]
+        places_of = places(request.documents, turns, tokenizer)
         thinks = tokenizer.ends_in_reasoning(ids)
-        return Prompt(ids, [], request.stop, request.max_tokens, thinks=thinks, documents=told)
+        return Prompt(ids, [], request.stop, request.max_tokens, thinks=thinks, documents=places_of)
     if request.update:
         return apply_prompt(request, encoder, model)
     return edit_prompt(request, encoder)
 
 
 def completion_prompt(request: Request, encoder: PromptEncoder) -> Prompt:
-    """The Prompt of a `complete` request. Where marks in it say which text the answer rewrites,
-    that is predicted first, then the whole prompt."""
+    """Make the Prompt of a `complete` request.
+
+    Where marks in it say which text the answer rewrites, that is predicted first, then the whole
+    prompt.
+    """
     tokenizer = encoder.tokenizer
-    room = COMPLETE_TOKENS if request.max_tokens is None else request.max_tokens
+    capacity = COMPLETE_TOKENS if request.max_tokens is None else request.max_tokens
     if request.suffix is not None:
         ids = [*tokenizer.begin, *infill_ids(request, encoder)]
-        return Prompt(ids, [], request.stop, room, ends(tokenizer))
+        return Prompt(ids, [], request.stop, capacity, ends(tokenizer))
     if not request.parse_special:
         ids = [*tokenizer.begin, *encoder.encode(plain(request.text))]
-        return Prompt(ids, [], request.stop, room)
+        return Prompt(ids, [], request.stop, capacity)
     check_format(request.text, tokenizer)
     ids = [*tokenizer.begin, *marked_ids(request.text, encoder)]
     region = "" if request.predictions else rewritten_region(plain(request.text))
     predictions = [marked_ids(region, PromptEncoder(tokenizer)), ids] if region else []
     stops = ends(tokenizer)
     marked = not stops.isdisjoint(ids)
-    return Prompt(ids, predictions, request.stop, room, stops if marked else frozenset())
+    return Prompt(ids, predictions, request.stop, capacity, stops if marked else frozenset())
 
 
 def kept(texts: Sequence[str]) -> list[str]:
-    """The first of the predictions, in numbers and characters more than an answer repeats."""
+    """Return the first of the predictions, as many and as long as an answer may repeat."""
     found: list[str] = []
-    room = MAX_PREDICTION_CHARS
+    capacity = MAX_PREDICTION_CHARS
     for text in texts[:MAX_PREDICTIONS]:
-        if part := text[:room]:
+        if part := text[:capacity]:
             found.append(plain(part))
-            room -= len(part)
+            capacity -= len(part)
     return found
 
 
@@ -155,16 +161,18 @@ class EditTexts:
 
     first: int  # the code to rewrite, without blank lines around it: code points of the text
     last: int
-    chosen: str  # that code
-    fence: str  # around it
+    chosen: str  # the code between them
+    fence: str  # the fence around it
     asked: str  # the user's message
     reply: str  # the start of the answer, up to the code
 
 
 def edit_texts(request: Request) -> EditTexts:
-    """The texts of an edit by instruction. Only the selection is shown, because small models
-    rewrite whatever else they see. The wording was chosen on EditEval's even records with
-    Qwen2.5-Coder of 0.5B and 1.5B. RequestError where there is nothing to do."""
+    """Make the texts of an edit by instruction. RequestError where there is nothing to do.
+
+    Only the selection is shown, because small models rewrite whatever else they see. The wording
+    was chosen on EditEval's even records with Qwen2.5-Coder of 0.5B and 1.5B.
+    """
     if not request.instruction.strip():
         raise RequestError("the instruction is empty: say what to change")
     start, stop = request.selection or (0, len(request.text))
@@ -175,41 +183,45 @@ def edit_texts(request: Request) -> EditTexts:
     fence = "`" * max(3, 1 + longest_run(request.text, "`"))
     language = fence_language(request.path)
     instruction = request.instruction.strip()
-    asked = f"{fence}{language}\n{chosen}\n{fence}\n\n{EDIT_REQUEST.format(instruction)}"
+    message = f"{fence}{language}\n{chosen}\n{fence}\n\n{EDIT_REQUEST.format(instruction)}"
     reply = f"{EDIT_REPLY.format(instruction)}{fence}{language}\n"
-    return EditTexts(first, last, chosen, fence, asked, reply)
+    return EditTexts(first, last, chosen, fence, message, reply)
 
 
 def edit_prompt(request: Request, encoder: PromptEncoder) -> Prompt:
-    """The Prompt of an edit by instruction, which predicts the edited text first.
+    """Make the Prompt of an edit by instruction, which predicts the edited text first.
 
     The reply is started up to an open code fence, so the answer is the code itself, token for token
-    as in the file, up to the closing fence."""
+    as in the file, up to the closing fence.
+    """
     texts, tokenizer = edit_texts(request), encoder.tokenizer
     first, last, fence = texts.first, texts.last, texts.fence
     messages = [{"role": "user", "content": texts.asked}]
     turns = tokenizer.turns(messages, texts.reply, encoder.encode, thinking=False)
-    ids = [one for _, part in turns for one in part]
+    ids = [token for _, part in turns for token in part]
     expected = tokenizer.encode_inside(f"{texts.chosen}\n{fence}")
-    room = request.max_tokens
-    if room is None:
-        room = EDIT_SPARE_TOKENS + len(expected) * 3 // 2
+    capacity = request.max_tokens
+    if capacity is None:
+        capacity = EDIT_SPARE_TOKENS + len(expected) * 3 // 2
     around = [tokenizer.encode(text) for text in surroundings(request.text, first, last)]
     return Prompt(
         ids,
         [expected, *around],
         (f"\n{fence}", *request.stop),
-        room,
+        capacity,
         whole=not around,
         span=spans(request, first, last, expected, tokenizer),
     )
 
 
 def apply_prompt(request: Request, encoder: PromptEncoder, model: str = "") -> Prompt:
-    """The Prompt of an edit that merges an update into a file. The reply is started up to the code,
-    as in `edit_prompt`. Where it is known how the update can be placed, it is limited to these ways
-    and predicts the likeliest; else it is limited to lines of both, and predicts the file. Models
-    that are made to merge, and those that may reason first, are not limited."""
+    """Make the Prompt of an edit that merges an update into a file.
+
+    The reply is started up to the code, as in `edit_prompt`. Where it is known how the update can
+    be placed, it is limited to these ways and predicts the likeliest; else it is limited to lines
+    of both, and predicts the file. Models that are made to merge, and those that may reason first,
+    are not limited.
+    """
     first, last = strip_blank_lines(request.text, 0, len(request.text))
     code, update = plain(request.text[first:last]), snippet(request.update)
     if not update.strip():
@@ -223,9 +235,9 @@ def apply_prompt(request: Request, encoder: PromptEncoder, model: str = "") -> P
     ways = ways_of(request.text, update)
     expected = tokenizer.encode_inside(("\n".join(ways.likeliest) if ways else code) + end)
     changed = tokenizer.encode(update)
-    room = request.max_tokens
-    if room is None:
-        room = EDIT_SPARE_TOKENS + len(expected) + len(changed)
+    capacity = request.max_tokens
+    if capacity is None:
+        capacity = EDIT_SPARE_TOKENS + len(expected) + len(changed)
     grammar = ""
     if end.startswith("\n") and tokenizer.reasoning is None:
         line = end[1:]
@@ -234,37 +246,40 @@ def apply_prompt(request: Request, encoder: PromptEncoder, model: str = "") -> P
         else:
             grammar = line_grammar(code, update, line)
     return Prompt(
-        [one for _, part in turns for one in part],
+        [token for _, part in turns for token in part],
         [expected, changed],
         (end, *request.stop),
-        room,
+        capacity,
         whole=True,
         grammar=grammar,
         span=None if ways else spans(request, first, last, expected, tokenizer),
     )
 
 
-Messages = tuple[list[Message], str, str]  # with the start of the reply and the code's end
+Messages = tuple[list[Message], str, str]  # messages, the start of the reply and the code's end
 
 
 def fence_language(path: str) -> str:
-    """The language that a code fence names for a file; "" if none is known."""
+    """Return the language that a code fence names for a file; "" if none is known."""
     return LANGUAGES.get(Path(path).suffix.lower(), "")
 
 
 def apply_messages(code: str, update: str, request: Request) -> Messages:
-    """The prompt of a model that has no format of its own."""
+    """Make the messages for a model that has no format of its own."""
     fence = "`" * max(3, 1 + longest_run(f"{code}\n{update}", "`"))
     language = fence_language(request.path)
     shown = [f"{fence}{language}\n{text}\n{fence}" for text in (code, update)]
     instruction = request.instruction.strip()
-    asked = APPLY_REQUEST.format(shown[1], f"{instruction}\n" if instruction else "")
-    messages = [{"role": "user", "content": f"{shown[0]}\n\n{asked}"}]
+    message = APPLY_REQUEST.format(shown[1], f"{instruction}\n" if instruction else "")
+    messages = [{"role": "user", "content": f"{shown[0]}\n\n{message}"}]
     return messages, f"{APPLY_REPLY}{fence}{language}\n", f"\n{fence}"
 
 
 def fast_apply_messages(code: str, update: str, instruction: str) -> Messages:
-    """The prompt of FastApply models, as their cards have it, with the instruction before it."""
+    """Make the messages for FastApply models, as their cards have it.
+
+    The instruction comes first.
+    """
     start, end = FAST_APPLY_TAGS
     if end in code + update:
         raise RequestError(f"the file or the update contains {end}: use a model of another kind")
@@ -277,8 +292,10 @@ def fast_apply_messages(code: str, update: str, instruction: str) -> Messages:
 
 
 def surroundings(text: str, first: int, last: int) -> list[str]:
-    """The text before and after the selection, to draft from; nothing where only blank lines are
-    left around it."""
+    """Return the text before and after the selection, to draft from.
+
+    A side where only blank lines are left has none.
+    """
     near = (
         text[max(0, first - MAX_SURROUNDINGS_CHARS) : first],
         text[last : last + MAX_SURROUNDINGS_CHARS],
@@ -289,7 +306,7 @@ def surroundings(text: str, first: int, last: int) -> list[str]:
 def spans(
     request: Request, first: int, last: int, expected: list[int], tokenizer: Tokenizer
 ) -> Callable[[int, int], Span | None] | None:
-    """A function (0, token) -> Span of the tokens of the edited text, where its file is known."""
+    """Return a function (0, token) -> Span of the edited text's tokens, if its file is known."""
     if not request.path or plain(request.text[first:last]) != request.text[first:last]:
         return None  # line ends were normalised: offsets differ
 

@@ -27,11 +27,11 @@ from index.child_environment import child_environment
 
 CHILD = Path(__file__).with_name("template_child.py")
 MAX_TEMPLATE_CHARS = 1 << 20
-MAX_CHARS = 16 << 10  # of rendered text, and as many for each message
-MAX_MEMORY_BYTES = 512 << 20  # address space of the child process
-MAX_CPU_SECONDS = 2  # of one rendering
-TIMEOUT_SECONDS = 60.0  # of one rendering, where CPU time cannot be limited
-MAX_REPEATS = 2  # of one message in the rendered text
+MAX_CHARS = 16 << 10  # characters of rendered text, and as many for each message
+MAX_MEMORY_BYTES = 512 << 20  # bytes; the address space of the child process
+MAX_CPU_SECONDS = 2  # seconds of CPU time for one rendering
+TIMEOUT_SECONDS = 60.0  # seconds for one rendering, where CPU time cannot be limited
+MAX_REPEATS = 2  # times that one message may be in the rendered text
 SPECIAL_TOKENS = tuple(
     f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 )
@@ -49,26 +49,28 @@ class TemplateRefusal(RequestError):
 
 @dataclass(frozen=True)
 class ToolUse:
-    """What a template is told of tools, with a `SLOT` in place of every text that has marks."""
+    """The tools and calls that a template shows, with a `SLOT` for every text that has marks."""
 
     definitions: list[Any] = field(default_factory=list)
-    fields: dict[int, dict[str, Any]] = field(default_factory=dict)  # of messages, by number
-    texts: list[str] = field(default_factory=list)  # of the slots behind those of the messages
+    fields: dict[int, dict[str, Any]] = field(default_factory=dict)  # by message
+    texts: list[str] = field(default_factory=list)  # texts of the slots after the messages'
 
 
 class ChatTemplate:
     """A chat template and the child process that renders it. Used from any thread."""
 
     def __init__(self, text: str, **special_tokens: str) -> None:
-        """`special_tokens`: those that the template may name, as `bos_token`."""
+        """Take the template. `special_tokens`: those that it may name, as `bos_token`."""
         self.text, self.names = text, special_tokens
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
 
     def render(self, roles: list[str], thinking: bool = True, tools: ToolUse | None = None) -> str:
-        """A conversation as the model's template writes it, up to the assistant's turn, with a
-        `SLOT` in place of each message's text. `thinking=False` asks a model that reasons to answer
-        at once. RequestError where the template refuses it or takes too much."""
+        """Write a conversation as the model's template does, up to the assistant's turn.
+
+        A `SLOT` is in place of each message's text. `thinking=False` requests that a model that
+        reasons answers at once. RequestError where the template refuses it or takes too much.
+        """
         tools = tools or ToolUse()
         slots = [SLOT.format(n) for n in range(len(roles))]
         users = {str(number) for number, role in enumerate(roles) if role == "user"}
@@ -79,7 +81,7 @@ class ChatTemplate:
                 return text
         except TemplateRefusal as error:
             refusal = error
-        try:  # as templates of models that see expect it
+        try:  # templates of models that see expect it so
             parts = [[{"type": "text", "text": slot}] for slot in slots]
             listed = self._render(roles, parts, thinking, tools)
         except TemplateRefusal:
@@ -93,7 +95,7 @@ class ChatTemplate:
     def _render(
         self, roles: list[str], contents: Sequence[Any], thinking: bool, tools: ToolUse
     ) -> str:
-        """A conversation as the template writes it. `contents`: of the messages."""
+        """Write a conversation as the template does. `contents`: the messages' texts."""
         messages = [
             {"role": role, "content": content} | tools.fields.get(number, {})
             for number, (role, content) in enumerate(zip(roles, contents, strict=True))
@@ -168,20 +170,22 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _refusal(why: str) -> str:
     return one_line(
-        f"the model's chat template refuses this conversation: {why}; mend the template, or "
+        f"the model's chat template refuses this conversation: {why}; fix the template, or "
         "choose another model"
     )
 
 
 def chat_template(folder: Path) -> ChatTemplate | None:
-    """The folder's chat template; None where the model has none. WeightsError where it is
-    damaged."""
+    """Read the folder's chat template; None where the model has none.
+
+    WeightsError where it is damaged.
+    """
     file, settings = folder / "tokenizer_config.json", {}
     if file.is_file():
         settings = read_object(file)
     template = settings.get("chat_template")
     if isinstance(template, list):  # several, by name
-        named = {one["name"]: one["template"] for one in template if _is_named(one)}
+        named = {entry["name"]: entry["template"] for entry in template if _is_named(entry)}
         template = named.get("default", next(iter(named.values()), None))
     if (own := folder / "chat_template.jinja").is_file():
         template = _read(own)
@@ -200,7 +204,7 @@ def _is_named(one: Any) -> bool:
 
 
 def _read(file: Path) -> str:
-    """A template's file. One that is too long is cut just behind the limit."""
+    """Read a template's file. One that is too long is cut just behind the limit."""
     try:
         with regular(file).open(encoding="utf-8") as opened:
             return opened.read(MAX_TEMPLATE_CHARS + 1)
@@ -209,7 +213,7 @@ def _read(file: Path) -> str:
 
 
 def _token(file: Path, settings: dict[str, Any], name: str) -> str:
-    """A special token's text, whether stored as a string or as an object; "" for none."""
+    """Return a special token's text, whether stored as a string or as an object; "" for none."""
     found = settings.get(name)
     token = found.get("content") if isinstance(found, dict) else found
     if token is not None and not isinstance(token, str):
@@ -218,7 +222,7 @@ def _token(file: Path, settings: dict[str, Any], name: str) -> str:
 
 
 def end_tokens(folder: Path) -> frozenset[int]:
-    """The end token ids of generation_config.json and config.json."""
+    """Return the end token ids of generation_config.json and config.json."""
     found: set[int] = set()
     for name in ("generation_config.json", "config.json"):
         file = folder / name

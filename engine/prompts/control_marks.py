@@ -26,16 +26,16 @@ REGIONS = (("<|marker_1|>", "<|marker_"), ("<|editable_region_start|>", "<|edita
 
 
 def bare(name: str) -> str:
-    """A mark as clients write it."""
+    """Return a mark as clients write it."""
     return name.removeprefix(BLANK)
 
 
 MARKS = frozenset(map(bare, FIM_MARKS | FILE_MARKS))
-PREFIX_MARKS = frozenset(bare(one.prefix) for one in FORMATS)
+PREFIX_MARKS = frozenset(bare(format.prefix) for format in FORMATS)
 
 
 def is_template(text: str) -> bool:
-    """Whether a text has marks of any model."""
+    """Return whether a text has marks of any model."""
     return any(mark in text for mark in MARKS) or any(start in text for start, _ in REGIONS)
 
 
@@ -60,21 +60,23 @@ def check_format(text: str, tokenizer: Tokenizer) -> None:
     """RequestError for a filled-in template of another model's format."""
     text = plain(text).strip()
     known = _marks(tokenizer)
-    for one in FORMATS:
-        if all(bare(mark) in known for mark in one.marks) or not _is_filled_in(text, one):
+    for other in FORMATS:
+        if all(bare(mark) in known for mark in other.marks) or not _is_filled_in(text, other):
             continue
         own = fim_format(tokenizer)
         marks = " ".join(map(bare, own.marks)) if own else "none"
         raise RequestError(
-            f"the prompt has marks of another model's format ({' '.join(map(bare, one.marks))}), "
+            f"the prompt has marks of another model's format ({' '.join(map(bare, other.marks))}), "
             f"this model's are: {marks}: choose this model's format in the client, or send "
             "parse_special false where they are text"
         )
 
 
 def rewritten_region(text: str) -> str:
-    """The part of a prompt that its answer rewrites, in the formats of models made for next edits;
-    "" in others."""
+    """Return the part of a prompt that its answer rewrites.
+
+    Formats of models made for next edits have one; it is "" in others.
+    """
     if (at := text.rfind(SWEEP_CURRENT)) >= 0:
         start = text.find("\n", at) + 1
         stop = text.find(SWEEP_FILE, start)
@@ -87,7 +89,7 @@ def rewritten_region(text: str) -> str:
 
 
 def region_marks(tokenizer: Tokenizer) -> dict[int, str]:
-    """The model's marks of regions, which are text in its answers."""
+    """Return the model's marks of regions, which are text in its answers."""
     return {token: name for name, token in tokenizer.control.items() if REGION_MARK.fullmatch(name)}
 
 
@@ -101,8 +103,11 @@ def _marks(tokenizer: Tokenizer) -> dict[str, int]:
 
 
 def _pattern(marks: Iterable[str]) -> re.Pattern[str]:
-    """The marks in a text, as one group. Of CodeLlama's, whose prompts are written as
-    `<PRE> prefix <SUF>suffix <MID>`, these spaces are parts."""
+    """Make a pattern that matches the marks in a text, as one group.
+
+    CodeLlama's prompts are written as `<PRE> prefix <SUF>suffix <MID>`: these spaces are parts of
+    its marks.
+    """
     patterns = []
     for mark in sorted(marks, key=len, reverse=True):
         pattern = re.escape(mark)
@@ -113,7 +118,7 @@ def _pattern(marks: Iterable[str]) -> re.Pattern[str]:
 
 
 def _is_filled_in(text: str, one: FimFormat) -> bool:
-    """Whether a text is a whole prompt of a format."""
+    """Return whether a text is a whole prompt of a format."""
     prefix, suffix, middle = map(bare, (one.prefix, one.suffix, one.middle))
     if not (prefix in text and suffix in text):
         return False

@@ -9,13 +9,13 @@ class Detokenizer:
     """Decodes tokens as they come; a character is never split between two pieces of text."""
 
     def __init__(self, tokenizer: Tokenizer, continues: bool = False) -> None:
-        """`continues`: the tokens follow a text, so that their first blank counts."""
+        """Start. `continues`: the tokens follow a text, so that their first blank counts."""
         self.tokenizer = tokenizer
         self.ids: list[int] = [*tokenizer.lead] if continues else []
         self.start, self.read = 0, len(self.ids)  # ids[start:read] is decoded again as context
 
     def own_texts(self, tokens: list[int]) -> list[str] | None:
-        """The texts that `push` would give for each of `tokens`, where they can be looked up."""
+        """Return the texts that `push` would give for `tokens`, where they can be looked up."""
         if self.read < len(self.ids):  # a character is incomplete
             return None
         own = [self.tokenizer.own_text(token) for token in tokens]
@@ -27,7 +27,7 @@ class Detokenizer:
         self.start, self.read = len(self.ids) - 1, len(self.ids)
 
     def push(self, token: int) -> str:
-        """The text that `token` completes; "" while a character is incomplete."""
+        """Return the text that `token` completes; "" while a character is incomplete."""
         if own := self.own_texts([token]):
             self.skip([token])
             return own[0]
@@ -40,7 +40,10 @@ class Detokenizer:
         return text[len(before) :]
 
     def flush(self) -> str:
-        """The rest at the end of the answer: an incomplete character becomes U+FFFD."""
+        """Return the rest at the end of the answer.
+
+        An incomplete character becomes U+FFFD.
+        """
         before = self.tokenizer.decode(self.ids[self.start : self.read])
         text = self.tokenizer.decode(self.ids[self.start :])
         self.start = self.read = len(self.ids)

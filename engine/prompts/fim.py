@@ -18,22 +18,24 @@ if TYPE_CHECKING:
     from engine.prompts.tokenizer import Tokenizer
     from engine.records import Request
 
-MAX_TOKEN_CHARS = 16  # assumed; bounds how much text is tokenised to fill a window
+MAX_TOKEN_CHARS = 16  # characters, assumed; bounds how much text is tokenised to fill a window
 REPOSITORY_NAME = "workspace"
 UNNAMED_FILE = "filename"  # stands for the path of a text that has none
 
 
 @dataclass(frozen=True, slots=True)
 class FimFormat:
-    """The prompts of a family of models: prefix, suffix, middle (PSM) or suffix, prefix, middle
-    (SPM), each after its mark."""
+    """The prompts of a family of models: prefix, suffix and middle, each after its mark.
+
+    Their order is prefix, suffix, middle (PSM) or suffix, prefix, middle (SPM).
+    """
 
     prefix: str
     suffix: str
     middle: str = ""  # "": the answer follows the prefix at once
     suffix_first: bool = False
-    repository: str = ""  # before the repository's name; "": the format has none
-    file: str = ""  # before the path and text of each file; "": only one file is shown
+    repository: str = ""  # precedes the repository's name; "": the format has none
+    file: str = ""  # precedes the path and text of each file; "": only one file is shown
     model: str = ""  # part of the model's name, where other models have the same marks
     untrained: str = ""  # a token of models that have the marks and never learnt their use
 
@@ -71,8 +73,8 @@ FORMATS = (
     FimFormat("[PREFIX]", "[SUFFIX]", suffix_first=True, untrained="[IMG]"),
 )
 PADDING = frozenset({"<|fim_pad|>", "<fim_pad>", "[MIDDLE]"})
-FIM_MARKS = PADDING.union(*(one.marks for one in FORMATS))
-FILE_MARKS = frozenset({  # before a repository's or a file's name
+FIM_MARKS = PADDING.union(*(format.marks for format in FORMATS))
+FILE_MARKS = frozenset({  # these precede a repository's or a file's name
     "<|repo_name|>", "<|file_sep|>",  # Qwen2.5-Coder, Qwen3-Coder
     "<repo_name>", "<file_sep>",  # StarCoder2
     "<reponame>", "<filename>",  # StarCoder, Granite 3, Mellum
@@ -83,24 +85,28 @@ END_OF_MIDDLE = "▁<EOT>"  # CodeLlama
 
 
 def fim_format(tokenizer: Tokenizer) -> FimFormat | None:
-    """The format of a model; None where it does not support FIM."""
-    for one in FORMATS:
-        known = all(name in tokenizer.control for name in one.marks)
-        if known and one.model in tokenizer.source and one.untrained not in tokenizer.control:
-            return one
+    """Return the format of a model; None where it does not support FIM."""
+    for format in FORMATS:
+        known = all(name in tokenizer.control for name in format.marks)
+        if known and format.model in tokenizer.source and format.untrained not in tokenizer.control:
+            return format
     return None
 
 
 def ends(tokenizer: Tokenizer) -> frozenset[int]:
-    """Ids that end a completion beside the model's own end tokens: every mark of another part or
-    file."""
+    """Return the ids of every mark of another part or file.
+
+    They end a completion next to the model's own end tokens.
+    """
     names = FIM_MARKS | FILE_MARKS | {END_OF_MIDDLE}
     return frozenset(tokenizer.control[name] for name in names if name in tokenizer.control)
 
 
 def infill_ids(request: Request, encoder: PromptEncoder) -> list[int]:
-    """Ids of a `complete` request with a suffix. A model without FIM continues the prefix; one
-    without file marks gets no snippets."""
+    """Return the ids of a `complete` request with a suffix.
+
+    A model without FIM continues the prefix; one without file marks gets no snippets.
+    """
     control, encode = encoder.tokenizer.control, encoder.encode
     known = fim_format(encoder.tokenizer)
     if known is None:
@@ -127,18 +133,22 @@ def infill_ids(request: Request, encoder: PromptEncoder) -> list[int]:
 def window(
     text: str, offset: int, before: int, after: int, encode: Callable[[str], list[int]]
 ) -> tuple[int, int]:
-    """The code points (start, stop) around `offset` to show, at most `before` and `after` tokens.
+    """Return the code points (start, stop) around `offset` to show.
 
-    `start` is at a line whose number is a multiple of at least 8, so that it stays put while the
-    user types; lines too long for that are cut at a multiple of 256 characters."""
+    At most `before` and `after` tokens are shown. `start` is at a line whose number is a multiple
+    of at
+    least 8, so that it stays put while the user types; lines too long for that are cut at a
+    multiple of
+    256 characters.
+    """
     return _start(text, offset, before, encode), _stop(text, offset, after, encode)
 
 
-def _start(text: str, offset: int, room: int, encode: Callable[[str], list[int]]) -> int:
-    step = 8 if room < 512 else 16 if room < 1024 else 32
+def _start(text: str, offset: int, capacity: int, encode: Callable[[str], list[int]]) -> int:
+    step = 8 if capacity < 512 else 16 if capacity < 1024 else 32
     line = text.rfind("\n", 0, offset) + 1
     starts = [_above(text, line, text.count("\n", 0, offset) % step)]
-    left, below = room, offset
+    left, below = capacity, offset
     while True:  # tokenise each part once; the whole may need more tokens than its parts
         start = starts[-1]
         left -= (
@@ -151,45 +161,47 @@ def _start(text: str, offset: int, room: int, encode: Callable[[str], list[int]]
     if left < 0:
         starts.pop()
     while starts:
-        if len(encode(text[starts[-1] : offset])) <= room:
+        if len(encode(text[starts[-1] : offset])) <= capacity:
             return starts[-1]
         starts.pop()
-    return _inside(text, max(line, offset - MAX_TOKEN_CHARS * room), offset, room, encode)
+    return _inside(text, max(line, offset - MAX_TOKEN_CHARS * capacity), offset, capacity, encode)
 
 
 def _above(text: str, start: int, lines: int) -> int:
-    """The start of the line `lines` above the one that starts at `start`."""
+    """Return the start of the line `lines` above the one that starts at `start`."""
     for _ in range(lines):
         start = text.rfind("\n", 0, max(start - 1, 0)) + 1
     return start
 
 
 def _inside(
-    text: str, start: int, offset: int, room: int, encode: Callable[[str], list[int]]
+    text: str, start: int, offset: int, capacity: int, encode: Callable[[str], list[int]]
 ) -> int:
-    """A start inside a line that is too long to show whole: a multiple of 256, or less where even
-    that does not fit."""
-    while start < offset and len(encode(text[start:offset])) > room:
+    """Return a start inside a line that is too long to show whole.
+
+    It is a multiple of 256, or less where even that does not fit.
+    """
+    while start < offset and len(encode(text[start:offset])) > capacity:
         half = (start + offset + 1) // 2
         anchor = -(-half // 256) * 256
         start = anchor if anchor < offset else half
     return start
 
 
-def _stop(text: str, offset: int, room: int, encode: Callable[[str], list[int]]) -> int:
-    """After the last whole line that fits, or inside the first one."""
-    stop, left = offset, room
+def _stop(text: str, offset: int, capacity: int, encode: Callable[[str], list[int]]) -> int:
+    """Return the end of the last whole line that fits, or a place inside the first one."""
+    stop, left = offset, capacity
     while stop < len(text):
         end = text.find("\n", stop) + 1 or len(text)
         left -= len(encode(text[stop:end])) if end - stop <= MAX_TOKEN_CHARS * left else left + 1
         if left < 0:
             break
         stop = end
-    while stop > offset and len(encode(text[offset:stop])) > room:
+    while stop > offset and len(encode(text[offset:stop])) > capacity:
         stop = text.rfind("\n", offset, stop - 1) + 1 or offset
     if stop > offset or stop == len(text):
         return stop
-    near = text[offset : offset + MAX_TOKEN_CHARS * room].split("\n", 1)[0]
-    while len(encode(near)) > room:
+    near = text[offset : offset + MAX_TOKEN_CHARS * capacity].split("\n", 1)[0]
+    while len(encode(near)) > capacity:
         near = near[: len(near) // 2]
     return offset + len(near)

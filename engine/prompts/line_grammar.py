@@ -15,11 +15,11 @@ from engine.editing.apply_snippet import ONLY_DOTS, is_mark
 from engine.editing.merge_ways import MergeWays
 
 NEWLINE = "\n"
-MAX_CHARS = 200_000  # of both texts; beyond them the answer is not limited
+MAX_CHARS = 200_000  # characters of both texts; beyond them the answer is not limited
 
 
 def ways_grammar(ways: MergeWays, end: str) -> str:
-    """The grammar of the texts that an update may stand for, before the line `end`."""
+    """Make the grammar of the texts that an update may stand for, before the line `end`."""
     names: dict[str, str] = {}
     for run in ways.runs():
         for line in run.lines:
@@ -42,9 +42,12 @@ def ways_grammar(ways: MergeWays, end: str) -> str:
 
 
 def line_grammar(code: str, update: str, end: str) -> str:
-    """The grammar of lines of `code`, and those of `update` at any indentation, before the line
-    `end`. Blank lines may be anywhere; marks only where the file has them. Where the update begins
-    or ends with a mark, the code's first or last line stays. "" for huge texts."""
+    """Make the grammar of an update's merge: lines of `code` and `update`, then the line `end`.
+
+    Lines of `update` have any indentation. Blank lines may be anywhere; marks only where the file
+    has them. Where the update begins or ends with a mark, the code's first or last line stays. ""
+    for huge texts.
+    """
     if len(code) + len(update) > MAX_CHARS:
         return ""
     lines, shown = code.split("\n"), update.split("\n")
@@ -66,11 +69,11 @@ def line_grammar(code: str, update: str, end: str) -> str:
 
 
 def _any(texts: Collection[str]) -> str:
-    """The rule of one of these texts; "" for none."""
+    """Make the rule of one of these texts; "" for none."""
     literals = map(_literal, texts)
     return f"({' | '.join(literals)})" if texts else ""
 
 
 def _literal(text: str) -> str:
-    """A string of Lark: JSON's, which leaves one control character as it is."""
+    """Write a string of Lark: JSON's, which leaves one control character as it is."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

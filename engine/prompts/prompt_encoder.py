@@ -21,12 +21,15 @@ class PromptEncoder:
 
     tokenizer: Tokenizer
     context: int | None = None  # tokens; None: no limit
-    cancelled: Callable[[], bool] = lambda: False  # asked before every piece of a text
+    cancelled: Callable[[], bool] = lambda: False  # called before every piece of a text
     tokens: int = 0  # so far
 
     def encode(self, text: str) -> list[int]:
-        """Ids of plain text. RequestError once the prompt has more tokens than the context, before
-        a text that cannot fit is tokenized. Cancelled if it is."""
+        """Return the ids of plain text.
+
+        RequestError once the prompt has more tokens than the context, before a text that cannot fit
+        is tokenized. Cancelled if it is.
+        """
         if self.context is not None and MAX_CHAR_BYTES * len(text) > self.context - self.tokens:
             self.expect(self.tokens + self.tokenizer.fewest_tokens(text))
         ids: list[int] = []
@@ -41,7 +44,7 @@ class PromptEncoder:
     def encode_inside(self, text: str) -> list[int]:
         """Ids of a text that follows another one. Raises what `encode` raises."""
         tokens = self.tokens
-        self.tokens -= len(self.tokenizer.before)  # which is encoded too, and dropped
+        self.tokens -= len(self.tokenizer.before)  # the ids before it are encoded too, and dropped
         ids = self.tokenizer.encode_inside(text, self.encode)
         self.tokens = tokens + len(ids)
         return ids
@@ -53,7 +56,7 @@ class PromptEncoder:
 
 
 def too_long(tokens: int | str, context: int) -> RequestError:
-    """The error of a prompt that leaves no room for an answer."""
+    """Make the error of a prompt that leaves no capacity for an answer."""
     return RequestError(
         f"the prompt has {tokens} tokens, the model's context is {context}: "
         "select fewer lines, or choose a model with a longer context"

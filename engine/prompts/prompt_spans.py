@@ -1,4 +1,4 @@
-"""Which tokens of a prompt come from which place of the documents that it quotes.
+"""Finds the places in documents that a prompt quotes, by token.
 
 Messages quote documents in their `plain` form (LF line ends, no BOM); Spans refer to the documents
 themselves.
@@ -32,8 +32,10 @@ class Encoder(Protocol):
 def places(
     passages: Sequence[Passage], turns: Sequence[Turn], encoder: Encoder
 ) -> Callable[[int], Span | None] | None:
-    """A function from a token of the prompt to its Span in a document, or to None. Passages that no
-    turn quotes as lines of their own are left out."""
+    """Return a function from a token of the prompt to its Span in a document, or to None.
+
+    Passages that no turn quotes as lines of their own are left out.
+    """
     if not passages:
         return None
 
@@ -55,7 +57,7 @@ def places(
 
 
 def _inside(text: str, left: list[Passage]) -> Iterator[tuple[int, Passage]]:
-    """The passages that a text quotes, with their offsets; they are removed from `left`."""
+    """Yield the passages that a text quotes, with their offsets; they are removed from `left`."""
     at = 0
     for passage in [*left]:
         shown = plain(passage.text)
@@ -67,12 +69,16 @@ def _inside(text: str, left: list[Passage]) -> Iterator[tuple[int, Passage]]:
 
 
 def _spans(passage: Passage, starts: Offsets, stops: Offsets, first: int) -> dict[int, Span]:
-    """Spans of the tokens that are entirely inside a passage. `starts`, `stops`: code points from
-    the passage's start in the prompt; `first`: the index of the first token."""
+    """Return the spans of the tokens that are entirely inside a passage.
+
+    `starts`, `stops`: code points from the passage's start in the prompt; `first`: the index of the
+    first token.
+    """
     body = passage.text.lstrip(BOM)
     begin = passage.start + len(passage.text) - len(body)
     size = len(plain(body))
-    ends = [one.start() - n for n, one in enumerate(re.finditer("\r\n", body))]  # in plain text
+    crlfs = re.finditer("\r\n", body)
+    ends = [crlf.start() - n for n, crlf in enumerate(crlfs)]  # in the plain text
 
     def place(at: int) -> int:
         return begin + at + bisect_left(ends, at)

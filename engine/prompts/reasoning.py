@@ -28,19 +28,19 @@ MARKS = (
     ("<|channel>", "<channel|>"),
     ("Here is my thought process:", "Here is my response:"),
 )
-# Around the answer, beside those around the reasoning.
+# Around the answer, next to those around the reasoning.
 ANSWER_MARKS = (("<response>", "</response>"), ("<|START_RESPONSE|>", "<|END_RESPONSE|>"))
-# Variables by which templates are asked for no reasoning, where a template reads them: in its
+# Variables that switch reasoning off, where a template reads them: in its
 # statements, outside of quotes, and not as a field of a message. Templates are not trusted: every
 # pattern takes linear time.
 STATEMENT = re.compile(r"\{[{%](?:(?![%}]\}).)*", re.DOTALL)
 QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'?|\"(?:[^\"\\]|\\.)*\"?", re.DOTALL)
 SWITCH = re.compile(r"(?<![\w.])(enable_thinking|thinking|thinking_budget|reasoning_effort)\b")
-LABELS = {"<|channel>": "thought\n"}  # before the reasoning of Gemma 4
+LABELS = {"<|channel>": "thought\n"}  # precedes the reasoning of Gemma 4
 START, CHANNEL, MESSAGE, END = "<|start|>", "<|channel|>", "<|message|>", "<|end|>"  # harmony
-ASSISTANT = f"{START}assistant"  # before a message of the model
+ASSISTANT = f"{START}assistant"  # precedes a message of the model
 REASONING_CHANNEL = "analysis"
-TO_FUNCTION = "to=functions."  # in the header of a message that calls one
+TO_FUNCTION = "to=functions."  # part of the header of a message that calls one
 RECIPIENT = re.compile(r"t|to|to=\S*")  # its beginning
 FINAL = f"{CHANNEL}final{MESSAGE}"
 
@@ -62,9 +62,11 @@ class ReasoningMarks:
     switch: bool  # the template can ask for an answer without reasoning
 
     def closing(self, prompt: str, calls: bool = False) -> str:
-        """What to append to a prompt, as the template wrote it when asked for no reasoning, so that
-        none follows. With `calls` the answer may be one, which harmony has in another channel than
-        text."""
+        """Return the text to append to a prompt so that no reasoning follows.
+
+        The prompt is the template's, which was already to write none. With `calls` the answer may
+        be one, which harmony has in another channel than text.
+        """
         names = set(self.tokens.values())
         if {CHANNEL, MESSAGE} <= names:
             return FINAL if prompt.endswith("assistant") and not calls else ""
@@ -76,17 +78,20 @@ class ReasoningMarks:
                 return f"\n{closing}\n\n" if prompt.endswith("\n") else closing
             known = {opening, closing} <= names
             if known and not self.switch and not end.endswith(closing):
-                blank = "" if opening.startswith("[") else "\n\n"  # as the families write it
+                blank = "" if opening.startswith("[") else "\n\n"  # the families write it so
                 return f"{opening}{blank}{closing}{blank}"
         return ""
 
     def asks(self, text: str) -> bool:
-        """Whether a template's own words ask for reasoning: they show its marks."""
+        """Return whether a template's own words request reasoning: they show its marks."""
         return any(opening in text for opening, _ in MARKS if opening in self.in_template)
 
 
 def reasoning_marks(control: Mapping[str, int], template: str) -> ReasoningMarks | None:
-    """The marks of a model by its control tokens and its chat template; None if it has none."""
+    """Find the marks of a model by its control tokens and its chat template.
+
+    None if it has none.
+    """
     tokens = {
         control[mark]: mark
         for pair in [*MARKS, *ANSWER_MARKS]
@@ -110,27 +115,32 @@ def reasoning_marks(control: Mapping[str, int], template: str) -> ReasoningMarks
 
 
 def has_switch(template: str) -> bool:
-    """Whether a template reads a variable that asks for no reasoning."""
-    return any(SWITCH.search(QUOTED.sub("", one)) for one in STATEMENT.findall(template))
+    """Return whether a template reads a variable that switches reasoning off."""
+    return any(SWITCH.search(QUOTED.sub("", code)) for code in STATEMENT.findall(template))
 
 
 class ReasoningFilter:
-    """Takes the reasoning out of one answer while it is written. Tokens and their text come one by
-    one, so that the result does not depend on the size of steps."""
+    """Takes the reasoning out of one answer while it is written.
+
+    Tokens and their text come one by one, so that the result does not depend on the size of steps.
+    """
 
     def __init__(
         self, marks: ReasoningMarks, opened: bool, as_text: bool, calls: bool = False
     ) -> None:
-        """`opened`: the prompt ends inside reasoning; `as_text`: marks that are text count;
-        `calls`: harmony's messages to functions are text, with their headers."""
+        """Start before the answer.
+
+        `opened`: the prompt ends inside reasoning; `as_text`: marks that are text count; `calls`:
+        harmony's messages to functions are text, with their headers.
+        """
         self.marks = marks
         self.calls = calls and MESSAGE in marks.tokens.values()
         self.texts = marks.texts if as_text else ()
         self.state: State = "reasoning" if opened else "start"
         self.reasoning: list[str] = []
         self.taken = 0  # parts of it that `take` has returned
-        self.header = ""  # of a harmony message
-        self.label = ""  # that may come before the reasoning, and is no part of it
+        self.header = ""  # a harmony message's header
+        self.label = ""  # it may come before the reasoning, and is no part of it
         self.held: list[Piece] = []  # text that may begin a mark, or precede one
         self.closing = [closing for _, closing in self.texts]
         self.answer_end = ""  # the mark after an answer that began with one
@@ -152,7 +162,7 @@ class ReasoningFilter:
         return True
 
     def push(self, piece: Piece) -> list[Piece]:
-        """The text of a token; returns what is known to be the answer's."""
+        """Take the text of a token; return what is known to be the answer's."""
         if self.state == "header":
             self.header += piece.text
             return []
@@ -162,7 +172,7 @@ class ReasoningFilter:
         return self._reason() if self.state == "reasoning" else self._begin()
 
     def finish(self) -> list[Piece]:
-        """The text held back, at the end of the answer."""
+        """Return the text held back, at the end of the answer."""
         held, self.held = self.held, []
         if self.state == "reasoning":
             self.reasoning.append(joined(held))
@@ -176,7 +186,7 @@ class ReasoningFilter:
         return "".join(self.reasoning)
 
     def take(self) -> str:
-        """The reasoning since the last call."""
+        """Return the reasoning since the last call."""
         taken, self.taken = self.taken, len(self.reasoning)
         return "".join(self.reasoning[taken:])
 
@@ -187,8 +197,11 @@ class ReasoningFilter:
         self.held, self.state = [], state
 
     def _harmony(self, name: str) -> None:
-        """Take a mark of a message's header, which names a channel, and a function before or behind
-        it. The header of an answer's first message begins in the prompt."""
+        """Take a mark of a message's header.
+
+        It names a channel, and a function before or behind it. The header of an answer's first
+        message begins in the prompt.
+        """
         header = self.header if self.state != "start" else joined(self.held)
         self.header = ""
         if name == CHANNEL:
@@ -204,8 +217,10 @@ class ReasoningFilter:
             self._enter("reasoning" if channel.startswith(REASONING_CHANNEL) else "answer")
 
     def _begin(self) -> list[Piece]:
-        """Nothing but blanks before: reasoning begins with a mark, everything else is the answer.
-        Blanks between the two belong to neither."""
+        """Begin reasoning at a mark, and the answer at everything else but blanks.
+
+        Blanks between the two belong to neither.
+        """
         text = joined(self.held).lstrip()
         blanks = len(joined(self.held)) - len(text)
         for opening, _ in self.texts:
@@ -227,7 +242,7 @@ class ReasoningFilter:
         return self._answer()
 
     def _answer(self) -> list[Piece]:
-        """All but what may be the mark at the end."""
+        """Return all but what may be the mark at the end."""
         text = joined(self.held)
         keep = 0
         if self.answer_end:
@@ -246,7 +261,7 @@ class ReasoningFilter:
             if text.startswith(self.label):
                 self.held = after(self.held, len(self.label))
             self.label, text = "", joined(self.held)
-        hits = [(text.find(one), one) for one in self.closing if one in text]
+        hits = [(text.find(mark), mark) for mark in self.closing if mark in text]
         if hits:
             at, closing = min(hits)
             self.reasoning.append(text[:at])
@@ -263,7 +278,7 @@ def joined(pieces: list[Piece]) -> str:
 
 
 def before(pieces: list[Piece], count: int) -> list[Piece]:
-    """The first `count` characters; a piece that is cut loses its Span."""
+    """Return the first `count` characters; a piece that is cut loses its Span."""
     out: list[Piece] = []
     for piece in pieces:
         text = piece.text[: max(0, count)]
@@ -274,7 +289,7 @@ def before(pieces: list[Piece], count: int) -> list[Piece]:
 
 
 def after(pieces: list[Piece], count: int) -> list[Piece]:
-    """The pieces without their first `count` characters; one that is cut loses its Span."""
+    """Return the pieces without their first `count` characters; one that is cut loses its Span."""
     out: list[Piece] = []
     for piece in pieces:
         rest = piece.text[count:]

@@ -31,19 +31,21 @@ LATE_MODULES, LATE_CODECS = ("jinja2.debug", "jinja2.constants", "unicodedata"),
 
 
 class Generation(Extension):
-    """`{% generation %}`, which marks the assistant's text for training: rendered as it is. What it
-    sets is not set after it."""
+    """Renders `{% generation %}`, which marks the assistant's text for training, as it is.
+
+    What it sets is not set after it.
+    """
 
     tags = {"generation"}  # noqa: RUF012 -- as jinja2 declares it
 
     def parse(self, parser: Parser) -> nodes.Node:
-        """A call of `rendered` with the statements up to the end of the mark."""
+        """Parse a call of `rendered` with the statements up to the end of the mark."""
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
         return nodes.CallBlock(self.call_method("rendered"), [], [], body).set_lineno(line)
 
     def rendered(self, caller: Callable[[], str]) -> str:
-        """The text between the marks."""
+        """Return the text between the marks."""
         return caller()
 
 
@@ -67,7 +69,7 @@ class TemplateDict:
         return dict(*args, **kwargs)
 
     def fromkeys(self, *args: Any) -> dict[Any, Any]:
-        """As `dict.fromkeys`."""
+        """Call `dict.fromkeys`."""
         return dict.fromkeys(*args)
 
 
@@ -77,7 +79,7 @@ def _check_name(name: str) -> None:
 
 
 def raise_exception(message: str) -> None:
-    """How a template refuses a conversation."""
+    """Refuse a conversation; templates call this."""
     raise TemplateError(message)
 
 
@@ -95,7 +97,7 @@ def tojson(
 
 
 def compiled(template: str) -> Callable[..., str]:
-    """The template's rendering function."""
+    """Compile the template to its rendering function."""
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
     )
@@ -120,7 +122,7 @@ def limit_process(max_memory: int) -> None:
     if sys.platform != "win32":
         import resource
 
-        if sys.platform != "darwin":  # which refuses a limit below what is mapped at start
+        if sys.platform != "darwin":  # macOS refuses a limit below what is mapped at start
             resource.setrlimit(resource.RLIMIT_AS, (max_memory, max_memory))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
@@ -138,7 +140,7 @@ def allow_seconds(seconds: int) -> None:
 
 
 def answer(render: Callable[..., str], line: str, max_chars: int) -> dict[str, str]:
-    """The reply to one conversation."""
+    """Make the reply to one conversation."""
     conversation = json.loads(line)
     text = render(**conversation)
     # Tools' definitions and calls are written into the text, once or twice.

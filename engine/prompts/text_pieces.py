@@ -21,7 +21,10 @@ CUT_PROBE = (
 
 
 def pieces(text: str) -> Iterator[str]:
-    """The text in pieces of PIECE_CHARS or a little more; longer where there is no place to cut."""
+    """Cut the text in pieces of PIECE_CHARS or a little more.
+
+    They are longer where there is no place to cut.
+    """
     start = 0
     while cut := CUT.search(text, start + PIECE_CHARS):
         stop = cut.start() + 1
@@ -31,9 +34,12 @@ def pieces(text: str) -> Iterator[str]:
 
 
 def may_cut(spec: Spec, token_bytes: Sequence[bytes | None]) -> bool:
-    """Whether a byte-level tokenizer adds nothing to the start of a text and has no token that
-    reaches across a cut. `spec`: tokenizer.json. CUT_PROBE tells the rest."""
+    """Return whether a byte-level tokenizer has no token that reaches across a cut.
+
+    It must add nothing to the start of a text, either. `spec`: tokenizer.json. CUT_PROBE tells the
+    rest.
+    """
     steps = [*steps_of(spec.get("normalizer")), *steps_of(spec.get("pre_tokenizer"))]
     if any(step["type"] not in BYTE_LEVEL_STEPS or step.get("add_prefix_space") for step in steps):
         return False
-    return not any(one is not None and ACROSS_CUT.search(one) for one in token_bytes)
+    return not any(data is not None and ACROSS_CUT.search(data) for data in token_bytes)

@@ -37,15 +37,15 @@ def words_bytes(words: Words, decoder: Decoder, backend: Backend) -> list[bytes 
 
 
 def is_byte_level(words: Words, decoder: Decoder) -> bool:
-    """Whether each character of a token stands for one byte (GPT-2's byte-level BPE)."""
+    """Return whether each character of a token stands for one byte (GPT-2's byte-level BPE)."""
     return decoder.get("type") == "ByteLevel" and isinstance(words, dict)
 
 
 def byte_level(words: list[str]) -> list[bytes | None]:
-    """The bytes of byte-level tokens; None for a token with other characters."""
+    """Return the bytes of byte-level tokens; None for a token with other characters."""
     table = np.full(
         len(byte_characters()) + 256, -1, np.int16
-    )  # by code point; the last one is no byte
+    )  # indexed by code point; the last one is no byte
     for byte, char in byte_characters():
         table[ord(char)] = byte
     points = np.frombuffer("".join(words).encode("utf-32-le", "surrogatepass"), np.uint32)
@@ -58,14 +58,16 @@ def byte_level(words: list[str]) -> list[bytes | None]:
 
 
 def sentencepiece(word: str) -> bytes:
-    """The bytes of a SentencePiece token: "\u2581" is a blank, "<0x0A>" a byte."""
+    """Return the bytes of a SentencePiece token: "▁" is a blank, "<0x0A>" a byte."""
     byte = re.fullmatch("<0x([0-9A-F]{2})>", word)
     return bytes.fromhex(byte[1]) if byte else word.replace("\u2581", " ").encode()
 
 
 def byte_characters() -> list[tuple[int, str]]:
-    """GPT-2's map of bytes to characters: printable bytes to themselves, the others in order to
-    U+0100 and up."""
+    """Return GPT-2's map of bytes to characters.
+
+    Printable bytes map to themselves, the others in order to U+0100 and up.
+    """
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = [byte for byte in range(256) if byte not in printable]
     return [(n, chr(n if n in printable else 256 + others.index(n))) for n in range(256)]

@@ -42,19 +42,22 @@ from engine.records import Message
 from engine.weights.gguf.end_tokens import turn_ends
 
 SPEC_PARTS = ("normalizer", "pre_tokenizer", "model", "decoder")
-SHORT_CHARS = 1 << 12  # tokenized in some two milliseconds, in which no other thread runs
+SHORT_CHARS = 1 << 12  # characters; tokenized in two milliseconds, in which no other thread runs
 BEFORE = "\ue000"  # no token of any vocabulary has this character with others
-SOURCE_FOLDERS = 3  # of a model's path that name it: models--OWNER--NAME/snapshots/REVISION
-PROMPT_END_TOKENS = 16  # in which a template that begins to reason says so
-PIECES_AT_ONCE = 8  # of a long text, tokenized on all cores
-NO_REASONING = "You are a helpful assistant. Answer at once."  # for a template that asks for it
+SOURCE_FOLDERS = 3  # folders that name a model: models--OWNER--NAME/snapshots/REVISION
+PROMPT_END_TOKENS = 16  # tokens in which a template that begins to reason says so
+PIECES_AT_ONCE = 8  # pieces of a long text, tokenized on all cores
+NO_REASONING = "You are a helpful assistant. Answer at once."  # where reasoning is requested
 Encode = Callable[[str], list[int]]
 
 
 class Tokenizer:
-    """A model folder's tokenizer, chat template and end tokens. `control` has the control tokens by
-    name; texts never produce one. `begin` are the ids before a text that no template writes.
-    `source` is where the model comes from, in lower case, as far as its folder tells."""
+    """A model folder's tokenizer, chat template and end tokens.
+
+    `control` has the control tokens by name; texts never produce one. `begin` are the ids before a
+    text that no template writes. `source` is where the model comes from, in lower case, as far as
+    its folder tells.
+    """
 
     def __init__(self, folder: Path) -> None:
         file = folder / "tokenizer.json"
@@ -67,7 +70,7 @@ class Tokenizer:
             name: vocabulary[name] for name in self.control if isinstance(vocabulary, dict)
             and name in vocabulary
         }  # fmt: skip
-        self.begin = [one for one in first_tokens(spec) if one in self.control.values()]
+        self.begin = [token for token in first_tokens(spec) if token in self.control.values()]
         self._spec: dict[str, Any] = {key: spec.get(key) for key in SPEC_PARTS}
         spec |= {"added_tokens": [], "post_processor": None, "truncation": None, "padding": None}
         self.backend = build_tokenizer(file, spec)
@@ -83,8 +86,11 @@ class Tokenizer:
         return list(chain.from_iterable(self.encode_in_pieces(text)))
 
     def encode_inside(self, text: str, encode: Encode | None = None) -> list[int]:
-        """Ids of a text that follows another one: without the blank that SentencePiece puts before
-        a text. `encode` replaces the tokenizer's own, to bound the text."""
+        """Return the ids of a text that follows another one.
+
+        They lack the blank that SentencePiece puts before a text. `encode` replaces the tokenizer's
+        own, to bound the text.
+        """
         encode = encode or self.encode
         if not self._puts_blank:
             return encode(text)
@@ -98,13 +104,15 @@ class Tokenizer:
 
     @cached_property
     def lead(self) -> list[int]:
-        """Ids of some text to decode before tokens that follow a text, whose first blank would
-        be dropped without it; [] where none would be."""
+        """The ids of some text to decode before tokens that follow a text.
+
+        Their first blank would be dropped without it; [] where none would be.
+        """
         return self.encode("a") if self._puts_blank else []
 
     @cached_property
     def _puts_blank(self) -> bool:
-        """Whether a blank is put before a text, and dropped from the start of decoded ones."""
+        """Return whether a blank is put before a text, and dropped when ids are decoded."""
         steps = [*steps_of(self._spec["normalizer"]), *steps_of(self._spec["pre_tokenizer"])]
         return any(
             step["type"] == "Prepend"
@@ -113,7 +121,7 @@ class Tokenizer:
         )
 
     def encode_in_pieces(self, text: str) -> Iterator[list[int]]:
-        """The same ids piece by piece, so that the caller can stop."""
+        """Yield the ids of a text piece by piece, so that the caller can stop."""
         if len(text) <= SHORT_CHARS:  # not on the threads that long texts share
             with panics_as_errors():
                 ids: list[int] = self.backend.encode(text, add_special_tokens=False).ids
@@ -123,12 +131,14 @@ class Tokenizer:
         while batch := [*islice(parts, PIECES_AT_ONCE)]:
             with panics_as_errors():
                 encoded = self.backend.encode_batch_fast(batch, add_special_tokens=False)
-            for one in encoded:
-                yield one.ids
+            for encoding in encoded:
+                yield encoding.ids
 
     def fewest_tokens(self, text: str) -> int:
-        """How many tokens a text has at least, without tokenizing it. 0 if the kind of tokenizer
-        tells nothing."""
+        """Count the tokens that a text has at least, without tokenizing it.
+
+        0 if the kind of tokenizer tells nothing.
+        """
         return fewest_tokens(text, self._byte_shares)
 
     def decode(self, ids: list[int]) -> str:
@@ -137,8 +147,10 @@ class Tokenizer:
         return text
 
     def own_text(self, token: int) -> str | None:
-        """The text of a token that is the same wherever it is; None where that depends on its
-        neighbours, and for control tokens."""
+        """Return the text of a token that is the same wherever it is.
+
+        None where that depends on its neighbours, and for control tokens.
+        """
         if token not in self._own_texts:
             known = self.token_bytes if self._byte_level else []
             data = known[token] if token < len(known) else None
@@ -152,7 +164,7 @@ class Tokenizer:
 
     @cached_property
     def words(self) -> dict[str, int]:
-        """Every token as tokenizer.json writes it, control tokens included, and its id."""
+        """Return every token as tokenizer.json writes it, control tokens included, and its id."""
         known = self._spec["model"]["vocab"]
         if not isinstance(known, dict):  # Unigram: pairs of a word and its score
             known = {pair[0]: number for number, pair in enumerate(known)}
@@ -174,7 +186,7 @@ class Tokenizer:
         """Ids (int32) of many texts, on all cores."""
         with panics_as_errors():
             batch = self.backend.encode_batch_fast(texts, add_special_tokens=False)
-        return [np.asarray(one.ids, np.int32) for one in batch]
+        return [np.asarray(encoding.ids, np.int32) for encoding in batch]
 
     def encode_with_offsets(self, text: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """Ids, and the code point of `text` where each starts."""
@@ -187,12 +199,15 @@ class Tokenizer:
         """UTF-8 bytes of each id's text (int32); -1 where it depends on its neighbours."""
         if not self._byte_level:
             return np.full(len(self.token_bytes), -1, np.int32)
-        return np.array([-1 if one is None else len(one) for one in self.token_bytes], np.int32)
+        return np.array([-1 if data is None else len(data) for data in self.token_bytes], np.int32)
 
     @cached_property
     def token_bytes(self) -> list[bytes | None]:
-        """UTF-8 bytes of each id's text; None for control tokens, unused ids and tokens without a
-        text of their own. SentencePiece drops the first blank of a text, which is included here."""
+        """The UTF-8 bytes of each id's text.
+
+        None for control tokens, unused ids and tokens without a text of their own. SentencePiece
+        drops the first blank of a text, which is included here.
+        """
         control = set(self.control.values())
         return [None if n in control else one for n, one in enumerate(self._vocabulary_bytes)]
 
@@ -207,7 +222,7 @@ class Tokenizer:
 
     @cached_property
     def _may_cut(self) -> bool:
-        """Whether the ids of a text's pieces, joined, are the text's ids."""
+        """Return whether the ids of a text's pieces, joined, are the text's ids."""
         if not self._byte_level or not may_cut(self._spec, self._vocabulary_bytes):
             return False
         *parts, whole = self.encode_batch([*CUT_PROBE, "".join(CUT_PROBE)])
@@ -215,14 +230,17 @@ class Tokenizer:
 
     @property
     def _byte_level(self) -> bool:
-        """Whether a token's characters stand for one byte each."""
+        """Return whether a token's characters stand for one byte each."""
         return is_byte_level(self._spec["model"]["vocab"], self._spec["decoder"] or {})
 
     def places(
         self, ids: np.ndarray[Any, Any]
     ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """The code points (int64) that each token covers, even partly: starts and stops from 0.
-        The ids' bytes must add up to a text."""
+        """Return the starts and stops of the code points (int64) that each token covers.
+
+        They count from 0; a code point covered in part counts. The ids' bytes must add up to a
+        text.
+        """
         begun, inside = self._code_points
         begun = begun[ids]
         stops = np.cumsum(begun, dtype=np.int64)
@@ -230,12 +248,15 @@ class Tokenizer:
 
     @cached_property
     def _code_points(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """By id (int32): how many code points begin in its bytes, and 1 where its first byte is a
-        continuation byte. 0 where the bytes depend on neighbours."""
+        """Count the code points that begin in the bytes of each id (int32).
+
+        The second array has 1 where its first byte is a continuation byte. 0 where the bytes depend
+        on neighbours.
+        """
         lengths = np.maximum(self.byte_lengths, 0)
         if not lengths.any():
             return np.zeros_like(lengths), np.zeros_like(lengths)
-        data = np.frombuffer(b"".join(one or b"" for one in self.token_bytes), np.uint8)
+        data = np.frombuffer(b"".join(known or b"" for known in self.token_bytes), np.uint8)
         begins = np.append(data & 0xC0 != 0x80, True)
         counts = np.cumsum(np.append(False, begins), dtype=np.int32)
         starts = np.cumsum(lengths) - lengths
@@ -250,11 +271,11 @@ class Tokenizer:
         return reasoning_marks(self.control, self.template.text if self.template else "")
 
     def ends_in_reasoning(self, ids: list[int]) -> bool:
-        """Whether what follows a prompt is reasoning, which its template has begun."""
+        """Return whether reasoning follows a prompt, since its template has begun it."""
         if self.reasoning is None:
             return False
         control = set(self.control.values())
-        last = next((one for one in reversed(ids) if one in control), -1)
+        last = next((token for token in reversed(ids) if token in control), -1)
         if self.reasoning.tokens.get(last) in OPENING:
             return True
         end = self.decode(ids[-PROMPT_END_TOKENS:]).rstrip()
@@ -262,7 +283,7 @@ class Tokenizer:
 
     def chat(self, messages: Sequence[Message], reply: str = "") -> list[int]:
         """Ids of a conversation up to the assistant's turn, which starts with `reply`."""
-        return [one for _, ids in self.turns(messages, reply) for one in ids]
+        return [token for _, ids in self.turns(messages, reply) for token in ids]
 
     def turns(
         self,
@@ -272,15 +293,17 @@ class Tokenizer:
         thinking: bool = True,
         tools: Sequence[Tool] = (),
     ) -> list[Turn]:
-        """A conversation in parts that are each encoded separately. `encode` replaces the
-        tokenizer's own, to bound the conversation. `thinking=False`: the answer follows at once,
-        without reasoning. `tools` may be called in it."""
+        """Return a conversation in parts that are each encoded separately.
+
+        `encode` replaces the tokenizer's own, to bound the conversation. `thinking=False`: the
+        answer follows at once, without reasoning. `tools` may be called in it.
+        """
         encode = encode or self.encode
         template = "" if self.template is None else self.template.text
-        if (tools or any("tool_calls" in one for one in messages)) and "tools" not in template:
+        if (tools or any("tool_calls" in item for item in messages)) and "tools" not in template:
             messages, tools = told_of_tools(messages, tools), ()
         if self.template is None:
-            turns = "".join(f"{one['role']}: {one['content']}\n\n" for one in messages)
+            turns = "".join(f"{message['role']}: {message['content']}\n\n" for message in messages)
             text = f"{turns}assistant: {reply}"
             return [("", self.begin), (text, encode(text))]
         texts, rendered = self._rendered(messages, thinking, tools)
@@ -296,29 +319,34 @@ class Tokenizer:
     def _runs(
         self, parts: list[str], texts: Sequence[str], reply: str, encode: Encode
     ) -> list[Turn]:
-        """A conversation's turns where a blank is put before a text, as SentencePiece does: only
-        after control tokens, so that the text between two of them is one."""
+        """Return a conversation's turns where a blank is put before a text.
+
+        SentencePiece does so only after control tokens, so that the text between two of them is
+        one.
+        """
         found: list[str | int] = []
         for n, part in enumerate(parts):
             found += [texts[int(part)]] if n % 2 else self._with_marks(part)
         turns: list[Turn] = []
-        for is_text, group in groupby([*found, reply], lambda one: isinstance(one, str)):
+        for is_text, group in groupby([*found, reply], lambda part: isinstance(part, str)):
             run = [*group]
             text = "".join(map(str, run)) if is_text else ""
-            turns.append((text, encode(text) if is_text else [int(one) for one in run]))
+            turns.append((text, encode(text) if is_text else [int(token) for token in run]))
         return turns
 
     def _rendered(
         self, messages: Sequence[Message], thinking: bool, tools: Sequence[Tool]
     ) -> tuple[Sequence[str], str]:
-        """The conversation as the template writes it, and the texts of its slots. Where it asks
-        for reasoning or begins to reason all the same, its system message is replaced, and the
-        reasoning ended at once."""
+        """Return the conversation as the template writes it, and the texts of its slots.
+
+        Where the template requests reasoning or begins to reason all the same, its system message
+        is replaced, and the reasoning ended at once.
+        """
         texts, text = self._fitting(messages, thinking, tools)
         if thinking or self.reasoning is None:
             return texts, text
-        told = any(one["role"] == "system" for one in messages)
-        if not told and self.reasoning.asks(SLOTS.split(text, maxsplit=1)[0]):
+        instructed = any(message["role"] == "system" for message in messages)
+        if not instructed and self.reasoning.asks(SLOTS.split(text, maxsplit=1)[0]):
             plain: Message = {"role": "system", "content": NO_REASONING}
             texts, text = self._fitting([plain, *messages], thinking, tools)
         return texts, text + self.reasoning.closing(text, calls=bool(tools))
@@ -326,10 +354,12 @@ class Tokenizer:
     def _fitting(
         self, messages: Sequence[Message], thinking: bool, tools: Sequence[Tool]
     ) -> tuple[Sequence[str], str]:
-        """The conversation as the template writes it. For one that refuses or drops system messages
-        the first one becomes a part of the user's."""
+        """Return the conversation as the template writes it.
+
+        For one that refuses or drops system messages the first one becomes a part of the user's.
+        """
         assert self.template is not None
-        if [one["role"] for one in messages[:2]] != ["system", "user"]:
+        if [message["role"] for message in messages[:2]] != ["system", "user"]:
             return self._written(messages, thinking, tools)
         refusal = None
         try:
@@ -348,11 +378,11 @@ class Tokenizer:
     def _written(
         self, messages: Sequence[Message], thinking: bool, tools: Sequence[Tool]
     ) -> tuple[Sequence[str], str]:
-        """The conversation as the template writes it, and the texts of its slots."""
+        """Return the conversation as the template writes it, and the texts of its slots."""
         assert self.template is not None
         use = tool_use(messages, tools, self._marks, self.call_format.raw_texts)
-        text = self.template.render([one["role"] for one in messages], thinking, use)
-        return [*(one["content"] for one in messages), *use.texts], text
+        text = self.template.render([message["role"] for message in messages], thinking, use)
+        return [*(message["content"] for message in messages), *use.texts], text
 
     def _template(self, text: str, encode: Encode) -> list[int]:
         """Ids of the template's own text, in which control tokens count as such."""
@@ -362,7 +392,7 @@ class Tokenizer:
         return ids
 
     def _with_marks(self, text: str) -> list[str | int]:
-        """The template's own text, with the ids of control tokens in place of them."""
+        """Return the template's own text, with the ids of control tokens in their place."""
         parts = self._marks.split(text) if self._marks else [text]
         found = [self.control[part] if n % 2 else part for n, part in enumerate(parts)]
-        return [one for one in found if one != ""]
+        return [part for part in found if part != ""]

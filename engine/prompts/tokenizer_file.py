@@ -19,17 +19,20 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
 
 MAX_ADDED_TOKENS = 1 << 15
-MAX_ADDED_CHARS = 1 << 20  # of all of them: they become one regular expression
-MAX_GROWTH = 64  # of a text by its normalizer
+MAX_ADDED_CHARS = 1 << 20  # characters of all added tokens: they become one regular expression
+MAX_GROWTH = 64  # times the length of a text, by its normalizer
 PARTS = ("normalizer", "pre_tokenizer", "decoder")
 
 # Runs on which expressions that backtrack without end reach the limit of the regex library.
-PROBE = "".join(f"{one * 48}~" for one in "aA1 \n!é")
+PROBE = "".join(f"{char * 48}~" for char in "aA1 \n!é")
 
 
 def read_tokenizer(file: Path) -> dict[str, Any]:
-    """The checked content of a tokenizer.json. WeightsError names what is wrong with it. Added
-    tokens for which the model beside it has no row are left out: it cannot read them."""
+    """Read the content of a tokenizer.json, and check it.
+
+    WeightsError names what is wrong with it. Added tokens for which the model next to it has no row
+    are left out: it cannot read them.
+    """
     spec = read_object(file)
     config = file.with_name("config.json")
     rows = config_of(file.parent).get("vocab_size") if config.is_file() else None
@@ -43,13 +46,13 @@ def read_tokenizer(file: Path) -> dict[str, Any]:
     if not isinstance(added, list) or len(added) > MAX_ADDED_TOKENS:
         raise damaged(file, f"'added_tokens' is no list of at most {MAX_ADDED_TOKENS} tokens")
     chars = 0
-    for one in added:
-        content = one.get("content") if isinstance(one, dict) else None
-        if not (isinstance(content, str) and content and is_token(one.get("id"))):
+    for token in added:
+        content = token.get("content") if isinstance(token, dict) else None
+        if not (isinstance(content, str) and content and is_token(token.get("id"))):
             raise damaged(file, "'added_tokens' has an entry without a text or a token id")
         if (chars := chars + len(content)) > MAX_ADDED_CHARS:
             raise damaged(file, f"'added_tokens' has over {MAX_ADDED_CHARS} characters")
-    spec["added_tokens"] = [one for one in added if rows is None or one["id"] < rows]
+    spec["added_tokens"] = [token for token in added if rows is None or token["id"] < rows]
     return spec
 
 
@@ -57,11 +60,11 @@ def first_tokens(spec: dict[str, Any]) -> list[int]:
     """Ids that tokenizer.json puts before every text, as its post-processor's template says."""
     post = spec.get("post_processor")
     parts = post.get("processors") if isinstance(post, dict) else None
-    for one in parts if isinstance(parts, list) else [post]:
-        if not isinstance(one, dict) or not isinstance(one.get("single"), list):
+    for step in parts if isinstance(parts, list) else [post]:
+        if not isinstance(step, dict) or not isinstance(step.get("single"), list):
             continue
-        known = one.get("special_tokens")
-        names = list(takewhile(lambda name: name is not None, map(_special, one["single"])))
+        known = step.get("special_tokens")
+        names = list(takewhile(lambda name: name is not None, map(_special, step["single"])))
         tokens = [known.get(name) for name in names] if isinstance(known, dict) else []
         ids = [token.get("ids") for token in tokens if isinstance(token, dict)]
         return [n for each in ids if isinstance(each, list) for n in each if is_token(n)]
@@ -69,14 +72,17 @@ def first_tokens(spec: dict[str, Any]) -> list[int]:
 
 
 def _special(step: Any) -> str | None:
-    """The name of the special token that a step of a post-processor's template adds."""
+    """Return the name of the special token that a step of a post-processor's template adds."""
     token = step.get("SpecialToken") if isinstance(step, dict) else None
     name = token.get("id") if isinstance(token, dict) else None
     return name if isinstance(name, str) else None
 
 
 def build_tokenizer(file: Path, spec: dict[str, Any]) -> Backend:
-    """The tokenizer of a tokenizer.json's content. WeightsError where the library refuses it."""
+    """Build the tokenizer of a tokenizer.json's content.
+
+    WeightsError where the library refuses it.
+    """
     from tokenizers import Tokenizer as Backend
 
     try:
@@ -91,8 +97,10 @@ def build_tokenizer(file: Path, spec: dict[str, Any]) -> Backend:
 
 @contextmanager
 def panics_as_errors() -> Iterator[None]:
-    """Make a panic of the library a RequestError: a regular expression of the model's may reach its
-    limit of steps on one text and on no other."""
+    """Make a panic of the library a RequestError.
+
+    A regular expression of the model's may reach its limit of steps on one text and on no other.
+    """
     try:
         yield
     except BaseException as error:
@@ -104,7 +112,10 @@ def panics_as_errors() -> Iterator[None]:
 
 
 def _is_panic(error: BaseException) -> bool:
-    """Whether Rust code panicked, which is no Exception, and whose class cannot be imported."""
+    """Return whether Rust code panicked.
+
+    That is no Exception, and its class cannot be imported.
+    """
     return type(error).__name__ == "PanicException"
 
 
@@ -114,7 +125,7 @@ def _check_vocabulary(file: Path, model: Any, rows: int | None) -> None:
         raise damaged(file, f"'model' is {shown(model)}, not an object")
     words = model.get("vocab")
     if isinstance(words, list):  # Unigram: pairs of a word and its score
-        if not all(isinstance(one, list) and len(one) == 2 for one in words):
+        if not all(isinstance(pair, list) and len(pair) == 2 for pair in words):
             raise damaged(file, "'vocab' has an entry that is no word and score")
         words = {str(one[0]): number for number, one in enumerate(words)}
     if not isinstance(words, dict) or not all(map(is_token, words.values())):
@@ -127,7 +138,7 @@ def _check_vocabulary(file: Path, model: Any, rows: int | None) -> None:
 
 
 def _growth(normalizer: Any) -> float:
-    """How many times longer a text gets, at most, by what a normalizer replaces."""
+    """Return how many times longer a text gets, at most, by a normalizer's replacements."""
     if not isinstance(normalizer, dict):
         return 1.0
     if isinstance(parts := normalizer.get("normalizers"), list):

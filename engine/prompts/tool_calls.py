@@ -9,9 +9,9 @@ from engine.prompts.call_formats.call_format import Call, HalfCall, Schemas
 from engine.prompts.call_formats.json_calls import is_half, objects
 
 MAX_MALFORMED = 64  # marks without a call; more of an answer are not looked at
-BEGINNINGS = tuple(dict.fromkeys(one.opening for one in FORMATS))
+BEGINNINGS = tuple(dict.fromkeys(format.opening for format in FORMATS))
 READERS = {
-    mark: tuple(dict.fromkeys(one.read for one in FORMATS if one.opening == mark))
+    mark: tuple(dict.fromkeys(format.read for format in FORMATS if format.opening == mark))
     for mark in BEGINNINGS
 }
 BEGINNING = re.compile("|".join(map(re.escape, BEGINNINGS)))
@@ -26,9 +26,11 @@ HALF_BARE = re.compile(  # the beginning of a call without marks, and of its nam
 
 
 def read_calls(text: str, schemas: Schemas, cut: bool = False) -> tuple[str, list[Call]]:
-    """An answer's text around its calls, and its calls, in whichever format. What is no call of a
-    function that `schemas` names is text, but for half a call at the end of an answer that was
-    `cut` off. Without marks the whole answer must be calls."""
+    """Return an answer's text around its calls, and its calls, in whichever format.
+
+    What is no call of a function that `schemas` names is text, but for half a call at the end of an
+    answer that was `cut` off. Without marks the whole answer must be calls.
+    """
 
     def known(calls: list[Call]) -> bool:
         return bool(calls) and all(call.name in schemas for call in calls)
@@ -64,8 +66,10 @@ def read_calls(text: str, schemas: Schemas, cut: bool = False) -> tuple[str, lis
 
 
 def held_back(text: str) -> int:
-    """How many characters at the end of an unfinished answer may belong to a call, or go when a
-    call follows."""
+    """Count the characters at the end of an unfinished answer that may belong to a call.
+
+    Those that go when a call follows count, too.
+    """
     mark = BEGINNING.search(text)
     before = text[: mark.start()] if mark else text[: len(text) - _half_mark(text)]
     if not before.strip() or MAY_BE_BARE.fullmatch(text):
@@ -74,7 +78,7 @@ def held_back(text: str) -> int:
 
 
 def _half_mark(text: str) -> int:
-    """The length of the beginning of a mark at the end of a text."""
+    """Return the length of the beginning of a mark at the end of a text."""
     for count in range(min(len(text), max(map(len, BEGINNINGS)) - 1), 0, -1):
         if any(mark.startswith(text[-count:]) for mark in BEGINNINGS):
             return count
@@ -82,7 +86,7 @@ def _half_mark(text: str) -> int:
 
 
 def _marked(text: str, mark: re.Match[str], schemas: Schemas) -> tuple[list[Call], int, bool]:
-    """The calls behind a mark, their end, and whether the text ends inside one."""
+    """Return the calls behind a mark, their end, and whether the text ends inside one."""
     half = False
     for read in READERS[mark[0]]:
         try:

@@ -24,16 +24,18 @@ MARK = re.compile(f"({'|'.join(map(re.escape, MARKS))})")
 def call_grammar(
     tools: Sequence[Tool], form: CallFormat, control: Mapping[str, int], many: bool
 ) -> str:
-    """The grammar, for llguidance, of an answer that calls tools, more than once if there may be
-    `many` calls. `control`: the ids of the model's control tokens. RequestError for a schema that
-    it cannot enforce."""
+    """Make the grammar, for llguidance, of an answer that calls tools.
+
+    It calls more than one if there may be `many` calls. `control`: the ids of the model's control
+    tokens. RequestError for a schema that it cannot enforce.
+    """
 
     def mark(text: str) -> str:
-        """A token where the model has one of this name, else text."""
+        """Write a token where the model has one of this name, else text."""
         return f"<[{control[text]}]>" if text in control else json.dumps(text)
 
     def written(text: str) -> str:
-        """A text with marks."""
+        """Write a text with marks."""
         return " ".join(mark(part) for part in MARK.split(text) if part)
 
     rules = []
@@ -51,10 +53,12 @@ def call_grammar(
 
 
 def grammar_of_calls(request: Request, tokenizer: Tokenizer) -> tuple[str, Trigger | None]:
-    """The grammar of the answer to a request with tools. Where the model must call one it holds
-    from the start, and a schema that cannot be enforced is a RequestError. Else it holds where the
-    model begins a call with a control token, for which such a schema is any object; ("", None)
-    where nothing tells at once that a call begins."""
+    """Make the grammar of the answer to a request with tools.
+
+    Where the model must call one it holds from the start, and a schema that cannot be enforced is a
+    RequestError. Else it holds where the model begins a call with a control token, for which such a
+    schema is any object; ("", None) where nothing tells at once that a call begins.
+    """
     form = tokenizer.call_format
     must = bool(request.must_call)
     trigger = None if must else trigger_of(form, tokenizer)
@@ -70,7 +74,10 @@ def grammar_of_calls(request: Request, tokenizer: Tokenizer) -> tuple[str, Trigg
 
 
 def trigger_of(form: CallFormat, tokenizer: Tokenizer) -> Trigger | None:
-    """The token that begins a call, outside of reasoning; None where no single token does."""
+    """Return the token that begins a call, outside of reasoning.
+
+    None where no single token does.
+    """
     mark, marks = form.opening, tokenizer.reasoning
     if mark not in tokenizer.control or not form.first.startswith(mark):
         return None
@@ -85,8 +92,10 @@ def trigger_of(form: CallFormat, tokenizer: Tokenizer) -> Trigger | None:
 
 
 def _enforceable(tool: Tool, form: CallFormat, control: Mapping[str, int], must: bool) -> Tool:
-    """The tool. Where its schema cannot be enforced, with any arguments, or RequestError if it
-    `must` be."""
+    """Return the tool, with any arguments where its schema cannot be enforced.
+
+    If it `must` be, that is a RequestError.
+    """
     schema = {"type": "object"} | (tool.parameters or ANY_ARGUMENTS)
     try:
         if schema["type"] != "object":

@@ -12,11 +12,11 @@ from engine.prompts.call_formats.json_calls import CLOSE, OPEN
 from engine.prompts.chat_template import SLOT, ToolUse
 from engine.records import Message, RequestError
 
-PRIVATE = re.compile("[\ue000\ue001]")  # what slots are made of
-NAME = re.compile(r"[\w.-]{1,128}")  # of a function, as every format of calls can write it
+PRIVATE = re.compile("[\ue000\ue001]")  # the characters of slots
+NAME = re.compile(r"[\w.-]{1,128}")  # a function's name, as every format of calls can write it
 ANY_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}}
 
-# What a model is told whose template knows no tools.
+# The instructions for a model whose template knows no tools.
 INSTRUCTIONS = (
     "You may call functions. Their signatures:\n<tools>\n{}\n</tools>\n\nTo call one, answer with "
     'nothing but\n<tool_call>\n{{"name": <function-name>, "arguments": <args-json-object>}}\n'
@@ -34,7 +34,7 @@ class Tool:
 
     @classmethod
     def of(cls, text: str) -> Tool:
-        """A tool from its JSON text, as requests have it. RequestError."""
+        """Read a tool from its JSON text, as requests have it. RequestError."""
         fields = _object(text)
         name, description = fields.get("name"), fields.get("description") or ""
         parameters = fields.get("parameters")
@@ -47,7 +47,7 @@ class Tool:
         return cls(name, description, parameters)
 
     def definition(self) -> dict[str, Any]:
-        """As chat templates expect it."""
+        """Return the tool as chat templates expect it."""
         function: dict[str, Any] = {"name": self.name}
         if self.description:
             function["description"] = self.description
@@ -66,7 +66,7 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def made_calls(message: Message) -> list[dict[str, Any]]:
-    """The calls in an earlier answer. RequestError."""
+    """Return the calls in an earlier answer. RequestError."""
     calls = _object(f'{{"calls": {message.get("tool_calls", "[]")}}}').get("calls")
     types = {"id": str, "name": str, "arguments": dict}
     if not isinstance(calls, list) or not all(
@@ -83,9 +83,12 @@ def tool_use(
     marks: re.Pattern[str] | None,
     raw: bool = False,
 ) -> ToolUse:
-    """What the template is told. Texts with a control token's name in them (`marks`), or with
-    characters of slots, become slots: they are text, whatever they say. Arguments that are texts
-    are `raw` where the template writes them as they are, not as JSON."""
+    """Return the tools and calls that the template shows.
+
+    Texts with a control token's name in them (`marks`), or with characters of slots, become slots:
+    they are text, whatever they say. Arguments that are texts are `raw` where the template writes
+    them as they are, not as JSON.
+    """
     texts: list[str] = []
 
     def slot(text: str) -> str:
@@ -102,7 +105,7 @@ def tool_use(
         if isinstance(value, dict):
             return {shown(key): shown(one) for key, one in value.items()}
         if isinstance(value, list):
-            return [shown(one) for one in value]
+            return [shown(item) for item in value]
         if not isinstance(value, str) or not special(value):
             return value
         return slot(json.dumps(value, ensure_ascii=False)[1:-1])
@@ -135,14 +138,16 @@ def tool_use(
 
 
 def told_of_tools(messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
-    """A conversation for a model whose template knows no tools: they are told in words, calls are
-    text, and results are the user's."""
+    """Make a conversation for a model whose template knows no tools.
+
+    Words describe the tools, calls are text, and results are the user's.
+    """
     found: list[Message] = []
     for message in messages:
         role, content = message["role"], message["content"]
         for call in made_calls(message):
-            said = {"name": call["name"], "arguments": call["arguments"]}
-            body = json.dumps(said, ensure_ascii=False)
+            fields = {"name": call["name"], "arguments": call["arguments"]}
+            body = json.dumps(fields, ensure_ascii=False)
             content += f"\n{OPEN}\n{body}\n{CLOSE}"
         if role == "tool":
             role, content = "user", f"<tool_response>\n{content}\n</tool_response>"
@@ -152,7 +157,10 @@ def told_of_tools(messages: Sequence[Message], tools: Sequence[Tool]) -> list[Me
             found.append({"role": role, "content": content.lstrip("\n")})
     if not tools:
         return found
-    told = INSTRUCTIONS.format("\n".join(json.dumps(tool.definition()) for tool in tools))
+    guide = INSTRUCTIONS.format("\n".join(json.dumps(tool.definition()) for tool in tools))
     if found and found[0]["role"] == "system":
-        return [{"role": "system", "content": f"{found[0]['content']}\n\n{told}"}, *found[1:]]
-    return [{"role": "system", "content": told}, *found]
+        return [
+            {"role": "system", "content": f"{found[0]['content']}\n\n{guide}"},
+            *found[1:],
+        ]
+    return [{"role": "system", "content": guide}, *found]

@@ -18,7 +18,7 @@ import numpy as np
 from engine.records import Message
 
 PIECE = re.compile(r"[ \t]?[^\W\d_]{1,8}|\d{1,3}|[ ]?[^\w\s]{1,3}|_|\n[ \t]*|[^\S\n]+", re.DOTALL)
-MESSAGE_TOKENS = 8  # around the text of a message
+MESSAGE_TOKENS = 8  # tokens around the text of a message
 FIRST_ROOM = 1 << 12  # pieces; doubled when they are more
 
 
@@ -27,7 +27,7 @@ class WordTokenizer:
 
     def __init__(self) -> None:
         self.fingerprint = f"words {uuid4().hex}"
-        self.token_bytes: list[bytes | None] = []  # by id
+        self.token_bytes: list[bytes | None] = []  # indexed by id
         self._ids: dict[str, int] = {}
         self._pieces: list[str] = []
         self._bytes = np.zeros(FIRST_ROOM, np.int32)
@@ -47,11 +47,14 @@ class WordTokenizer:
         ]
 
     def decode(self, ids: list[int]) -> str:
-        return "".join(self._pieces[one] for one in ids)
+        return "".join(self._pieces[id] for id in ids)
 
     def chat(self, messages: Sequence[Message]) -> list[int]:
-        """As many ids as a conversation may have in a model's template; they mean nothing."""
-        texts = [self.encode(one["content"]) for one in messages]
+        """Return as many ids as a conversation may have in a model's template.
+
+        They mean nothing.
+        """
+        texts = [self.encode(message["content"]) for message in messages]
         return [0] * sum(len(ids) + MESSAGE_TOKENS for ids in texts)
 
     def encode_batch(self, texts: list[str]) -> list[np.ndarray[Any, Any]]:
@@ -66,12 +69,12 @@ class WordTokenizer:
     def places(
         self, ids: np.ndarray[Any, Any]
     ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """The code points (int64) that each token covers: starts and stops from 0."""
+        """Return the code points (int64) that each token covers: starts and stops from 0."""
         stops = np.cumsum(self._chars[ids], dtype=np.int64)
         return stops - self._chars[ids], stops
 
     def _new(self, piece: str) -> int:
-        """The id of a piece that is new, or that another thread has just added."""
+        """Return the id of a piece that is new, or that another thread has just added."""
         with self._lock:
             if piece in self._ids:
                 return self._ids[piece]

@@ -2,7 +2,7 @@
 
 Passages are retrieved by search; documents that the caller wants whole are included if they fit.
 Passages precede the question and keep the documents' order, so that prompts share long prefixes in
-the KV cache. If no passage contains enough of the question's words, the model is not asked.
+the KV cache. If no passage contains enough of the question's words, the model does not run.
 The sentence that fits the question best is repeated before it: small models look where it points.
 Instructions inside a document have no effect: its text is only quoted. Nothing is run here: the
 caller submits the request and passes the answer to `cite_answer`.
@@ -43,9 +43,9 @@ SENTENCE_START = "The text says:"
 ANSWER_START = "Answer, in whole sentences copied from the text:"
 BLOCK_ANSWER_START = "Answer, the whole passage, list or code copied from the text:"
 MAX_ANSWER_TOKENS = 384
-PASSAGE_TOKENS = 520  # budget of all retrieved passages: some 1.5 s of prefill with 0.5B, estimated
+PASSAGE_TOKENS = 520  # tokens of all retrieved passages: some 1.5 s of prefill with 0.5B, estimated
 SEARCH_HITS = 4
-HEADER_TOKENS = 16  # before each passage: the name of its document
+HEADER_TOKENS = 16  # tokens before each passage, for the name of its document
 # A passage may answer a question if it contains a rare word of it, more than MIN_WORD_SHARE of its
 # content words, or MIN_COVERAGE of them weighted by rarity. Tuned in bench/qa for few answerable
 # questions that are refused: users ask in words that the documents do not have. An answer that the
@@ -75,10 +75,10 @@ class PreparedQuestion:
     question: str
     request: Request | None  # None if no passage may answer it; `not_found` explains
     sources: tuple[Source, ...] = ()  # in the order of the prompt
-    notes: tuple[str, ...] = ()  # for the user: what could not be done as requested
+    notes: tuple[str, ...] = ()  # notes to the user about what could not be done as requested
     not_found: str = ""
-    rewritten: str = ""  # the question as it was searched and asked, if it refers to earlier ones
-    extract: str = ""  # what of the sources fits the question best; the model is asked after it
+    rewritten: str = ""  # the question that was searched, if it refers to earlier ones
+    extract: str = ""  # the part of the sources that fits the question best, before the question
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class CitedAnswer:
     citations: tuple[Citation, ...]
     covered: float  # share of its words that is cited
     evidence: tuple[Evidence, ...] = ()  # passages that were read, best first
-    supported: bool = False  # by a passage with most of its words and enough of the question's
+    supported: bool = False  # whether a passage has most of its words and enough of the question's
 
 
 def prepare(
@@ -109,42 +109,48 @@ def prepare(
 
     Documents in `whole` are included completely if they fit. `context`: the model's context in
     tokens; `sampling`: more fields of the Request. A question that refers back to an `earlier` one
-    is rewritten, then asked alone like any other. Raises RequestError if the question is empty or
+    is rewritten, then answered like any other. Raises RequestError if the question is empty or
     too long."""
     question = question.strip()
     if not question:
         raise RequestError("the question is empty: ask something")
     if not ids:
         raise RequestError("no documents: name one to ask about")
-    asked, rewritten = question, rewrite(question, [turn.question for turn in earlier])
-    question = rewritten or asked
+    original, rewritten = question, rewrite(question, [turn.question for turn in earlier])
+    question = rewritten or original
     try:
-        chosen = [documents.get(one) for one in dict.fromkeys(ids)]
+        chosen = [documents.get(id) for id in dict.fromkeys(ids)]
     except KeyError as error:
         raise RequestError(
             "a document was removed while it was asked about: ask again about those that are left"
         ) from error
-    for one in chosen:
-        check_document(tokenizer, one.name)
+    for document in chosen:
+        check_document(tokenizer, document.name)
     max_tokens = max(1, min(max_tokens, context // 4))
     prompt = QuestionPrompt(tokenizer, context - max_tokens, question)
-    included, notes = _include_whole([one for one in chosen if one.id in whole], prompt)
-    rest = [one for one in chosen if not any(source.document == one.id for source in included)]
+    included, notes = _include_whole(
+        [document for document in chosen if document.id in whole], prompt
+    )
+    rest = [
+        document
+        for document in chosen
+        if not any(source.document == document.id for source in included)
+    ]
     budget = max(0, min(passage_tokens, prompt.max_tokens - prompt.token_count(included)))
     share = max(1, budget // max(1, len(rest)) - HEADER_TOKENS)
     spans = _retrieve(question, documents, rest, share, tokenizer)
     if isinstance(spans, str):
         if not included:
-            return PreparedQuestion(asked, None, (), tuple(notes), spans, rewritten)
+            return PreparedQuestion(original, None, (), tuple(notes), spans, rewritten)
         spans = []
-    sources = prompt.select(included, spans, budget, {one.id: one for one in chosen})
+    sources = prompt.select(included, spans, budget, {document.id: document for document in chosen})
     if not sources:
         raise RequestError(
             f"the model's context of {context} tokens has no room for text beside the question: "
             "ask in fewer words, or choose a model with a longer context"
         )
     # A follow-up's own words tell its answer from that of the question that it refers to.
-    extract = best_sentence(asked, sources, rewritten) or best_sentence(question, sources)
+    extract = best_sentence(original, sources, rewritten) or best_sentence(question, sources)
     if extract and asks_for_block(question):
         wider = _with_block(extract, asks_for_code(question), sources, {d.id: d for d in chosen})
         if prompt.fits(*wider):
@@ -156,22 +162,24 @@ def prepare(
     request = Request(
         "chat",
         messages=prompt.messages(sources, extract),
-        documents=tuple(Passage(one.document, one.start, one.text) for one in sources),
+        documents=tuple(Passage(source.document, source.start, source.text) for source in sources),
         max_tokens=max_tokens,
         stop=tuple(f"\n{mark}" for mark in _scaffolding(sources)),
         thinking=False,  # it would use up the tokens
         **sampling,
     )
     return PreparedQuestion(
-        asked, request, tuple(sources), tuple(notes), rewritten=rewritten, extract=extract
+        original, request, tuple(sources), tuple(notes), rewritten=rewritten, extract=extract
     )
 
 
 def _with_block(
     sentence: str, with_code: bool, sources: Sequence[Source], documents: dict[str, Document]
 ) -> tuple[list[Source], str]:
-    """The block around a sentence of the sources, and the sources with all of it: a passage may end
-    in the middle of a list."""
+    """Find the block around a sentence of the sources; return the sources with all of it.
+
+    A passage may end in the middle of a list. The block is returned, too.
+    """
     number = next(number for number, one in enumerate(sources) if sentence in one.text)
     source, document = sources[number], documents[sources[number].document]
     at = source.start + source.text.index(sentence)
@@ -189,7 +197,7 @@ def _with_block(
 
 
 def cite_answer(prepared: PreparedQuestion, text: str) -> CitedAnswer:
-    """The model's answer with its citations and its evidence."""
+    """Return the model's answer with its citations and its evidence."""
     question, sources = prepared.rewritten or prepared.question, prepared.sources
     text = _without_scaffolding(text, sources)
     citations = on_topic(question, cite(text, sources, question), sources)
@@ -207,7 +215,7 @@ class DocumentSpan(NamedTuple):
     document: str
     start: int
     stop: int
-    table_head: str = ""  # of the table that it starts inside of
+    table_head: str = ""  # the head of the table that it starts in
 
 
 def _retrieve(
@@ -217,22 +225,29 @@ def _retrieve(
     max_beginning_tokens: int,
     tokenizer: PromptTokenizer,
 ) -> list[DocumentSpan] | str:
-    """The spans that may answer the question, best first, or a message that there are none. For a
-    question about a document as a whole, the beginning of each document."""
+    """Return the spans that may answer the question, best first, or a message without any.
+
+    For a question about a document as a whole, they are the beginning of each document.
+    """
     if not among:
         return []
     wanted = content_words(question)
     if not wanted:
         return [
             DocumentSpan(
-                one.id, 0, window(one.text, 0, 0, max_beginning_tokens, tokenizer.encode)[1]
+                document.id,
+                0,
+                window(document.text, 0, 0, max_beginning_tokens, tokenizer.encode)[1],
             )
-            for one in among
+            for document in among
         ]
-    hits = documents.search(question, SEARCH_HITS, [one.id for one in among])
+    hits = documents.search(question, SEARCH_HITS, [document.id for document in among])
     if any(may_answer(hit) for hit in hits):
         chunks = [hit.chunk for hit in hits]
-        return [DocumentSpan(one.document, one.start, one.stop, one.table_head) for one in chunks]
+        return [
+            DocumentSpan(chunk.document, chunk.start, chunk.stop, chunk.table_head)
+            for chunk in chunks
+        ]
     missing = _missing_everywhere(wanted, hits)
     reason = "not found" if missing else "nowhere found together"
     words = ", ".join(missing or wanted)
@@ -243,12 +258,12 @@ def _retrieve(
 
 
 def _missing_everywhere(wanted: Sequence[str], hits: Sequence[Hit]) -> list[str]:
-    """The words that no hit contains."""
+    """Return the words that no hit contains."""
     return [word for word in wanted if all(word in hit.missing for hit in hits)]
 
 
 def may_answer(hit: Hit) -> bool:
-    """Whether a passage contains enough of a question's words, or a rare one."""
+    """Return whether a passage contains enough of a question's words, or a rare one."""
     share = len(hit.found) / (len(hit.found) + len(hit.missing) or 1)
     return hit.has_rare_word or share > MIN_WORD_SHARE or hit.coverage >= MIN_COVERAGE
 
@@ -260,7 +275,7 @@ class QuestionPrompt:
     """The prompt of one question, never longer than `max_tokens`."""
 
     def __init__(self, tokenizer: PromptTokenizer, max_tokens: int, question: str) -> None:
-        """Raises RequestError if the question alone is too long."""
+        """Measure the question. Raises RequestError if it alone is too long."""
         self.tokenizer, self.max_tokens, self.question = tokenizer, max_tokens, question
         length = self.token_count([])
         if length >= max_tokens:
@@ -270,8 +285,11 @@ class QuestionPrompt:
             )
 
     def messages(self, sources: Sequence[Source], sentence: str = "") -> tuple[Message, ...]:
-        """The instructions, the passages, then the question: what changes least comes first.
-        `sentence`: the one that fits the question best, repeated before it."""
+        """Make the messages: the instructions, the passages, then the question.
+
+        What changes least comes first. `sentence`: the one that fits the question best, repeated
+        before it.
+        """
         headers = _headers(sources)
         passages = [
             f"{header}\n{plain(_shown(source))}\n".lstrip("\n")
@@ -304,16 +322,18 @@ class QuestionPrompt:
         budget: int,
         documents: dict[str, Document],
     ) -> list[Source]:
-        """`included`, and as many of the best spans as fit into `budget` tokens, in the documents'
-        order. Only the best span may be truncated."""
+        """Add as many of the best spans to `included` as fit into `budget` tokens.
+
+        The sources are in the documents' order. Only the best span may be truncated.
+        """
         left = budget
         selected: list[DocumentSpan] = []
         for span in spans:
             text = documents[span.document].text[span.start : span.stop]
             tokens = len(self.tokenizer.encode(f"{span.table_head}{text}")) + HEADER_TOKENS
             if tokens > left and not selected:
-                room = max(0, left - HEADER_TOKENS)
-                stop = window(text, 0, 0, room, self.tokenizer.encode)[1]
+                capacity = max(0, left - HEADER_TOKENS)
+                stop = window(text, 0, 0, capacity, self.tokenizer.encode)[1]
                 span, tokens = span._replace(stop=span.start + stop), left
             if tokens <= left and span.start < span.stop:
                 selected.append(span)
@@ -330,27 +350,30 @@ class QuestionPrompt:
 
 
 def _shown(source: Source) -> str:
-    """The text of a source below the head of its table."""
+    """Return the text of a source below the head of its table."""
     return f"{source.table_head}\n{source.text}" if source.table_head else source.text
 
 
 def _headers(sources: Sequence[Source]) -> list[str]:
-    """A line before each passage with the name of its document; empty if there is only one."""
+    """Return a line before each passage with the name of its document.
+
+    They are empty if there is only one.
+    """
     if len({source.document for source in sources}) < 2:
         return [""] * len(sources)
     return [f"From {' '.join(source.name.split())}:" for source in sources]
 
 
 def _scaffolding(sources: Sequence[Source]) -> list[str]:
-    """What lines of the prompt begin with that are no part of a document."""
+    """Return the beginnings of the prompt's lines that are no part of a document."""
     headers = dict.fromkeys(header for header in _headers(sources) if header)
     return [TEXT_START, SENTENCE_START, QUESTION_START, ANSWER_START, BLOCK_ANSWER_START, *headers]
 
 
 def _without_scaffolding(text: str, sources: Sequence[Source]) -> str:
-    """An answer without lines of the prompt around it, which small models repeat."""
+    """Strip lines of the prompt, which small models repeat, from around an answer."""
     marks = _scaffolding(sources)
-    while mark := next((one for one in marks if text.lstrip().startswith(one)), ""):
+    while mark := next((mark for mark in marks if text.lstrip().startswith(mark)), ""):
         rest = text.lstrip()[len(mark) :]
         text = rest.partition("\n")[2] if mark == QUESTION_START else rest.lstrip()
     ends = (text.find(f"\n{mark}") for mark in marks)
@@ -360,15 +383,15 @@ def _without_scaffolding(text: str, sources: Sequence[Source]) -> str:
 def _include_whole(
     wanted: Sequence[Document], prompt: QuestionPrompt
 ) -> tuple[list[Source], list[str]]:
-    """The documents that fit as a whole, and notes about those that do not."""
+    """Return the documents that fit as a whole, and notes about those that do not."""
     included: list[Source] = []
     notes = []
-    for one in wanted:
-        source = _source(one, 0, len(one.text))
+    for document in wanted:
+        source = _source(document, 0, len(document.text))
         if prompt.fits([*included, source]):
             included.append(source)
         else:
-            notes.append(f"{one.name}: too long for this model to read whole; it was searched")
+            notes.append(f"{document.name}: too long for this model to read whole; it was searched")
     return included, notes
 
 
@@ -383,12 +406,12 @@ def _merged(spans: Sequence[DocumentSpan], documents: dict[str, Document]) -> li
             merged[-1] = before._replace(stop=max(before.stop, span.stop))
         else:
             merged.append(span)
-    return [_source(documents[one.document], *one[1:]) for one in merged]
+    return [_source(documents[span.document], *span[1:]) for span in merged]
 
 
 def _source(document: Document, start: int, stop: int, table_head: str = "") -> Source:
     line = 1 + document.text.count("\n", 0, start)
-    starts = [one.start for one in document.headings]
+    starts = [heading.start for heading in document.headings]
     above = bisect_right(starts, start)
     heading = document.headings[above - 1].title if above else ""
     inside = document.headings[above : bisect_left(starts, stop)]
@@ -401,5 +424,5 @@ def _source(document: Document, start: int, stop: int, table_head: str = "") -> 
         line,
         heading,
         table_head,
-        tuple((one.start, one.title) for one in inside),
+        tuple((heading.start, heading.title) for heading in inside),
     )

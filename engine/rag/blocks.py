@@ -1,5 +1,7 @@
-"""The paragraph, list, definition or code around a sentence, for questions that ask for a passage
-as it stands ("Quote the warning about ...", "Give the code of ..."). The model is not involved.
+"""The paragraph, list, definition or code around a sentence.
+
+For questions that request a passage as it stands ("Quote the warning about ...", "Give the code of
+..."). The model is not involved.
 """
 
 from __future__ import annotations
@@ -42,24 +44,26 @@ class Paragraph(NamedTuple):
 
     @property
     def is_code_mark(self) -> bool:
-        """Whether code begins here: a directive of reStructuredText, or a fence."""
+        """Return whether code begins here: a directive of reStructuredText, or a fence."""
         return self.text.startswith((".. code", ".. source", *FENCES))
 
 
 def asks_for_block(question: str) -> bool:
-    """Whether a question is for a passage, a list or code as it stands."""
+    """Return whether a question is for a passage, a list or code as it stands."""
     return bool(WHOLE.search(question) or asks_for_code(question))
 
 
 def asks_for_code(question: str) -> bool:
-    """Whether a question is for code or a command."""
+    """Return whether a question is for code or a command."""
     return bool(CODE.search(question))
 
 
 def block_around(text: str, start: int, stop: int, with_code: bool) -> tuple[int, int]:
-    """The code points of the block around `start:stop`: the list or the definition that it is a
-    part of, or its paragraph; `with_code`: and the code below it. `start:stop` itself if the block
-    has more than MAX_BLOCK_CHARS."""
+    """Return the code points of the block around `start:stop`.
+
+    It is the list or the definition that it is a part of, or its paragraph; `with_code`: and the
+    code below it. `start:stop` itself if the block has more than MAX_BLOCK_CHARS.
+    """
     near = list(_paragraphs(text, max(0, start - MAX_BLOCK_CHARS), stop + MAX_BLOCK_CHARS))
     inside = [number for number, one in enumerate(near) if one.start < stop and start < one.stop]
     if not inside:
@@ -82,14 +86,14 @@ def block_around(text: str, start: int, stop: int, with_code: bool) -> tuple[int
 
 
 def _belong_together(one: Paragraph, after: Paragraph, with_code: bool) -> bool:
-    """Whether a paragraph and the one after it are of one list, definition or piece of code."""
+    """Return whether two paragraphs in a row are of one list, definition or code."""
     if after.listed:
         return one.listed or one.indented or one.text.rstrip().endswith(":")
     return after.indented or (with_code and after.is_code_mark)
 
 
 def _paragraphs(text: str, start: int, stop: int) -> Iterator[Paragraph]:
-    """The paragraphs of a part of a text; the first and the last one may be cut."""
+    """Yield the paragraphs of a part of a text; the first and the last one may be cut."""
     begin = None
     at = start
     for line in text[start:stop].splitlines(keepends=True):

@@ -22,7 +22,7 @@ from index._core import Automaton
 from index.documents.languages import MARKS, SPACELESS
 
 MIN_PASSAGE_WORDS = 5.0
-MIN_WHOLE_ANSWER_WORDS = 2.0  # of a passage that is the whole answer
+MIN_WHOLE_ANSWER_WORDS = 2.0  # words of a passage that is the whole answer
 MIN_IDENTIFIER_CHARS = 4
 GAP = " "
 CLOSING = frozenset(",.;:!?)]}")  # these end something else if a gap follows
@@ -41,13 +41,13 @@ class Source:
     text: str
     start: int = 0
     pages: tuple[tuple[int, int], ...] = ()  # (start, stop) of the document's pages
-    line: int = 1  # of the document, from 1, at which the text starts
+    line: int = 1  # the document's line, from 1, at which the text starts
     heading: str = ""  # the nearest one above the text
     table_head: str = ""  # the rows that name the columns of the table that it starts inside of
     headings: tuple[tuple[int, str], ...] = ()  # (start, title) of those in the text, in order
 
     def heading_at(self, position: int) -> str:
-        """The nearest heading above a code point of the document."""
+        """Return the nearest heading above a code point of the document."""
         above = bisect_right([start for start, _ in self.headings], position)
         return self.headings[above - 1][1] if above else self.heading
 
@@ -91,16 +91,19 @@ class TextUnits:
     @classmethod
     def of(cls, text: str) -> TextUnits:
         matches = [*UNIT.finditer(text)]
-        keys = [_key(one.group()) for one in matches]
-        return cls(keys, [one.start() for one in matches], [one.end() for one in matches])
+        keys = [_key(match.group()) for match in matches]
+        return cls(keys, [match.start() for match in matches], [match.end() for match in matches])
 
 
 def cite(answer: str, sources: Sequence[Source], question: str = "") -> list[Citation]:
-    """The copied passages of an answer in order, without overlap; the first of equal sources wins.
+    """Return the copied passages of an answer in order, without overlap.
+
+    Of equal sources the first counts.
 
     A passage has at least MIN_PASSAGE_WORDS. A shorter one counts if it occurs exactly once in the
     sources and either contains an identifier or is the whole answer of MIN_WHOLE_ANSWER_WORDS or
-    more; words that the question contains do not count here, since every answer repeats them."""
+    more; words that the question contains do not count here, since every answer repeats them.
+    """
     units = TextUnits.of(answer)
     answer_words = _word_count(units.keys)
     texts = [TextUnits.of(source.text) for source in sources]
@@ -149,25 +152,28 @@ def cite(answer: str, sources: Sequence[Source], question: str = "") -> list[Cit
 
 
 def answer_parts(answer: str, citations: Sequence[Citation]) -> list[AnswerPart]:
-    """The whole answer, split into cited passages and the text between them."""
+    """Split the whole answer into cited passages and the text between them."""
     parts: list[AnswerPart] = []
     at = 0
-    for one in citations:
-        if at < one.start:
-            parts.append(AnswerPart(answer[at : one.start], None))
-        parts.append(AnswerPart(answer[one.start : one.stop], one))
-        at = one.stop
+    for citation in citations:
+        if at < citation.start:
+            parts.append(AnswerPart(answer[at : citation.start], None))
+        parts.append(AnswerPart(answer[citation.start : citation.stop], citation))
+        at = citation.stop
     return [*parts, AnswerPart(answer[at:], None)] if at < len(answer) else parts
 
 
 def coverage(answer: str, citations: Sequence[Citation]) -> float:
-    """The share of the answer's words that is cited, 0 to 1; 0 if it has no words."""
-    cited = sum(_word_count(TextUnits.of(answer[one.start : one.stop]).keys) for one in citations)
+    """Return the share of the answer's words that is cited, 0 to 1; 0 if it has no words."""
+    cited = sum(
+        _word_count(TextUnits.of(answer[citation.start : citation.stop]).keys)
+        for citation in citations
+    )
     return min(1.0, cited / (_word_count(TextUnits.of(answer).keys) or 1.0))
 
 
 def page_at(pages: Sequence[tuple[int, int]], position: int) -> int | None:
-    """The page number, from 1, of a code point; None if there are no pages."""
+    """Return the page number, from 1, of a code point; None if there are no pages."""
     return max(1, bisect_right([start for start, _ in pages], position)) if pages else None
 
 
@@ -185,7 +191,7 @@ class PassageFinder:
             self._automaton.add(self._reversed(text))
 
     def longest(self, keys: Sequence[str]) -> list[PassageMatch]:
-        """For each unit the longest passage that starts there; the first of equal ones."""
+        """Find the longest passage that starts at each unit; the first of equal ones."""
         tokens = self._reversed(keys)
         matches: list[PassageMatch] = []
         length = 0
@@ -201,7 +207,7 @@ class PassageFinder:
         return matches[::-1]
 
     def count(self, keys: Sequence[str]) -> int:
-        """How often a passage occurs in the texts."""
+        """Count the occurrences of a passage in the texts."""
         match = self._automaton.match(self._reversed(keys), 1, len(keys))
         return match.count if match.length == len(keys) else 0
 
@@ -219,15 +225,18 @@ def _key(unit: str) -> str:
 
 
 def _is_identifier(word: str) -> bool:
-    """Whether a word is specific enough to look up: a name in code, or a number with a unit."""
+    """Return whether a word is specific enough to look up.
+
+    That is a name in code, or a number with a unit.
+    """
     return len(word) >= MIN_IDENTIFIER_CHARS and NOT_PROSE.search(word) is not None
 
 
 def _word_count(keys: Sequence[str]) -> float:
-    """A character of a script without spaces is half a word."""
+    """Count the words; a character of a script without spaces is half a word."""
     return sum(0.5 if IS_SPACELESS.match(key) else 1.0 for key in keys if key[0].isalnum())
 
 
 def _bare_words(text: str) -> list[str]:
-    """The words between blanks, without quotes and signs around them."""
+    """Return the words between blanks, without quotes and signs around them."""
     return [word.strip(QUOTES_AND_SIGNS) for word in text.split()]

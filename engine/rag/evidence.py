@@ -18,14 +18,14 @@ from index.documents.languages import detect, stem, stop_words
 
 MAX_PASSAGE_CHARS = 1200
 MAX_PASSAGES = 4
-MIN_CLAIM_SHARE = 0.5  # of the words of a claim that a sentence must have to be marked
+MIN_CLAIM_SHARE = 0.5  # share of a claim's words that a sentence must have to be marked
 # A claim of so few words, such as "3", may stand anywhere by chance: it is only marked in passages
 # that have nearly as many of the question's words as the best one.
 SHORT_CLAIM_WORDS, MIN_FIT = 2, 0.6
-MIN_SUPPORTED_SHARE = 0.5  # of the answer's words; a supported answer has more in its passages
+MIN_SUPPORTED_SHARE = 0.5  # share of the answer's words; more are in a supported answer's passages
 # Of the question's words that a passage must have to support an answer: more than one of three.
-# Small models copy something, whatever is asked. Tuned in bench/qa.
-MIN_ASKED = 0.34
+# Small models copy something, whatever the question is. Tuned in bench/qa.
+MIN_QUESTION_FIT = 0.34
 # Lines of prose go on in the next one, those of lists, tables and code do not.
 SENTENCE_END = re.compile(
     r"\n(?=\s*(?:\n|[-*+>#|\u2022]|\d+[.)]\s)|[^\n]*[|\t])|(?<=[.!?;])\s+|(?<=[\u3002\uff01\uff1f\uff1b])"
@@ -39,7 +39,7 @@ NUMBERS = {
     )
     for number, word in enumerate(words.split(), 2)
 }
-BREAKS = ("\n\n", "\n", " ")  # where a long text is cut, best first
+BREAKS = ("\n\n", "\n", " ")  # the places where a long text is cut, best first
 
 Span = tuple[int, int]
 
@@ -55,11 +55,11 @@ class Evidence:
     start: int
     stop: int
     marks: tuple[Span, ...]  # code points of the document, in order, without overlap
-    asked: float = 0.0  # share of the question's words that the passage has, 0 to 1
+    fit: float = 0.0  # share of the question's words that the passage has, 0 to 1
 
 
 class Vocabulary:
-    """How words are compared: without inflection, by the language of some texts."""
+    """Compares words without inflection, by the language of some texts."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self.language = detect("\n".join(source.text for source in sources))
@@ -71,16 +71,16 @@ class Vocabulary:
         return NUMBERS.get(word) or stem(word, self.language)
 
     def words(self, text: str) -> list[str]:
-        """The words and numbers of a text; of scripts without spaces the characters."""
-        return [self.key(one) for one in TextUnits.of(text).keys if one[0].isalnum()]
+        """Return the words and numbers of a text; of scripts without spaces the characters."""
+        return [self.key(key) for key in TextUnits.of(text).keys if key[0].isalnum()]
 
     def content(self, text: str) -> set[str]:
-        """The words of a text without stop words."""
-        each = [one for one in TextUnits.of(text).keys if one[0].isalnum()]
-        return {self.key(one) for one in each if one.casefold() not in self.ignored}
+        """Return the words of a text without stop words."""
+        each = [key for key in TextUnits.of(text).keys if key[0].isalnum()]
+        return {self.key(key) for key in each if key.casefold() not in self.ignored}
 
     def telling(self, text: str) -> set[str]:
-        """The words of a text without stop words, unless there are no others."""
+        """Return the words of a text without stop words, unless there are no others."""
         return self.content(text) or set(self.words(text))
 
 
@@ -88,16 +88,16 @@ class Passage:
     """A part of a source while it is judged."""
 
     def __init__(self, source: Source, start: int, stop: int, wanted: Sequence[str]) -> None:
-        """`start:stop`: code points of the source's text; `wanted`: the question's words."""
+        """Take `start:stop`, code points of the source's text. `wanted`: the question's words."""
         self.source, self.text = source, source.text[start:stop]
         self.start, self.stop = source.start + start, source.start + stop
         self.line = source.line + source.text.count("\n", 0, start)
         heading = source.heading_at(self.start)
-        self.asked = share_of(wanted, f"{heading}\n{source.table_head}\n{self.text}")
+        self.fit = share_of(wanted, f"{heading}\n{source.table_head}\n{self.text}")
         self.marks: list[Span] = []
 
     def overlap(self, citation: Citation) -> Span | None:
-        """The code points of the document that a citation and the passage share."""
+        """Return the code points of the document that a citation and the passage share."""
         start, stop = max(self.start, citation.source_start), min(self.stop, citation.source_stop)
         return (start, stop) if self.source.document == citation.document and start < stop else None
 
@@ -110,23 +110,30 @@ class Passage:
         page = page_at(source.pages, self.start)
         line = self.line if page is None else None
         place = (source.document, source.name, page, line, self.start, self.stop)
-        return Evidence(*place, _merged(self.marks), round(self.asked, 4))
+        return Evidence(*place, _merged(self.marks), round(self.fit, 4))
 
 
 def on_topic(
     question: str, citations: Sequence[Citation], sources: Sequence[Source]
 ) -> list[Citation]:
-    """The citations of passages that have a word of the question, or whose heading has one. What is
-    copied from anywhere else does not answer it, however long the copy is."""
-    passages = [one for one in _passages(content_words(question), sources) if one.asked]
-    return [one for one in citations if any(passage.overlap(one) for passage in passages)]
+    """Return the citations of passages that have a word of the question.
+
+    Their heading may have it, too. What is copied from anywhere else does not answer it, however
+    long the copy is.
+    """
+    passages = [passage for passage in _passages(content_words(question), sources) if passage.fit]
+    return [
+        citation for citation in citations if any(passage.overlap(citation) for passage in passages)
+    ]
 
 
 def find_evidence(
     question: str, answer: str, sources: Sequence[Source], citations: Sequence[Citation]
 ) -> tuple[Evidence, ...]:
-    """The passages of the sources that fit the answer and the question best, at most MAX_PASSAGES
-    and at least one if there is any text."""
+    """Return the passages of the sources that fit the answer and the question best.
+
+    There are at most MAX_PASSAGES, and at least one if there is any text.
+    """
     wanted, vocabulary = content_words(question), Vocabulary(sources)
     passages = _passages(wanted, sources)
     for passage in passages:
@@ -137,37 +144,43 @@ def find_evidence(
                 if not citations or vocabulary.content(claim):
                     _mark_claim(claim, wanted, vocabulary, passages)
     count = len(vocabulary.words(answer)) or 1
-    passages.sort(key=lambda one: -one.asked - len(vocabulary.words(one.marked_text())) / count)
-    marked = [one for one in passages if one.marks]
-    others = [one for one in passages if not one.marks]
-    return tuple(one.evidence() for one in [*marked, *others][:MAX_PASSAGES])
+    passages.sort(key=lambda one: -one.fit - len(vocabulary.words(one.marked_text())) / count)
+    marked = [passage for passage in passages if passage.marks]
+    others = [passage for passage in passages if not passage.marks]
+    return tuple(other.evidence() for other in [*marked, *others][:MAX_PASSAGES])
 
 
 def is_supported(
     question: str, answer: str, evidence: Sequence[Evidence], sources: Sequence[Source]
 ) -> bool:
-    """Whether the marked passages that have enough of the question's words have most of the
-    answer's own words, those that the question does not have."""
-    marked = [one for one in evidence if one.marks and one.asked >= MIN_ASKED]
+    """Return whether the marked passages have most of the answer's own words.
+
+    They must have enough of the question's words. The answer's own words are those that the
+    question does not have.
+    """
+    marked = [passage for passage in evidence if passage.marks and passage.fit >= MIN_QUESTION_FIT]
     vocabulary = Vocabulary(sources)
-    found = {word for one in marked for word in vocabulary.words(_text_of(one, sources))}
+    found = {word for passage in marked for word in vocabulary.words(_text_of(passage, sources))}
     telling = vocabulary.telling(answer)
     own = telling.difference(vocabulary.words(question)) or telling
     return bool(own) and len(own & found) > MIN_SUPPORTED_SHARE * len(own)
 
 
 def share_of(wanted: Sequence[str], text: str) -> float:
-    """The share of the wanted words that a text has in any inflection; 1 if none are wanted."""
+    """Return the share of the wanted words that a text has in any inflection.
+
+    It is 1 if none are wanted.
+    """
     return 1 - len(missing_words(wanted, [text])) / len(wanted) if wanted else 1.0
 
 
 def split_passages(text: str) -> Iterator[Span]:
-    """A text in parts of at most MAX_PASSAGE_CHARS, without blanks around them."""
+    """Split a text in parts of at most MAX_PASSAGE_CHARS, without blanks around them."""
     start = 0
     while start < len(text):
         stop = min(len(text), start + MAX_PASSAGE_CHARS)
         if stop < len(text):
-            breaks = (text.rfind(one, start + MAX_PASSAGE_CHARS // 2, stop) for one in BREAKS)
+            breaks = (text.rfind(mark, start + MAX_PASSAGE_CHARS // 2, stop) for mark in BREAKS)
             stop = next((at for at in breaks if at > 0), stop)
         part = text[start:stop]
         if part.strip():
@@ -176,7 +189,7 @@ def split_passages(text: str) -> Iterator[Span]:
 
 
 def _passages(wanted: Sequence[str], sources: Sequence[Source]) -> list[Passage]:
-    """All passages of the sources, in order. `wanted`: the question's words."""
+    """Return all passages of the sources, in order. `wanted`: the question's words."""
     return [
         Passage(source, start, stop, wanted)
         for source in sources
@@ -190,13 +203,15 @@ def _passages(wanted: Sequence[str], sources: Sequence[Source]) -> list[Passage]
 def _mark_claim(
     claim: str, wanted: Sequence[str], vocabulary: Vocabulary, passages: Sequence[Passage]
 ) -> None:
-    """Mark the words of a claim in the sentence that fits it best, if any has enough of them and is
-    in a passage that has a word of the question."""
+    """Mark the words of a claim in the sentence that fits it best.
+
+    The sentence must have enough of them, and be in a passage that has a word of the question.
+    """
     words = vocabulary.telling(claim)
-    passages = [one for one in passages if one.asked]
+    passages = [passage for passage in passages if passage.fit]
     if len(words) <= SHORT_CLAIM_WORDS:
-        best_fit = max((one.asked for one in passages), default=0.0)
-        passages = [one for one in passages if one.asked >= MIN_FIT * best_fit]
+        best_fit = max((passage.fit for passage in passages), default=0.0)
+        passages = [passage for passage in passages if passage.fit >= MIN_FIT * best_fit]
     best: tuple[float, float, float] = (MIN_CLAIM_SHARE, 0.0, -1.0)
     chosen: tuple[Passage, list[Span]] | None = None
     for passage in passages if words else ():
@@ -205,7 +220,7 @@ def _mark_claim(
             share = len(words.intersection(vocabulary.words(sentence))) / len(words)
             if share < best[0]:
                 continue
-            fit = (share, share_of(wanted, sentence), passage.asked)
+            fit = (share, share_of(wanted, sentence), passage.fit)
             if fit > best:
                 best, at = fit, passage.start + start
                 chosen = passage, [(at + a, at + b) for a, b in _runs(sentence, words, vocabulary)]
@@ -214,7 +229,10 @@ def _mark_claim(
 
 
 def _runs(sentence: str, words: Collection[str], vocabulary: Vocabulary) -> Iterator[Span]:
-    """The stretches of a sentence that consist of these words, and of stop words among them."""
+    """Yield the stretches of a sentence that consist of these words.
+
+    Stop words among them are included.
+    """
     units = TextUnits.of(sentence)
     run: list[int] = []  # units, of which the last one is among the words
     for number, key in enumerate(units.keys):
@@ -228,13 +246,13 @@ def _runs(sentence: str, words: Collection[str], vocabulary: Vocabulary) -> Iter
 
 
 def split_sentences(text: str) -> Iterator[Span]:
-    """The sentences of a text, its list items and rows of tables."""
-    borders = [0, *(one.end() for one in SENTENCE_END.finditer(text)), len(text)]
+    """Split a text into its sentences, list items and rows of tables."""
+    borders = [0, *(match.end() for match in SENTENCE_END.finditer(text)), len(text)]
     return ((start, stop) for start, stop in pairwise(borders) if text[start:stop].strip())
 
 
 def _merged(marks: Iterable[Span]) -> tuple[Span, ...]:
-    """The marks in order, overlapping ones as one."""
+    """Return the marks in order, overlapping ones as one."""
     merged: list[Span] = []
     for start, stop in sorted(marks):
         if merged and start <= merged[-1][1]:
@@ -245,9 +263,9 @@ def _merged(marks: Iterable[Span]) -> tuple[Span, ...]:
 
 
 def _text_of(evidence: Evidence, sources: Sequence[Source]) -> str:
-    """The text of a passage."""
-    for one in sources:
-        start, stop = evidence.start - one.start, evidence.stop - one.start
-        if one.document == evidence.document and start >= 0 and stop <= len(one.text):
-            return one.text[start:stop]
+    """Return the text of a passage."""
+    for source in sources:
+        start, stop = evidence.start - source.start, evidence.stop - source.start
+        if source.document == evidence.document and start >= 0 and stop <= len(source.text):
+            return source.text[start:stop]
     return ""

@@ -16,9 +16,9 @@ from engine.rag.evidence import split_sentences
 from engine.rag.query_terms import content_words
 from index.documents.languages import DEFAULT_LANGUAGE, WordFinder, detect
 
-NEARBY_WEIGHT = 0.5  # of the question's words in the passage, relative to those in the sentence
+NEARBY_WEIGHT = 0.5  # weight of the question's words in the passage; those in the sentence have 1
 MIN_FIT = 0.4  # share of the question's words, by rarity, that a sentence must have
-MAX_CHARS = 600  # longer ones are not worth reading twice
+MAX_CHARS = 600  # characters; longer ones are not worth reading twice
 # Of what a sentence introduces: the items of a list may have blank lines between them.
 BLOCK_END = re.compile(r"\n[ \t]*\n(?=\S)(?!(?:[-*+\u2022]|\d+[.)])\s)|\Z")
 TERM = re.compile(r"[^\n]*\n[ \t]*\n[ \t]+\S")  # a line above indented text, which explains it
@@ -32,16 +32,19 @@ class Sentence(NamedTuple):
 
 
 def best_sentence(question: str, sources: Sequence[Source], refers_to: str = "") -> str:
-    """A sentence, list item or row of a table that has most of the question's words; "" if there is
-    none. One that ends with a colon, or that is a term, comes with what follows it. Of equal ones
-    that is best which has most words of the question that this one `refers_to`."""
+    """Return a sentence, list item or row that has most of the question's words; "" for none.
+
+    One that ends with a colon, or that is a term, comes with what follows it. Of equal ones that is
+    best which has most words of the question that this one `refers_to`.
+    """
     wanted = content_words(question)
     others = [word for word in content_words(refers_to) if word not in wanted]
     words = [*wanted, *others]
     sentences = _sentences(words, sources)
     count = len(sentences)
     weight = {
-        word: log(1 + count / (1 + sum(word in one.has for one in sentences))) for word in words
+        word: log(1 + count / (1 + sum(word in sentence.has for sentence in sentences)))
+        for word in words
     }
 
     def total(some: Sequence[str], found: frozenset[str]) -> float:

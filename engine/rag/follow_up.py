@@ -1,7 +1,7 @@
 """Questions that refer back to earlier ones, by rule: "And on Sundays?", "How much does it cost?".
 
-A follow-up is rewritten so that it can be searched and asked alone. All other questions are
-independent of what was asked before. The rules know English, German, French and Chinese.
+A follow-up is rewritten so that it can be searched and answered alone. All other questions are
+independent of what came before. The rules know English, German, French and Chinese.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-MAX_SHORT_WORDS = 3  # of a question without a verb, such as "In winter?"
+MAX_SHORT_WORDS = 3  # words of a question without a verb, such as "In winter?"
 
 # What a follow-up begins with
 OPENING = re.compile(
@@ -19,7 +19,7 @@ OPENING = re.compile(
     r"|(?:\u90a3(?!\u4e9b)|\u8fd8\u6709|\u4ee5\u53ca|\u800c\u4e14|\u53e6\u5916|\u5b83|\u4ed6|\u5979)",
     re.IGNORECASE,
 )
-# Words that stand for something said before, wherever they are
+# Words that stand for something mentioned before, wherever they are
 POINTER = re.compile(
     r"\b(?:the (?:former|latter|same)|that one|those ones|in that case|after that|before that)\b"
     r"|(?<!, )\bda(?:f\u00fcr|gegen|von|zu|bei|mit|ran|rauf|rin|r\u00fcber|nach|vor)\b(?!,)"
@@ -71,7 +71,7 @@ PREPOSITION = re.compile(
 
 
 def refers_back(question: str) -> bool:
-    """Whether a question cannot be understood without an earlier one."""
+    """Return whether a question cannot be understood without an earlier one."""
     question = " ".join(question.split())
     bare = question.rstrip("?\uff1f!. ")
     if OPENING.match(question) or POINTER.search(question) or BARE.fullmatch(bare):
@@ -83,12 +83,14 @@ def refers_back(question: str) -> bool:
 
 
 def rewrite(question: str, earlier: Sequence[str]) -> str:
-    """A question with the one that it refers to in brackets; "" if it refers to none. One after the
-    other, small models would answer both.
+    """Return a question with the one that it refers to in brackets; "" if it refers to none.
+
+    One after the other, small models would answer both.
 
     `earlier`: questions, the latest last. The latest that did not refer back itself is what a
-    follow-up is about."""
+    follow-up is about.
+    """
     if not refers_back(question):
         return ""
-    subject = next((one for one in reversed(earlier) if not refers_back(one)), "")
+    subject = next((question for question in reversed(earlier) if not refers_back(question)), "")
     return f"{question} ({subject})" if subject else ""

@@ -1,4 +1,4 @@
-"""A document's outline: its title and its chapters, from its headings; no model is asked.
+"""A document's outline: its title and its chapters, from its headings; no model runs.
 
 A text without headings may have numbered ones, such as "§ 3 Rent", "Article 3", "3. Rent" or
 "第三条". The chapters are the headings of the highest level that divides the document.
@@ -16,10 +16,10 @@ from index.documents.formats.headings import Heading, clean_title
 if TYPE_CHECKING:
     from index.documents.documents import Document
 
-MAX_CHAPTERS = 60  # neighbours of more are joined
-PART_CHARS, MAX_PARTS = 4000, 12  # of a text without chapters
-MAX_CHAPTER_SHARE = 0.6  # of the text; a longer one is divided by the next level
-MAX_NUMBERED_CHARS = 80  # of a numbered heading
+MAX_CHAPTERS = 60  # chapters; neighbours of more are joined
+PART_CHARS, MAX_PARTS = 4000, 12  # characters of a part, parts; for a text without chapters
+MAX_CHAPTER_SHARE = 0.6  # share of the text; a longer chapter is divided by the next level
+MAX_NUMBERED_CHARS = 80  # characters of a numbered heading
 NUMBERED = re.compile(
     r"[ \t]*(?:(?P<mark>(?:§+|Art\.|(?:Article|Artikel|Artículo|Articolo|Section|Clause|Chapter|"
     r"Kapitel|Abschnitt|Chapitre|Part|Teil|Annex|Annexe|Anlage|Appendix)\b)[ \t]*[\dIVXA-F]+\b|"
@@ -37,8 +37,11 @@ CONTENTS = re.compile(
 
 
 class Chapter(NamedTuple):
-    """Code points `start:stop` of a document, with the heading. `title` is "" for the text before
-    the first chapter, and for the parts of a text without chapters."""
+    """Code points `start:stop` of a document, with the heading.
+
+    `title` is "" for the text before the first chapter, and for the parts of a text without
+    chapters.
+    """
 
     start: int
     stop: int
@@ -47,15 +50,18 @@ class Chapter(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """`title` is "" if the document has none. The chapters are in order and do not overlap; all but
-    blank text and tables of contents is in one of them."""
+    """A document's title and chapters.
+
+    `title` is "" if the document has none. The chapters are in order and do not overlap; all but
+    blank text and tables of contents is in one of them.
+    """
 
     title: str
     chapters: tuple[Chapter, ...]
 
 
 def find_outline(document: Document) -> Outline:
-    """The title and the chapters of a document."""
+    """Find the title and the chapters of a document."""
     text = document.text
     headings = document.headings
     chapters = _chapters(text, headings)
@@ -85,35 +91,41 @@ def numbered_headings(text: str, start: int = 0) -> Iterator[Heading]:
 
 
 def _chapters(text: str, headings: Sequence[Heading]) -> list[Chapter]:
-    """The text before the first chapter, and the chapters; none if no level divides the text."""
+    """Return the text before the first chapter, and the chapters.
+
+    None if no level divides the text.
+    """
     found: list[Chapter] = []
-    for level in sorted({one.level for one in headings}):
-        chapters = _divided(text, [one for one in headings if one.level <= level])
+    for level in sorted({heading.level for heading in headings}):
+        chapters = _divided(text, [heading for heading in headings if heading.level <= level])
         if len(chapters) < 2:
             continue
         if found and len(chapters) > MAX_CHAPTERS:
             break
         found = chapters
-        longest = max(one.stop - one.start for one in chapters)
+        longest = max(chapter.stop - chapter.start for chapter in chapters)
         if longest <= MAX_CHAPTER_SHARE * len(text):
             break
     return found
 
 
 def _title(headings: Sequence[Heading]) -> str:
-    """The first heading, if no other has its level or a higher one."""
+    """Return the first heading, if no other has its level or a higher one."""
     first = headings[:1]
-    is_title = all(one.level > first[0].level for one in headings[1:])
+    is_title = all(heading.level > first[0].level for heading in headings[1:])
     return first[0].title if first and is_title else ""
 
 
 def _divided(text: str, headings: Sequence[Heading]) -> list[Chapter]:
-    """The chapters that start at headings. One without text of its own is left out; the first
-    heading is the document's title if no other has its level."""
+    """Return the chapters that start at headings.
+
+    One without text of its own is left out; the first heading is the document's title if no other
+    has its level.
+    """
     chapters: list[Chapter] = []
     has_title = len(headings) > 1 and bool(_title(headings))
     borders = [(0, "")] if has_title else [(0, ""), (headings[0].start, headings[0].title)]
-    borders += [(one.start, one.title) for one in headings[1:]]
+    borders += [(heading.start, heading.title) for heading in headings[1:]]
     stops = [start for start, _ in borders[1:]] + [len(text)]
     for (start, title), stop in zip(borders, stops, strict=True):
         begins_with_heading = bool(title) or (has_title and not text[: headings[0].start].strip())
@@ -126,16 +138,16 @@ def _divided(text: str, headings: Sequence[Heading]) -> list[Chapter]:
 
 
 def _joined(chapters: Sequence[Chapter]) -> Iterator[Chapter]:
-    """At most MAX_CHAPTERS; neighbours are joined, with all their titles."""
+    """Join neighbours, with all their titles, to at most MAX_CHAPTERS chapters."""
     count = min(MAX_CHAPTERS, len(chapters))
     for n in range(count):
         group = chapters[len(chapters) * n // count : len(chapters) * (n + 1) // count]
-        titles = [one.title for one in group if one.title]
+        titles = [chapter.title for chapter in group if chapter.title]
         yield Chapter(group[0].start, group[-1].stop, "; ".join(titles))
 
 
 def _parts(text: str) -> Iterator[Chapter]:
-    """A text without chapters in parts of about the same length, divided between paragraphs."""
+    """Divide a text without chapters between paragraphs, in parts of about the same length."""
     count = min(MAX_PARTS, len(text) // PART_CHARS + 1)
     start = 0
     for n in range(1, count + 1):

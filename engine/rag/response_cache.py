@@ -29,12 +29,15 @@ class ResponseCache:
     """The responses of one model. Processes may share the folder."""
 
     def __init__(self, folder: Path, model: str) -> None:
-        """`folder` is created by the first `put`. `model`: what the responses depend on beside the
-        request, as `model_key` returns it."""
+        """Take the folder, which the first `put` creates.
+
+        `model`: a hash of what the responses depend on next to the request, as `model_key` returns
+        it.
+        """
         self.folder, self.model = folder, model
 
     def get(self, request: Request) -> str | None:
-        """The response to exactly this request, if it is stored."""
+        """Return the response to exactly this request, if it is stored."""
         file = self._file(request)
         try:
             check_cache_folder(self.folder)
@@ -68,8 +71,10 @@ class ResponseCache:
 
 
 def response_cache(engine: AnyEngine) -> ResponseCache | None:
-    """The responses of an engine's model in the cache folder; None for a model that may become
-    another one unnoticed."""
+    """Open the responses of an engine's model in the cache folder.
+
+    None for a model that may become another one unnoticed.
+    """
     if engine.folder is None:
         return None
     dtype = f"{engine.info.dtype} {engine.info.device}"
@@ -78,8 +83,8 @@ def response_cache(engine: AnyEngine) -> ResponseCache | None:
 
 
 def model_key(name: str, dtype: str, tokenizer: str, folder: Path) -> str:
-    """A hash of what a model's responses depend on: name, dtype, tokenizer and weight files."""
-    files = sorted((one.name, one.stat()) for one in folder.iterdir() if one.is_file())
+    """Hash what a model's responses depend on: name, dtype, tokenizer and weight files."""
+    files = sorted((path.name, path.stat()) for path in folder.iterdir() if path.is_file())
     stats = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in files]
     return _digest([name, dtype, tokenizer, stats])
 

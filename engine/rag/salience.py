@@ -15,21 +15,23 @@ from collections.abc import Sequence
 from engine.rag.sentences import word_count, words
 
 NUMBER = re.compile(r"\d")
-NUMBER_BONUS = 0.5  # of the score
-FIRST_BONUS = 1.0  # of the first sentence; half of it for the second, a third for the third, ...
-MIN_WORDS = 10  # shorter sentences have no advantage
+NUMBER_BONUS = 0.5  # share of the score
+FIRST_BONUS = 1.0  # share of the score, for the first sentence; half of it for the second, ...
+MIN_WORDS = 10  # words; shorter sentences have no advantage
 
 
 class Salience:
     """The weights of the words of each chapter."""
 
     def __init__(self, chapters: Sequence[Sequence[str]]) -> None:
-        """`chapters`: the sentences of each."""
-        self._counts = [Counter(word for one in own for word in words(one)) for own in chapters]
+        """Count the words of `chapters`, given as the sentences of each."""
+        self._counts = [
+            Counter(word for sentence in own for word in words(sentence)) for own in chapters
+        ]
         self._chapters_with = Counter(word for counts in self._counts for word in counts)
 
     def best(self, chapter: int, sentences: Sequence[str], count: int) -> list[str]:
-        """The `count` best of some sentences of a chapter, in their order."""
+        """Return the `count` best of some sentences of a chapter, in their order."""
         scores = [
             self._score(chapter, one) * (1 + FIRST_BONUS / (at + 1))
             for at, one in enumerate(sentences)

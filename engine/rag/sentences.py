@@ -16,8 +16,8 @@ from textwrap import dedent
 from engine.rag.citations import IS_SPACELESS
 from index.documents.languages import SPACELESS
 
-MIN_WORDS = 4  # a character of a script without spaces is half a word
-MAX_SENTENCE_CHARS = 480  # longer ones are text that was not split well
+MIN_WORDS = 4  # words; a character of a script without spaces is half a word
+MAX_SENTENCE_CHARS = 480  # characters; longer ones are text that was not split well
 ABBREVIATIONS = (
     "e.g|i.e|cf|etc|vs|Dr|Mr|Mrs|Ms|Prof|St|No|Fig|Eq|Sec|al|approx|ca|resp|incl"
     "|Nr|Abs|Art|Str|Tel|bzw|usw|vgl|Mme|env"
@@ -40,7 +40,7 @@ GERMAN_MONTH = re.compile(
 LEADING_MARKER = re.compile(rf"\s*(?:(?:{LIST_MARKER}|\(\d{{1,2}}\))\s*)?")
 MARKUP = re.compile(r"[#|!]|\.\. |```|[=~-]{3}")  # headings, tables, images, rules, ...
 WORD = re.compile(r"[^\W\d_]{2,}")
-TITLE_NUMBER = re.compile(r"^(?:\d+|[a-z])(?: \d+)* ")  # of a normalized title
+TITLE_NUMBER = re.compile(r"^(?:\d+|[a-z])(?: \d+)* ")  # the number of a normalized title
 ANY_WORD = re.compile(rf"[{SPACELESS}]|[^\W{SPACELESS}]+")
 COMMENT = re.compile(
     r'''"""(?P<double>.*?)"""|\'{3}(?P<single>.*?)\'{3}|/\*+(?P<block>.*?)\*/'''
@@ -59,8 +59,10 @@ class SentenceSpans:
 
 
 def find_sentences(text: str, maximum: int, ended: bool) -> SentenceSpans:
-    """The first `maximum` sentences of a text. Unless the text has `ended`, its last sentence is
-    not known yet."""
+    """Find the first `maximum` sentences of a text.
+
+    Unless the text has `ended`, its last sentence is not known yet.
+    """
     spans: list[tuple[int, int]] = []
     seen: set[str] = set()
     for start, stop in _split(text, ended):
@@ -78,15 +80,20 @@ def find_sentences(text: str, maximum: int, ended: bool) -> SentenceSpans:
 
 
 def normalize(text: str) -> str:
-    """The words of a text without case and signs; equal for sentences that count as the same."""
+    """Return the words of a text without case and signs.
+
+    They are equal for sentences that count as the same.
+    """
     folded = unicodedata.normalize("NFC", text).casefold()
     return " ".join(re.findall(r"\w+", folded))
 
 
 def own_sentences(text: str, titles: Collection[str] = (), code: bool = False) -> list[str]:
-    """The different sentences of a document's text, on one line each. Of source code, only those of
-    its comments; a text without sentences has its lines, such as the rows
-    of a table, instead. `titles`: lines to leave out, normalized by `normalize`."""
+    """Return the different sentences of a document's text, on one line each.
+
+    Source code has only those of its comments; a text without sentences has its lines, such as the
+    rows of a table, instead. `titles`: lines to leave out, normalized by `normalize`.
+    """
     if code:
         text = "\n".join(_comments(text))
     text = CODE_BLOCK.sub("\n", text)
@@ -106,13 +113,13 @@ def own_sentences(text: str, titles: Collection[str] = (), code: bool = False) -
 
 
 def _is_left_out(line: str, titles: Collection[str]) -> bool:
-    """Whether a line is a title, with or without its number, or the number of a page."""
+    """Return whether a line is a title, with or without its number, or the number of a page."""
     key = normalize(line)
     return key in titles or TITLE_NUMBER.sub("", key) in titles or key.isdecimal()
 
 
 def _comments(code: str) -> Iterator[str]:
-    """The comments and docstrings of source code without their marks."""
+    """Yield the comments and docstrings of source code without their marks."""
     for match in COMMENT.finditer(code):
         block = match["double"] or match["single"] or match["block"]
         yield f"\n{dedent(block)}\n" if block else match["line"] or ""
@@ -127,18 +134,18 @@ def text_lines(text: str) -> Iterator[str]:
 
 
 def words(text: str) -> list[str]:
-    """The words of a text without case; a character of a script without spaces is one."""
+    """Return the words of a text without case; a character of a script without spaces is one."""
     folded = unicodedata.normalize("NFC", text).casefold()
-    return [one.group() for one in ANY_WORD.finditer(folded)]
+    return [match.group() for match in ANY_WORD.finditer(folded)]
 
 
 def word_count(text: str) -> float:
-    """The number of words; a character of a script without spaces is half a word."""
+    """Count the words; a character of a script without spaces is half a word."""
     return len(words(text)) - len(IS_SPACELESS.findall(text)) / 2
 
 
 def _split(text: str, ended: bool) -> list[tuple[int, int]]:
-    """The text from border to border; the last piece only if the text has ended."""
+    """Split the text at its borders; the last piece counts only if the text has ended."""
     pieces, start = [], 0
     for border in BORDER.finditer(text):
         before = text[max(start, border.start() - 8) : border.start()]
@@ -153,7 +160,7 @@ def _split(text: str, ended: bool) -> list[tuple[int, int]]:
 
 
 def _trimmed(text: str, start: int, stop: int) -> tuple[int, int]:
-    """The span without gaps and a list marker."""
+    """Return the span without gaps and a list marker."""
     marker = LEADING_MARKER.match(text, start)
     start = min(stop, marker.end() if marker else start)
     return start, start + len(text[start:stop].rstrip())

@@ -1,5 +1,6 @@
-"""Summaries of whole documents: an overall statement, and every chapter in a few of its own
-sentences.
+"""Summaries of whole documents.
+
+They have an overall statement, and every chapter in a few of its own sentences.
 
 Only the overall statement is the model's. One with numbers or many words that the document does not
 have is replaced by the document's first sentence. All else is copied, so it can be cited, and
@@ -25,12 +26,14 @@ if TYPE_CHECKING:
     from index.documents.documents import Document
 
 
-MASK = "\0"  # in place of characters that are not cited; no document has it
+MASK = "\0"  # replaces characters that are not cited; no document has it
 
 
 class SummaryBody(NamedTuple):
-    """The first event: the summary without its overall statement, which the model is still to
-    write, and the chapters."""
+    """The first event: the summary without its overall statement, and the chapters.
+
+    The model is still to write the statement.
+    """
 
     text: str
     sections: tuple[SectionSummary, ...]
@@ -89,8 +92,10 @@ def summarize(
 
 
 def _statement(job: Submitted, stopped: Callable[[], bool]) -> Generator[Step, None, str | None]:
-    """The steps of a job, then its first sentence, which may be ""; None if it was stopped. The job
-    is cancelled once the sentence is complete."""
+    """Yield the steps of a job; return its first sentence, which may be "".
+
+    None if it was stopped. The job is cancelled once the sentence is complete.
+    """
     text = ""
     cancelled = False
     for event in job:
@@ -110,7 +115,7 @@ def _statement(job: Submitted, stopped: Callable[[], bool]) -> Generator[Step, N
 
 
 def _finish(plan: SummaryPlan, statement: str | None) -> Summary:
-    """The summary; `statement` is None if it was stopped."""
+    """Make the summary; `statement` is None if it was stopped."""
     shown = ""
     if statement is not None:
         shown = statement if plan.is_supported(statement) else plan.lead
@@ -128,7 +133,7 @@ def _text(segments: Sequence[Segment]) -> str:
 
 
 def _compose(plan: SummaryPlan, statement: str) -> list[Segment]:
-    """A summary's title, overall statement and chapters."""
+    """Compose a summary's title, overall statement and chapters."""
     long, bullets = plan.options.length == "long", plan.options.style == "bullets"
     mark = "- " if bullets else ""
     items = []
@@ -143,15 +148,18 @@ def _compose(plan: SummaryPlan, statement: str) -> list[Segment]:
         items.append(_item(start, section.sentences, between))
     paragraph = "\n" if bullets and not long else "\n\n"
     parts = [[Segment(plan.title, False)], [Segment(statement, True)], _joined(items, paragraph)]
-    return _joined([one for one in parts if _text(one)], "\n\n")
+    return _joined([part for part in parts if _text(part)], "\n\n")
 
 
 def _item(start: str, sentences: Sequence[str], between: str) -> list[Segment]:
-    return [Segment(start, False), *_joined([[Segment(one, True)] for one in sentences], between)]
+    return [
+        Segment(start, False),
+        *_joined([[Segment(sentence, True)] for sentence in sentences], between),
+    ]
 
 
 def _joined(items: Sequence[list[Segment]], between: str) -> list[Segment]:
-    """All segments of the items, with `between` between two items."""
+    """Join all segments of the items, with `between` between two items."""
     joined: list[Segment] = []
     for item in items:
         joined += [Segment(between, not between.strip()), *item] if joined else item
@@ -159,10 +167,10 @@ def _joined(items: Sequence[list[Segment]], between: str) -> list[Segment]:
 
 
 def _without(sections: Sequence[SectionSummary], statement: str) -> Iterator[SectionSummary]:
-    """The sections; what precedes the first chapter does not repeat the overall statement."""
+    """Yield the sections; the text before the first chapter does not repeat the statement."""
     for section in sections:
         if not section.heading:
-            sentences = tuple(one for one in section.sentences if one != statement)
+            sentences = tuple(sentence for sentence in section.sentences if sentence != statement)
             section = section._replace(sentences=sentences)
         if section.heading or section.sentences:
             yield section

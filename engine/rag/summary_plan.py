@@ -1,5 +1,7 @@
-"""Plans a summary: the sentences that each chapter contributes, and the prompt for the overall
-statement. The model is not asked here.
+"""Plans a summary.
+
+The plan has the sentences that each chapter contributes, and the prompt for the overall statement.
+The model is not called here.
 
 The sentences are chosen by salience.py. Small models choose no better ones: in English they copy
 the first ones, in other languages they translate, badly. `python -m bench qa --summaries` judges
@@ -31,8 +33,11 @@ SummaryStyle = Literal["prose", "bullets"]
 
 
 class LengthLimits(NamedTuple):
-    """How many sentences a summary has: `chapter` of each chapter and one more for each
-    `chars_per_more` characters, but at most one of `shortening`; and `whole` at least."""
+    """The numbers of sentences in a summary.
+
+    `chapter` of each chapter and one more for each `chars_per_more` characters, but at most one of
+    `shortening`; and `whole` at least.
+    """
 
     chapter: int
     chars_per_more: int
@@ -63,18 +68,18 @@ EXAMPLE_STATEMENT = (
     "The rules of the allotment garden are for all members of the garden society of Elmfield and "
     "cover plots, water and fees."
 )
-OUTLINE_TOKENS = 640  # of the document in the prompt
+OUTLINE_TOKENS = 640  # tokens of the document in the prompt
 MIN_OUTLINE_TOKENS = 32
 STATEMENT_TOKENS = 96
-SLACK_TOKENS = 16  # text may be tokenized differently inside a prompt
-INTRODUCTION_SENTENCES = 6  # that the prompt shows
+SLACK_TOKENS = 16  # tokens; text may be tokenized differently inside a prompt
+INTRODUCTION_SENTENCES = 6  # sentences that the prompt shows
 MIN_LEAD_WORDS = 6
-MIN_SUPPORT = 0.8  # of a statement's words
+MIN_SUPPORT = 0.8  # share of a statement's words
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryOptions:
-    """What kind of summary is wanted."""
+    """The kind of summary that is wanted."""
 
     length: SummaryLength = "medium"
     style: SummaryStyle = "prose"
@@ -100,8 +105,10 @@ class SectionSummary(NamedTuple):
 
 
 class SummaryPlan:
-    """What a document's summary consists of. `lead` is its first sentence of some length, "" if it
-    has no sentences."""
+    """The contents of a document's summary.
+
+    `lead` is its first sentence of some length, "" if it has no sentences.
+    """
 
     def __init__(
         self,
@@ -110,17 +117,20 @@ class SummaryPlan:
         tokenizer: PromptTokenizer,
         context: int,
     ) -> None:
-        """Raises RequestError if there is no text, or no room for it in `context` tokens."""
+        """Plan the summary of a document.
+
+        Raises RequestError if there is no text, or if `context` tokens have no capacity for it.
+        """
         self.document, self.options = document, options
         outline = find_outline(document)
         if not outline.chapters:
             raise RequestError(f"{document.name}: contains no text: nothing to summarize")
         self.title, chapters = outline.title, outline.chapters
-        titles = frozenset(normalize(one.title) for one in document.headings)
+        titles = frozenset(normalize(heading.title) for heading in document.headings)
         code = document.kind == "code"
         self._own = [
-            own_sentences(plain(document.text[one.start : one.stop]), titles, code)
-            for one in chapters
+            own_sentences(plain(document.text[chapter.start : chapter.stop]), titles, code)
+            for chapter in chapters
         ]
         salience = Salience(self._own)
         limits = LENGTHS[options.length]
@@ -136,43 +146,47 @@ class SummaryPlan:
             sections.append(SectionSummary(chapter.title, pages, chapter.start, chapter.stop, best))
         self.sections = tuple(sections)
         self.lead = self._lead()
-        names = [one.title for one in chapters if one.title] or [
-            one for at, own in enumerate(self._own) for one in salience.best(at, own, 1)
+        names = [chapter.title for chapter in chapters if chapter.title] or [
+            sentence for at, own in enumerate(self._own) for sentence in salience.best(at, own, 1)
         ]
         self.request = self._request(names, tokenizer, context)
 
     def is_supported(self, statement: str) -> bool:
-        """Whether the document has all of a statement's numbers and most of its words."""
+        """Return whether the document has all of a statement's numbers and most of its words."""
         known = set(words(self.document.text))
         own = words(statement)
-        numbers = {one for one in own if any(map(str.isdigit, one))}
+        numbers = {word for word in own if any(map(str.isdigit, word))}
         return (
             bool(own)
             and numbers <= known
-            and (sum(one in known for one in own) >= MIN_SUPPORT * len(own))
+            and (sum(word in known for word in own) >= MIN_SUPPORT * len(own))
         )
 
     def _lead(self) -> str:
         for own in self._own:
-            long = [one for one in own if word_count(one) >= MIN_LEAD_WORDS]
+            long = [sentence for sentence in own if word_count(sentence) >= MIN_LEAD_WORDS]
             if long:
                 return long[0]
-        return next((one for own in self._own for one in own), "")
+        return next((sentence for own in self._own for sentence in own), "")
 
     def _request(self, names: Sequence[str], tokenizer: PromptTokenizer, context: int) -> Request:
-        """The prompt shows the title, the introduction, and the names of the chapters."""
+        """Make the prompt: the title, the introduction, and the names of the chapters."""
         max_tokens = max(1, min(STATEMENT_TOKENS, context // 4))
-        room = context - max_tokens - len(tokenizer.chat(messages(""))) - SLACK_TOKENS
-        room = min(OUTLINE_TOKENS, room)
-        if room < MIN_OUTLINE_TOKENS:
+        capacity = context - max_tokens - len(tokenizer.chat(messages(""))) - SLACK_TOKENS
+        capacity = min(OUTLINE_TOKENS, capacity)
+        if capacity < MIN_OUTLINE_TOKENS:
             raise RequestError(
-                f"the model's context of {context} tokens leaves {max(room, 0)} for the document: "
+                f"the model's context of {context} tokens leaves {max(capacity, 0)} for the "
+                "document: "
                 "choose a model with a longer context"
             )
         beginning = " ".join(self._own[0][:INTRODUCTION_SENTENCES])
         shown = f"# {self.title or self.document.name}"
-        for part, share in ((beginning, room // 2), ("\n".join(f"* {one}" for one in names), room)):
-            left = min(share, room - len(tokenizer.encode(shown)) - SLACK_TOKENS)
+        for part, share in (
+            (beginning, capacity // 2),
+            ("\n".join(f"* {name}" for name in names), capacity),
+        ):
+            left = min(share, capacity - len(tokenizer.encode(shown)) - SLACK_TOKENS)
             if left > 0:
                 shown += "\n\n" + part[: window(part, 0, 0, left, tokenizer.encode)[1]]
         return Request(
@@ -185,7 +199,7 @@ class SummaryPlan:
 
 
 def messages(outline: str) -> tuple[Message, ...]:
-    """The prompt; the constant part comes first, to be prefilled once."""
+    """Make the prompt; the constant part comes first, to be prefilled once."""
     return (
         {"role": "system", "content": SYSTEM_PROMPT},
         {"role": "user", "content": f"{EXAMPLE}\n\n{INSTRUCTION}"},

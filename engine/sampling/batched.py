@@ -24,38 +24,46 @@ from engine.sampling.verify import (
     mix,
 )
 
-MAX_ROWS = 16  # at a time: intermediate results take 40 bytes per row and token id
-UNSURE = -2  # instead of a token: others than the candidates might be drawn
+MAX_ROWS = 16  # rows at a time; intermediate results take 40 bytes per row and token id
+UNSURE = -2  # stands for a token; others than the candidates might be drawn
 
 
 def best(logits: Tensor) -> Tensor:
-    """The largest logit of every row, the lowest id on ties; -1 where it is not finite."""
+    """Return the largest logit of every row, the lowest id on ties; -1 if it is not finite."""
     ids = logits.argmax(-1, keepdim=True)
     return ids.masked_fill(~logits.gather(-1, ids).isfinite(), -1)[:, 0]
 
 
 def drawn(logits: Tensor, positions: Tensor, request: Request, max_rows: int = MAX_ROWS) -> Tensor:
-    """The sampled token of each row [rows, vocabulary] at its absolute position; -1 where logits
-    are not finite. `max_rows`: rows computed at a time."""
+    """Draw the sampled token of each row [rows, vocabulary] at its absolute position.
+
+    -1 where logits are not finite. `max_rows`: rows computed at a time.
+    """
     return _in_parts(_drawn, logits, positions, request, max_rows)
 
 
 def has_candidates(request: Request) -> bool:
-    """Whether `drawn_early` may know the token: top-p or a small top-k leave few tokens."""
+    """Return whether `drawn_early` may know the token: top-p or a small top-k leave few tokens."""
     return request.top_k < CANDIDATES and (request.top_k > 0 or request.top_p < 1)
 
 
 def drawn_early(
     logits: Tensor, positions: Tensor, request: Request, max_rows: int = MAX_ROWS
 ) -> Tensor:
-    """As `drawn`, for a request that `has_candidates`, without sorting the vocabulary: UNSURE where
-    tokens beyond the CANDIDATES likeliest might be drawn."""
+    """Draw as `drawn` does, without sorting the vocabulary.
+
+    For a request that `has_candidates`. UNSURE where tokens beyond the CANDIDATES likeliest might
+    be drawn.
+    """
     return _in_parts(_drawn_early, logits, positions, request, max_rows)
 
 
 def choose_on_device(logits: Tensor, position: int, request: Request) -> tuple[int, float]:
-    """`engine.sampling.verify.choose` for one row [vocabulary], and the token's probability. Both
-    come from the device in one transfer. ValueError where the logits are not finite."""
+    """Choose the token after one row [vocabulary], and return it with its probability.
+
+    The same as `engine.sampling.verify.choose`. Both come from the device in one transfer.
+    ValueError where the logits are not finite.
+    """
     token, chance = _with_chance(logits[None], position, request, has_candidates(request))
     if token == UNSURE:
         token, chance = _with_chance(logits[None], position, request, early=False)
@@ -65,7 +73,7 @@ def choose_on_device(logits: Tensor, position: int, request: Request) -> tuple[i
 
 
 def _with_chance(row: Tensor, position: int, request: Request, early: bool) -> list[float]:
-    """The token after a row [1, vocabulary], and its probability."""
+    """Return the token after a row [1, vocabulary], and its probability."""
     if request.temperature == 0:
         token = best(row)
     else:
@@ -100,16 +108,19 @@ def _drawn(logits: Tensor, positions: Tensor, request: Request) -> Tensor:
         ordered, order = weights.sort(dim=-1, descending=True, stable=True)
         mass = masses(ordered)
         keep = _before(mass) <= request.top_p * mass.sum(-1, keepdim=True).double()
-        kept = torch.zeros_like(keep).scatter_(-1, order, keep)
-        weights = weights.masked_fill(~kept, float("-inf"))
+        likely = torch.zeros_like(keep).scatter_(-1, order, keep)
+        weights = weights.masked_fill(~likely, float("-inf"))
     ids = torch.arange(weights.shape[-1], device=weights.device)
     token = (weights.double() + noise(request.seed, positions, ids)).argmax(-1)
     return token.masked_fill(~top[:, 0].isfinite(), -1)
 
 
 def _drawn_early(logits: Tensor, positions: Tensor, request: Request) -> Tensor:
-    """The candidates are all tokens that are likelier than the last candidate, and some of those as
-    likely: whoever survives must be among the former."""
+    """Draw among the candidates, or return UNSURE.
+
+    They are all tokens that are likelier than the last candidate, and some of those as likely:
+    whoever survives must be among the former.
+    """
     scaled = logits / request.temperature
     top = scaled.amax(-1, keepdim=True)
     count = min(CANDIDATES, scaled.shape[-1])
@@ -121,17 +132,17 @@ def _drawn_early(logits: Tensor, positions: Tensor, request: Request) -> Tensor:
         least = torch.maximum(least, ordered[:, request.top_k - 1 : request.top_k])
     last = ordered[:, -1:]
     sure = last < least
-    kept = ordered >= least
+    likely = ordered >= least
     if request.top_p < 1:
-        mass = masses((ordered - top).masked_fill(~kept, float("-inf")))
+        mass = masses((ordered - top).masked_fill(~likely, float("-inf")))
         every = masses((scaled - top).masked_fill(scaled < least, float("-inf")))
         limit = request.top_p * every.sum(-1, keepdim=True).double()
         likelier = mass.masked_fill(ordered <= last, 0).sum(-1, keepdim=True)
         sure |= likelier.double() > limit
-        kept &= _before(mass) <= limit
+        likely &= _before(mass) <= limit
     if count == scaled.shape[-1]:
         sure = torch.ones_like(sure)
-    weights = (ordered - top).masked_fill(~kept, float("-inf"))
+    weights = (ordered - top).masked_fill(~likely, float("-inf"))
     scores = weights.double() + noise(request.seed, positions, ids)
     equal = scores == scores.amax(-1, keepdim=True)
     token = ids.masked_fill(~equal, scaled.shape[-1]).amin(-1)
@@ -145,13 +156,15 @@ def masses(weights: Tensor) -> Tensor:
 
 
 def _before(mass: Tensor) -> Tensor:
-    """The mass before each token of an ordered row, f64."""
+    """Return the mass before each token of an ordered row, f64."""
     return (mass.cumsum(-1) - mass).double()
 
 
 def noise(seed: int, positions: Tensor, ids: Tensor) -> Tensor:
-    """`engine.sampling.verify.gumbel` of token ids at every position: f64 [positions, ids]. `ids`:
-    the same for all positions [ids], or of each [positions, ids]."""
+    """Return `engine.sampling.verify.gumbel` of token ids at every position: f64 [positions, ids].
+
+    `ids`: the same for all positions [ids], or of each [positions, ids].
+    """
     key = mixed(positions * signed(GOLDEN) + signed(mix(seed + GOLDEN)))
     hashed = mixed(ids * signed(GOLDEN) + key[:, None])
     uniform = (((hashed >> 11) & ((1 << 53) - 1)).to(torch.float64) + 0.5) * 2.0**-53
@@ -159,14 +172,16 @@ def noise(seed: int, positions: Tensor, ids: Tensor) -> Tensor:
 
 
 def mixed(x: Tensor) -> Tensor:
-    """`engine.sampling.verify.mixed` on int64, whose shifts are arithmetic: the copies of the sign
-    are masked."""
+    """Mix int64 bits as `engine.sampling.verify.mixed` does.
+
+    Shifts of int64 are arithmetic: the copies of the sign are masked.
+    """
     x = (x ^ ((x >> 30) & ((1 << 34) - 1))) * signed(MIX1)
     x = (x ^ ((x >> 27) & ((1 << 37) - 1))) * signed(MIX2)
     return x ^ ((x >> 31) & ((1 << 33) - 1))
 
 
 def signed(value: int) -> int:
-    """A 64-bit pattern as the signed integer of torch's int64."""
+    """Return a 64-bit pattern as the signed integer of torch's int64."""
     value &= (1 << 64) - 1
     return value - (1 << 64) if value >> 63 else value

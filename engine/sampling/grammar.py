@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from engine.prompts.tokenizer import Tokenizer
 
 MAX_SCHEMA_CHARS = 100_000
-BLANK = r"[ \n]"  # at most one between two parts of JSON: of many, a model may write no end
+BLANK = r"[ \n]"  # at most one between two parts of JSON; a model might write them without end
 OTHER_BLANKS = frozenset({"whitespace_pattern", "item_separator", "key_separator"})  # expressions
-NEVER = {"const": "\x00"}  # in place of one of several schemas: `{}` would stand for all of them
-MAX_ERROR_CHARS = 120  # of a schema that an error quotes
-MAX_LEXER_STATES = 50_000  # of a grammar, about 2 kB each
+NEVER = {"const": "\x00"}  # replaces one of several schemas; `{}` would stand for all of them
+MAX_ERROR_CHARS = 120  # characters of a schema that an error quotes
+MAX_LEXER_STATES = 50_000  # states of a grammar, about 2 kB each
 TOO_COMPLEX = "the grammar is too complex: "
 MAX_TRIALS = 200  # compilations to find the part of a schema that cannot be enforced
 
@@ -41,9 +41,11 @@ Phase = Literal["text", "reasoning", "grammar"]
 
 
 def json_grammar(schema: dict[str, Any]) -> str:
-    """The grammar of JSON values that fit a JSON schema, with at most one blank between their
-    parts. RequestError, with the part's path, where the schema says something that cannot be
-    enforced."""
+    """Make the grammar of JSON values that fit a JSON schema.
+
+    It has at most one blank between their parts. RequestError, with the part's path, where the
+    schema says something that cannot be enforced.
+    """
     from llguidance import LLMatcher
 
     try:
@@ -64,12 +66,14 @@ def json_grammar(schema: dict[str, Any]) -> str:
 
 
 def _with_few_blanks(schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema with llguidance's option for blanks in place of its own, unless it wants none.
-    RequestError."""
+    """Put llguidance's option for blanks in place of a schema's own, unless it wants none.
+
+    RequestError.
+    """
     options = schema.get("x-guidance", {})
     if not isinstance(options, dict):
         raise RequestError("the schema's x-guidance cannot be enforced: it is no object")
-    kept = {key: one for key, one in options.items() if key not in OTHER_BLANKS}
+    kept = {key: value for key, value in options.items() if key not in OTHER_BLANKS}
     if kept.get("whitespace_flexible") is not False:
         kept["whitespace_pattern"] = BLANK
     return schema | {"x-guidance": kept}
@@ -84,13 +88,13 @@ def check_grammar(grammar: str) -> None:
 
 
 def shortened(text: str) -> str:
-    """A text for an error, in one line."""
+    """Shorten a text for an error, in one line."""
     text = "".join(char if char.isprintable() else " " for char in text[: 2 * MAX_ERROR_CHARS])
     return " ".join(text.split())[:MAX_ERROR_CHARS]
 
 
 def _problem(schema: Any) -> str:
-    """Why a schema cannot be enforced; "" where it can."""
+    """Return why a schema cannot be enforced; "" where it can."""
     from llguidance import LLMatcher
 
     grammar = LLMatcher.grammar_from_json_schema(json.dumps(schema))
@@ -98,7 +102,7 @@ def _problem(schema: Any) -> str:
 
 
 def _faulty_part(schema: dict[str, Any], problem: str) -> list[str]:
-    """The path of the innermost part without which the schema has no such problem."""
+    """Return the path of the innermost part without which the schema has no such problem."""
     part = schema = json.loads(json.dumps(schema))
     path: list[str] = []
     trials = iter(range(MAX_TRIALS))
@@ -119,7 +123,7 @@ def _faulty_part(schema: dict[str, Any], problem: str) -> list[str]:
 
 
 def _parts(part: dict[str, Any]) -> Iterator[tuple[Any, Any, list[str]]]:
-    """The objects in a part of a schema: what each is in, its key there, and its path."""
+    """Yield the objects in a part of a schema: what each is in, its key there, and its path."""
     for name, inner in part.items():
         if isinstance(inner, dict):
             yield part, name, [name]
@@ -131,17 +135,19 @@ def _parts(part: dict[str, Any]) -> Iterator[tuple[Any, Any, list[str]]]:
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """How a grammar begins that does not hold from the start: with `token`, which the model may
-    write or not. Text before it is free. In reasoning, between `opening` and `closing` tokens, it
-    is a token as any other."""
+    """The token at which a grammar begins that does not hold from the start.
+
+    The model may write `token` or not. Text before it is free. In reasoning, between `opening` and
+    `closing` tokens, it is a token as any other.
+    """
 
     token: int
     opening: frozenset[int] = frozenset()
     closing: frozenset[int] = frozenset()
-    in_reasoning: bool = False  # from the start
+    in_reasoning: bool = False  # whether the answer starts in reasoning
 
     def phase(self, phase: Phase, token: int) -> Phase:
-        """The phase after a token."""
+        """Return the phase after a token."""
         if phase == "text":
             if token == self.token:
                 return "grammar"
@@ -154,13 +160,15 @@ class Trigger:
 def following(
     draft: Draft, logits: Any, position: int, request: Request, state: GrammarState
 ) -> tuple[list[int], int]:
-    """`engine.sampling.verify.matching` where the answer follows a grammar, whose state advances by
-    the accepted tokens and the one after them."""
+    """Verify a draft as `engine.sampling.verify.matching` does, where the answer follows a grammar.
+
+    The grammar's state advances by the accepted tokens and the one after them.
+    """
 
     def choice(row: int, depth: int) -> int:
         if forced := state.take_forced(1):
             return forced[0]
-        if request.temperature == 0:  # what the mask would leave on top, most often
+        if request.temperature == 0:  # most often the mask leaves it on top
             token = choose(logits[row], position + depth, request)
             if state.takes(token):
                 return token
@@ -186,9 +194,11 @@ class Grammars:
     def start(
         self, grammar: str, ends: frozenset[int], trigger: Trigger | None = None
     ) -> GrammarState:
-        """The state before the first token of an answer that `ends` end. With a `trigger` the
-        grammar, whose first token that is, holds from there on. RequestError for a grammar that
-        cannot be used."""
+        """Return the state before the first token of an answer that `ends` end.
+
+        With a `trigger` the grammar, whose first token that is, holds from there on. RequestError
+        for a grammar that cannot be used.
+        """
         from llguidance import LLMatcher, LLParserLimits
 
         give_back_memory()  # earlier grammars may have taken 100 MB each, in small blocks
@@ -202,13 +212,15 @@ class Grammars:
 
 
 def _reason(problem: str) -> str:
-    """Why a grammar failed, without llguidance's state."""
+    """Return why a grammar failed, without llguidance's state."""
     return shortened(problem.partition("<")[0])
 
 
 def _try_beginning(matcher: LLMatcher) -> None:
-    """RequestError for a grammar that nothing can begin, or that is too complex at the beginning or
-    where an answer first has a choice."""
+    """Raise RequestError for a grammar that nothing can begin, or that is too complex.
+
+    It is tried at the beginning and where an answer first has a choice.
+    """
     matcher = matcher.deep_copy()
     matcher.compute_bitmask()
     if not matcher.is_error():
@@ -243,12 +255,12 @@ class _Vocabulary:
 
 
 class GrammarState:
-    """How far an answer has come in its grammar."""
+    """The place of an answer in its grammar."""
 
     def __init__(
         self, matcher: LLMatcher, size: int, ends: frozenset[int], trigger: Trigger | None = None
     ) -> None:
-        """`size`: of the vocabulary that the matcher knows."""
+        """Start before the first token. `size`: the vocabulary that the matcher knows."""
         self._matcher, self._size, self._ends, self._trigger = matcher, size, [*ends], trigger
         self._phase: Phase = "grammar"
         self.forced: list[int] = []  # tokens that come next, in every answer
@@ -257,8 +269,10 @@ class GrammarState:
         self._look_ahead()
 
     def masked(self, logits: Any) -> Array:
-        """A row of logits [vocabulary], an array or a tensor, as an array with -inf where the
-        grammar forbids the token."""
+        """Return a row of logits [vocabulary], with -inf where the grammar forbids the token.
+
+        The row is an array or a tensor, the result an array.
+        """
         row = values_of(logits)
         if self._phase != "grammar":
             return row
@@ -266,14 +280,14 @@ class GrammarState:
         return found
 
     def _allowed(self, size: int) -> Array:
-        """Whether each id may come next in the grammar: bool [size]."""
+        """Return whether each id may come next in the grammar: bool [size]."""
         bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
         if self._matcher.is_error():  # it is too complex
             raise RequestError(TOO_COMPLEX + _reason(self._matcher.get_error()))
         allowed = np.zeros(size, bool)
         known = np.unpackbits(bits, count=min(size, 8 * len(bits)), bitorder="little")
         allowed[: len(known)] = known
-        ends = [one for one in self._ends if one < size]
+        ends = [token for token in self._ends if token < size]
         allowed[ends] = self._matcher.is_accepting()
         return allowed
 
@@ -309,20 +323,24 @@ class GrammarState:
             self.forced = [*takewhile(lambda token: token not in self._ends, tokens)]
 
     def _consumed(self, token: int) -> bool:
-        """Consume a token that the grammar may forbid, or not know: models have more than their
-        tokenizers."""
+        """Consume a token that the grammar may forbid, or not know.
+
+        Models have more tokens than their tokenizers.
+        """
         return token < self._size and bool(self._matcher.try_consume_tokens([token]) == 1)
 
     def _after(self, phase: Phase, token: int) -> Phase:
         return phase if self._trigger is None else self._trigger.phase(phase, token)
 
     def pruned(self, draft: Draft) -> Draft:
-        """The draft without the nodes that the grammar forbids, and those below them. An end token
-        is kept: the model's choice decides."""
+        """Return the draft without the nodes that the grammar forbids, and those below them.
+
+        An end token is kept: the model's choice decides.
+        """
         children: dict[int, list[int]] = {}
         for node, parent in enumerate(draft.parents):
             children.setdefault(parent, []).append(node)
-        kept: list[int] = []
+        allowed: list[int] = []
         # Depth first, with a stack: a draft may be deeper than Python's recursion. None stands for
         # the way back from a node in the grammar.
         stack: list[tuple[int, Phase] | None] = [
@@ -341,5 +359,5 @@ class GrammarState:
                         continue
                     stack.append(None)
                 stack += [(child, phase) for child in reversed(children.get(node, []))]
-            kept.append(node)
-        return draft.only(sorted(kept)) if len(kept) < len(draft) else draft
+            allowed.append(node)
+        return draft.only(sorted(allowed)) if len(allowed) < len(draft) else draft

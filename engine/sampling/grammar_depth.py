@@ -1,4 +1,4 @@
-"""How deep grammars and JSON schemas of clients go.
+"""Measures the depth of grammars and JSON schemas of clients.
 
 llguidance follows rules and references by recursion in native code: a chain of a thousand ends the
 process without an exception. So what a client sends is measured before llguidance sees it. What is
@@ -17,7 +17,7 @@ from engine.records import RequestError
 from engine.sampling.schema_references import target_of
 
 MAX_DEPTH = 500  # objects and lists inside each other; rules and brackets of a grammar
-MAX_WORK = 500_000  # values looked at to find how deep a schema is: a third of a second
+MAX_WORK = 500_000  # values; a schema's depth is searched in as many, a third of a second
 REFERENCES = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
 NAMES = frozenset({"$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor"})
 RULE = re.compile(r"[\w\])}]\s*:")  # begins so; a colon in JSON follows a quote
@@ -36,8 +36,10 @@ def check_schema(schema: Any) -> None:
 
 
 def check_rules(grammar: str) -> None:
-    """RequestError for a client's grammar, in Lark or in llguidance's JSON, that leads too deep for
-    llguidance."""
+    """Raise RequestError for a client's grammar that leads too deep for llguidance.
+
+    The grammar is in Lark or in llguidance's JSON.
+    """
     rules = sum(map(_rules, _lark_parts(grammar)))
     if rules > MAX_DEPTH:
         raise RequestError(
@@ -46,7 +48,7 @@ def check_rules(grammar: str) -> None:
 
 
 def _lark_parts(grammar: str) -> Iterator[str]:
-    """The parts of a grammar that are in Lark. Its schemas are checked. RequestError."""
+    """Yield the parts of a grammar that are in Lark. Its schemas are checked. RequestError."""
     if not grammar.lstrip().startswith("{"):
         yield grammar
         return
@@ -59,19 +61,21 @@ def _lark_parts(grammar: str) -> Iterator[str]:
 
 
 def _rules(text: str) -> int:
-    """How many rules and brackets Lark has outside of its schemas, which are checked.
-    RequestError."""
+    """Count the rules and brackets that Lark has outside of its schemas, which are checked.
+
+    RequestError.
+    """
     first, *rest = text.split(JSON_PART)
-    kept = [first]
+    texts = [first]
     for part in rest:
         schema, rules = _decoded(part)
         check_schema(schema)
-        kept.append(rules)
-    return sum(len(one.findall(part)) for part in kept for one in (RULE, BRACKET))
+        texts.append(rules)
+    return sum(len(pattern.findall(part)) for part in texts for pattern in (RULE, BRACKET))
 
 
 def _decoded(text: str) -> tuple[Any, str]:
-    """The JSON that a text begins with, and the rest. RequestError."""
+    """Decode the JSON that a text begins with; return it and the rest. RequestError."""
     text = text.lstrip()
     try:
         found, end = json.JSONDecoder().raw_decode(text)
@@ -83,8 +87,10 @@ def _decoded(text: str) -> tuple[Any, str]:
 
 
 def depth_of(schema: Any) -> int:
-    """At least how many objects and lists of a schema are inside each other, where what a reference
-    leads to is inside it. RequestError where that takes too long to find."""
+    """Count how many objects and lists of a schema are inside each other, at least.
+
+    The target of a reference is inside it. RequestError where that takes too long to find.
+    """
     work = 0
 
     def counted(more: int) -> None:
@@ -112,8 +118,10 @@ def depth_of(schema: Any) -> int:
 
 
 def _named(schema: Any, counted: Counted) -> Iterator[dict[str, Any]]:
-    """The parts to which references may lead, or from which pointers may begin, by a name of their
-    own."""
+    """Yield the parts to which references may lead by a name of their own.
+
+    Pointers may begin from them, too.
+    """
     stack = [schema]
     while stack:
         part = stack.pop()
@@ -127,17 +135,19 @@ def _named(schema: Any, counted: Counted) -> Iterator[dict[str, Any]]:
 
 
 def _targets(roots: list[Any], reference: str) -> list[Any]:
-    """The parts that a reference may lead to: a pointer begins at the schema or at a part with a
-    name, and a name is any part's that has one."""
+    """Return the parts that a reference may lead to.
+
+    A pointer begins at the schema or at a part with a name, and a name is any part's that has one.
+    """
     pointer = reference[reference.find("#") :] if "#" in reference else "#"
     if pointer != "#" and not pointer.startswith(("#/", "#%")):
         return roots
     found = [target_of(root, pointer) for root in roots]
-    return [one for one in found if isinstance(one, dict | list)]
+    return [part for part in found if isinstance(part, dict | list)]
 
 
 def _levels(part: Any, counted: Counted) -> tuple[int, set[str]]:
-    """How many objects and lists are inside each other in a part, and the references in it."""
+    """Count the objects and lists inside each other in a part; collect its references."""
     deepest, references = 0, set[str]()
     stack: list[tuple[Any, int]] = [(part, 1)]
     while stack:
@@ -155,8 +165,10 @@ def _levels(part: Any, counted: Counted) -> tuple[int, set[str]]:
 
 
 def _longest(graph: Graph, levels: dict[int, int]) -> int:
-    """The most levels along a path of a graph, in which parts that lead to each other stand for one
-    of all their levels."""
+    """Return the most levels along a path of a graph.
+
+    Parts that lead to each other stand for one of all their levels.
+    """
     group = _groups(graph)
     size: dict[int, int] = {}
     below: Graph = {}
@@ -165,13 +177,13 @@ def _longest(graph: Graph, levels: dict[int, int]) -> int:
         size[own] = size.get(own, 0) + levels[node]
         below.setdefault(own, set()).update({group[target] for target in targets} - {own})
     most: dict[int, int] = {}
-    for one in TopologicalSorter(below).static_order():
-        most[one] = size[one] + max((most[later] for later in below[one]), default=0)
+    for node in TopologicalSorter(below).static_order():
+        most[node] = size[node] + max((most[later] for later in below[node]), default=0)
     return max(most.values())
 
 
 def _groups(graph: Graph) -> dict[int, int]:
-    """The strongly connected component of each node, by one of its nodes (Kosaraju)."""
+    """Return the strongly connected component of each node, by one of its nodes (Kosaraju)."""
     reverse: Graph = {node: set() for node in graph}
     for node, targets in graph.items():
         for target in targets:

@@ -1,6 +1,8 @@
-"""Speculative rejection sampling, after Leviathan et al. ("Fast Inference from Transformers via
-Speculative Decoding") and Chen et al. ("Accelerating Large Language Model Decoding with Speculative
-Sampling"), whose rules are the same; for trees after SpecInfer (Miao et al.).
+"""Speculative rejection sampling.
+
+After Leviathan et al. ("Fast Inference from Transformers via Speculative Decoding") and Chen et al.
+("Accelerating Large Language Model Decoding with Speculative Sampling"), whose rules are the same;
+for trees after SpecInfer (Miao et al.).
 
 A node drawn from q is accepted with probability min(1, p/q); after a rejection the next token is
 drawn from max(0, p - q), normalised. Siblings are tried one after another. A node that was chosen
@@ -21,18 +23,18 @@ from engine.records import Draft, Request
 from engine.sampling.verify import NO_NUMBERS, Array, Verdict, matching, values_of, warp
 
 VERIFYING, DRAFTING = 1, 2  # independent random streams of one seed
-MIN_RESIDUAL = 1e-9  # with less of p left than this, p and q are equal up to rounding
+MIN_RESIDUAL = 1e-9  # probability; with less of p left, p and q are equal up to rounding
 
 
 class Chance(Protocol):
     """A source of random decisions; tests enumerate all of them."""
 
     def happens(self, probability: Any) -> bool:
-        """True with this probability."""
+        """Return True with this probability."""
         ...
 
     def pick(self, weights: Array) -> int:
-        """An index, with probability proportional to its weight."""
+        """Pick an index, with probability proportional to its weight."""
         ...
 
 
@@ -52,7 +54,7 @@ class Dice:
 
 
 def rejecting(request: Request, dice: Chance | None = None) -> Verdict:
-    """The rejection rule for the drafts of one answer; for greedy requests, exact matching."""
+    """Return the rejection rule for one answer's drafts; exact matching for greedy requests."""
     if request.temperature == 0:
         return matching(request)
     chance = dice or Dice(request.seed, VERIFYING)
@@ -64,24 +66,28 @@ def rejecting(request: Request, dice: Chance | None = None) -> Verdict:
 
 
 def probabilities(logits: Any, request: Request) -> Array:
-    """One row of logits, an array or a tensor, as f64 probabilities [vocabulary], warped by
-    `request`, whose temperature is above 0. Target and draft models are warped alike."""
+    """Return one row of logits as f64 probabilities [vocabulary], warped by `request`.
+
+    The row is an array or a tensor; the temperature is above 0. Target and draft models are warped
+    alike.
+    """
     row = values_of(logits)
     if not np.isfinite(row.max()):
         raise ValueError(NO_NUMBERS)
     ids, weights = warp(row, request)
-    shares = np.exp(weights.astype(np.float64))  # of the best token's
+    shares = np.exp(weights.astype(np.float64))  # relative to the best token's
     found = np.zeros(len(row))
     found[ids] = shares / shares.sum()
     return found
 
 
 def walk(draft: Draft, after: Callable[[int], Array], chance: Chance) -> tuple[list[int], int]:
-    """The accepted path (node indices) and the token after it.
+    """Return the accepted path (node indices) and the token after it.
 
     `after(row)`: the model's probabilities after a row (0: the last committed token, otherwise
     node + 1). `draft.drawn`: the distribution each node was drawn from, given its earlier siblings;
-    nodes without one were chosen deterministically."""
+    nodes without one were chosen deterministically.
+    """
     children: dict[int, list[int]] = defaultdict(list)
     for node, parent in enumerate(draft.parents):
         children[parent].append(node)
@@ -110,8 +116,11 @@ def acceptance(p: Array, token: int, q: Array | None) -> Any:
 
 
 def residual(p: Array, token: int, q: Array | None) -> Array:
-    """The residual distribution after `token`, drawn from q (None: deterministic), was rejected
-    under p. q may have fewer or more ids at its end than p."""
+    """Return the residual distribution after `token` was rejected under p.
+
+    The token was drawn from q (None: deterministic). q may have fewer or more ids at its end than
+    p.
+    """
     left = p.copy()
     if q is not None:
         width = min(len(p), len(q))

@@ -11,9 +11,11 @@ DATA = ("const", "enum", "default", "examples")  # keywords whose values are no 
 
 
 def refers_to_itself(schema: dict[str, Any]) -> bool:
-    """Whether a part of the schema is defined by itself: `{"$ref": "#"}`. A part inside a value, as
-    a tree has them, is not meant."""
-    graph = {id(part): [id(one) for one in _same_values(part, schema)] for part in _parts(schema)}
+    """Return whether a part of the schema is defined by itself: `{"$ref": "#"}`.
+
+    A part inside a value, as a tree has them, is not meant.
+    """
+    graph = {id(part): [id(same) for same in _same_values(part, schema)] for part in _parts(schema)}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError:
@@ -22,7 +24,7 @@ def refers_to_itself(schema: dict[str, Any]) -> bool:
 
 
 def _same_values(part: dict[str, Any], schema: dict[str, Any]) -> Iterator[Any]:
-    """The parts that every value of a part fits too."""
+    """Yield the parts that every value of a part fits too."""
     if isinstance(reference := part.get("$ref"), str):
         target = target_of(schema, reference)
         if isinstance(target, dict):
@@ -30,11 +32,11 @@ def _same_values(part: dict[str, Any], schema: dict[str, Any]) -> Iterator[Any]:
     for keyword in ("allOf", "anyOf", "oneOf"):
         inner = part.get(keyword)
         if isinstance(inner, list) and (keyword == "allOf" or len(inner) == 1):
-            yield from (one for one in inner if isinstance(one, dict))
+            yield from (item for item in inner if isinstance(item, dict))
 
 
 def target_of(schema: dict[str, Any], reference: str) -> Any:
-    """What a JSON pointer in the schema leads to; None for nothing, and for other documents."""
+    """Return the target of a JSON pointer in the schema; None for other documents and nothing."""
     if not reference.startswith("#"):
         return None
     found: Any = schema
@@ -48,7 +50,7 @@ def target_of(schema: dict[str, Any], reference: str) -> Any:
 
 
 def _parts(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """All objects in a schema."""
+    """Yield all objects in a schema."""
     stack: list[Any] = [schema]
     while stack:
         part = stack.pop()

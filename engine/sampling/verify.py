@@ -18,9 +18,9 @@ from engine.records import Draft, Request
 Array = np.ndarray[Any, Any]
 # (draft, logits [1 + nodes, vocabulary], position of row 0) -> (accepted path, token after it)
 Verdict = Callable[[Draft, Any, int], tuple[list[int], int]]
-NEGLIGIBLE = 30.0  # logits this far below the best (e^-30) are dropped
-CANDIDATES = 1024  # tokens of a row that are looked at first
-MASS_UNITS = float(1 << 40)  # of the best token: four million such masses still fit an int64
+NEGLIGIBLE = 30.0  # logits; those this far below the best (e^-30) are dropped
+CANDIDATES = 1024  # tokens of a row that are considered first
+MASS_UNITS = float(1 << 40)  # units of the best token's mass; four million such masses fit an int64
 NO_NUMBERS = "the model gave logits that are not numbers: try another dtype"
 MIX1, MIX2, GOLDEN = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 0x9E3779B97F4A7C15
 
@@ -42,8 +42,11 @@ def mixed(x: Array) -> Array:
 
 
 def gumbel(seed: int, position: int, ids: Array) -> Array:
-    """Gumbel noise (f64) of each token id [ids] at one position, from a counter-based integer
-    hash: `engine.sampling.batched.noise` is the same on a card."""
+    """Return Gumbel noise (f64) of each token id [ids] at one position.
+
+    It comes from a counter-based integer hash: `engine.sampling.batched.noise` is the same on a
+    card.
+    """
     key = np.uint64(mix(mix(seed + GOLDEN) + position * GOLDEN))
     hashed = mixed(np.asarray(ids).astype(np.uint64) * np.uint64(GOLDEN) + key)
     uniform = ((hashed >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
@@ -52,14 +55,16 @@ def gumbel(seed: int, position: int, ids: Array) -> Array:
 
 
 def masses(weights: Array) -> Array:
-    """exp(weights), which are 0 at most, in units of 2^-40 (int64): their sums are the same in any
-    order, over any part of a row."""
+    """Return exp(weights), of weights that are 0 at most, in units of 2^-40 (int64).
+
+    Their sums are the same in any order, over any part of a row.
+    """
     found: Array = np.rint(np.exp(weights.astype(np.float64)) * MASS_UNITS).astype(np.int64)
     return found
 
 
 def values_of(row: Any) -> Array:
-    """One row of logits, an array or a tensor on any device, as an array of f32."""
+    """Return one row of logits, an array or a tensor on any device, as an array of f32."""
     if isinstance(row, np.ndarray):
         return row.astype(np.float32, copy=False)
     found: Array = row.detach().float().cpu().numpy()
@@ -67,9 +72,11 @@ def values_of(row: Any) -> Array:
 
 
 def warp(logits: Any, request: Request) -> tuple[Array, Array]:
-    """Apply temperature, top-k and top-p, in this order, in f32, to one row [vocabulary]: ids and
-    log-weights of the surviving tokens. Ties at top-k are kept; top-p drops a token when the
-    tokens before it already have more than p; the best token always survives."""
+    """Apply temperature, top-k and top-p, in this order, in f32, to one row [vocabulary].
+
+    Returns ids and log-weights of the surviving tokens. Ties at top-k survive; top-p drops a token
+    when the tokens before it already have more than p; the best token always survives.
+    """
     scaled = values_of(logits) / np.float32(request.temperature)
     best = scaled.max()
     alive = scaled >= best - np.float32(NEGLIGIBLE)
@@ -78,19 +85,21 @@ def warp(logits: Any, request: Request) -> tuple[Array, Array]:
     ids = np.flatnonzero(alive)
     weights = scaled[ids] - best
     if request.top_p < 1:
-        kept = nucleus(weights, request.top_p)
-        ids, weights = ids[kept], weights[kept]
+        likely = nucleus(weights, request.top_p)
+        ids, weights = ids[likely], weights[likely]
     return ids, weights
 
 
 def largest_values(values: Array, count: int) -> Any:
-    """The `count`-th largest of some values, which are at least so many."""
+    """Return the `count`-th largest of the values, of which there are at least as many."""
     return np.partition(values, len(values) - count)[len(values) - count]
 
 
 def nucleus(weights: Array, top_p: float) -> Array:
-    """The places, ascending, of those log-weights that top-p keeps. Where the likeliest ones have
-    more than `top_p` already, the others are not sorted."""
+    """Return the places, ascending, of those log-weights that top-p keeps.
+
+    Where the likeliest ones have more than `top_p` already, the others are not sorted.
+    """
     mass = masses(weights)
     limit = top_p * float(mass.sum())
     some = np.arange(len(mass))
@@ -104,11 +113,13 @@ def nucleus(weights: Array, top_p: float) -> Array:
 
 
 def choose(logits: Any, position: int, request: Request) -> int:
-    """The model's own token at absolute `position`, given its logits [vocabulary], an array or a
-    tensor. Greedy: the largest logit, the lowest id on ties. ValueError where the logits are not
-    finite."""
+    """Return the model's own token at absolute `position`, given its logits [vocabulary].
+
+    They are an array or a tensor. Greedy: the largest logit, the lowest id on ties. ValueError
+    where the logits are not finite.
+    """
     row = values_of(logits)
-    best = int(row.argmax())  # of a NaN where there is one
+    best = int(row.argmax())  # a NaN's where there is one
     if not np.isfinite(row[best]):
         raise ValueError(NO_NUMBERS)
     if request.temperature == 0:
@@ -118,11 +129,13 @@ def choose(logits: Any, position: int, request: Request) -> int:
 
 
 def accept(draft: Draft, choice: Callable[[int, int], int]) -> tuple[list[int], int]:
-    """Walk `draft` from its root as far as the model agrees: the accepted path (node indices) and
-    the model's token after it.
+    """Walk `draft` from its root as far as the model agrees.
+
+    Returns the accepted path (node indices) and the model's token after it.
 
     `choice(row, depth)` is the model's token after a row (0: the last committed token, otherwise
-    node + 1); it is called along the path only."""
+    node + 1); it is called along the path only.
+    """
     path: list[int] = []
     at, token = -1, choice(0, 0)
     for node, parent in enumerate(draft.parents):  # children come after their parents
@@ -133,8 +146,10 @@ def accept(draft: Draft, choice: Callable[[int, int], int]) -> tuple[list[int], 
 
 
 def agreed(draft: Draft, rows: list[int]) -> tuple[list[int], int]:
-    """`accept` where the model's token after every row is known already. -1 means that the logits
-    were not finite: an error only on the path (ValueError)."""
+    """Accept where the model's token after every row is known already.
+
+    -1 means that the logits were not finite: an error only on the path (ValueError).
+    """
 
     path: list[int] = []
     at, token = -1, rows[0]
@@ -149,7 +164,7 @@ def agreed(draft: Draft, rows: list[int]) -> tuple[list[int], int]:
 
 
 def matching(request: Request) -> Verdict:
-    """The rule that accepts exactly the tokens that the model would have written."""
+    """Return the rule that accepts exactly the tokens that the model would have written."""
 
     def judge(draft: Draft, logits: Any, position: int) -> tuple[list[int], int]:
         return accept(draft, lambda row, depth: choose(logits[row], position + depth, request))
@@ -157,14 +172,16 @@ def matching(request: Request) -> Verdict:
     return judge
 
 
-def cut(tokens: list[int], eos: frozenset[int], room: int) -> tuple[list[int], str | None]:
-    """The new tokens up to the first end token (excluded), at most `room`; and the reason to end:
-    "eos", "length", or None to go on."""
-    if len(tokens) < room and eos.isdisjoint(tokens):
+def cut(tokens: list[int], eos: frozenset[int], capacity: int) -> tuple[list[int], str | None]:
+    """Cut the new tokens at the first end token (excluded), and after at most `capacity`.
+
+    Returns them and the reason to end: "eos", "length", or None to go on.
+    """
+    if len(tokens) < capacity and eos.isdisjoint(tokens):
         return tokens, None
     for count, token in enumerate(tokens):
-        if count == room:
+        if count == capacity:
             return tokens[:count], "length"
         if token in eos:
             return tokens[:count], "eos"
-    return tokens, "length" if len(tokens) == room else None
+    return tokens, "length" if len(tokens) == capacity else None

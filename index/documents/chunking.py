@@ -19,11 +19,11 @@ from index.documents.formats.headings import Heading
 from index.documents.tables import Table, find_tables
 
 MAX_CHUNK_CHARS = 1000
-MIN_SECTION_CHARS = 200  # a heading starts a new chunk only if the one before has this many
+MIN_SECTION_CHARS = 200  # characters; a heading starts a new chunk only after as many
 PATH_SEPARATOR = " > "  # between a heading and the one above it
-MAX_PATH_DEPTH = 6  # innermost headings of a path that are kept
-MAX_SEARCH_CHARS = 256 << 10  # that one search for a break may scan, while other threads wait
-MAX_STACKED_TITLES = 8  # consecutive headings with nothing between them that stay together
+MAX_PATH_DEPTH = 6  # headings; a longer path keeps the innermost ones
+MAX_SEARCH_CHARS = 256 << 10  # characters; other threads wait for one search for a break
+MAX_STACKED_TITLES = 8  # headings; as many with nothing between them stay together
 
 EMPTY_LINE = re.compile(r"\n[ \t\r\n]*\n")  # a repeated group would take memory for each line
 # Where a long paragraph is split, best first: after a line that ends a sentence, after any line,
@@ -34,7 +34,7 @@ BREAKS = (
     re.compile(r"(?<=[.!?;:])[\"')\]]*\s+|(?<=[\u3002\uff01\uff1f\uff1b])"),
     re.compile(r"\s+"),
 )
-FILL = 0.9  # of the maximum size that equal pieces aim for, so that the nearest break still fits
+FILL = 0.9  # share of the maximum size; equal pieces aim for it, so that a near break fits
 LETTER = re.compile(r"[^\W_]")
 BLANK_LINES = re.compile(r"\s*\n")
 
@@ -56,7 +56,7 @@ class Chunk:
 def split_chunks(
     document: str, kind: str, parsed: ParsedDocument, size: int = MAX_CHUNK_CHARS
 ) -> list[Chunk]:
-    """The chunks of a document in order, of at most `size` characters each."""
+    """Return the chunks of a document in order, of at most `size` characters each."""
     text = parsed.text
     tables = find_tables(kind, text)
     outline = _Outline(text, parsed.headings)
@@ -79,8 +79,8 @@ def split_chunks(
 
 
 def _table_head(text: str, tables: list[Table], position: int) -> str:
-    """The head of the table whose other rows are around a position, "" for none."""
-    number = bisect_right(tables, position, key=lambda one: one.head_stop) - 1
+    """Return the head of the table whose other rows are around a position, "" for none."""
+    number = bisect_right(tables, position, key=lambda table: table.head_stop) - 1
     inside = number >= 0 and position < tables[number].stop
     return text[tables[number].start : tables[number].head_stop].strip() if inside else ""
 
@@ -101,11 +101,11 @@ class _Outline:
             self._paths.append(path)
 
     def within(self, start: int, stop: int) -> list[int]:
-        """Where the headings in `start:stop` start."""
+        """Return where the headings in `start:stop` start."""
         return self.starts[bisect_left(self.starts, start) : bisect_left(self.starts, stop)]
 
     def only_titles(self, start: int, stop: int) -> bool:
-        """Whether `start:stop` holds a few headings and nothing below them."""
+        """Return whether `start:stop` holds a few headings and nothing below them."""
         starts = self.within(start, stop) if stop - start <= 2 * MIN_SECTION_CHARS else []
         if not 0 < len(starts) < MAX_STACKED_TITLES or starts[0] != start:
             return False
@@ -115,7 +115,7 @@ class _Outline:
         )
 
     def path(self, start: int, stop: int) -> str:
-        """The headings above the first words in `start:stop` that are not headings themselves."""
+        """Return the headings above the first words in `start:stop` that are no headings."""
         number = bisect_right(self.starts, start) - 1
         for inner in self.within(start + 1, stop):
             if self._text[start:inner].strip() and not self.only_titles(start, inner):
@@ -153,7 +153,7 @@ def _blocks(text: str, first: int, last: int, outline: _Outline, size: int) -> S
 
 
 def _searchable(text: str, start: int, stop: int) -> Spans:
-    """A paragraph in parts of at most MAX_SEARCH_CHARS, cut after a line or a word."""
+    """Yield a paragraph in parts of at most MAX_SEARCH_CHARS, cut after a line or a word."""
     while stop - start > MAX_SEARCH_CHARS:
         half, most = start + MAX_SEARCH_CHARS // 2, start + MAX_SEARCH_CHARS
         cut = text.rfind("\n", half, most) + 1 or text.rfind(" ", half, most) + 1 or most
@@ -170,7 +170,7 @@ def split_text(text: str, start: int, stop: int, size: int, method: int = 0) -> 
     if method == len(BREAKS):
         yield from ((at, min(at + size, stop)) for at in range(start, stop, size))
         return
-    length = (stop - start) / ceil((stop - start) / size / FILL)  # of equal pieces
+    length = (stop - start) / ceil((stop - start) / size / FILL)  # the length of equal pieces
     begin = end = start
     number = 1
     borders = (match.end() for match in BREAKS[method].finditer(text, start, stop))

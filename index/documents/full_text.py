@@ -31,10 +31,10 @@ CREATE VIRTUAL TABLE words USING fts5(
 EXACT, TERMS, COMPOUNDS = "{text heading name}", "terms", "compounds"
 COLUMN_WEIGHTS = (0.5, 0.5, 0.5, 1.0, 0.5)
 MAX_QUERY_TERMS = 64
-MAX_QUERY_CHARS = 256 << 10  # the rest of a query is ignored
-MAX_JOINED_CHARS = 200  # of a joined name that is searched for whole
-MIN_CUT_LETTERS, CUT_SHARE = 6, 0.7  # of a word whose beginning is searched for
-MAX_RARE_CHUNKS = 3  # that contain a rare word
+MAX_QUERY_CHARS = 256 << 10  # characters; the rest of a query is ignored
+MAX_JOINED_CHARS = 200  # characters; a longer joined name is not searched for whole
+MIN_CUT_LETTERS, CUT_SHARE = 6, 0.7  # letters, share of a word; its beginning is searched for
+MAX_RARE_CHUNKS = 3  # chunks; a word in no more of them is rare
 BACKWARD = "0"  # before a word that is spelled backward
 
 JOINED = re.compile(r"[^\W_]+(?:(?:[._/:-]{1,2}|->)[^\W_]+)*")  # os.path.join, max_size, a->b
@@ -71,7 +71,7 @@ def insert(
 
 
 def _indexed(chunk: Chunk, language: str) -> tuple[str, str]:
-    """The columns `terms` and `compounds` of a chunk."""
+    """Return the columns `terms` and `compounds` of a chunk."""
     text = f"{chunk.heading}\n{chunk.table_head}\n{chunk.text}"
     found = [_of_word(word, language) for word in languages.words(text)]
     return " ".join(terms for terms, _ in found), " ".join(long for _, long in found if long)
@@ -79,7 +79,7 @@ def _indexed(chunk: Chunk, language: str) -> tuple[str, str]:
 
 @lru_cache(1 << 16)
 def _of_word(word: str, language: str) -> tuple[str, str]:
-    """What is indexed of a word in columns `terms` and `compounds`."""
+    """Return what columns `terms` and `compounds` index for a word."""
     terms, compounds = [], []
     for part in languages.NGRAM_RUN.split(word):
         if part:
@@ -93,8 +93,10 @@ def _of_word(word: str, language: str) -> tuple[str, str]:
 
 @lru_cache(16)
 def query_terms(query: str, written: tuple[str, ...] = ()) -> list[QueryTerm]:
-    """The distinct words of a query, without stop words unless there are no others. `written`: the
-    languages of the documents, the most frequent first."""
+    """Return the distinct words of a query, without stop words unless there are no others.
+
+    `written`: the languages of the documents, the most frequent first.
+    """
     query = query[:MAX_QUERY_CHARS]
     language = languages.detect(query, written)
     stop, vague = languages.stop_words(language), languages.vague_words(language)
@@ -108,22 +110,22 @@ def query_terms(query: str, written: tuple[str, ...] = ()) -> list[QueryTerm]:
                 tells = low not in vague and (len(each) > 1 or each.isdigit())
                 # Of maxSize the parts say what it is about, of E07 the whole.
                 is_content = tells and (not humps or (each == part) != part.isalpha())
-                kept = stopped if low in stop else found
+                terms = stopped if low in stop else found
                 match = _word_match(each, written or (language,))
-                kept.setdefault(low, QueryTerm(each, match, is_content and kept is found))
+                terms.setdefault(low, QueryTerm(each, match, is_content and terms is found))
         for run in languages.NGRAM_RUN.findall(word):
             content = languages.ngrams_between(run, stop | vague)
             telling = languages.ngrams_between(run, stop)
             for ngram in telling or languages.ngrams_between(run, ()):
                 text = "".join(ngram)
                 match = f"{TERMS} : {_quoted(' '.join(ngram))}"
-                kept = found if telling else stopped
-                kept.setdefault(text, QueryTerm(text, match, ngram in content))
+                terms = found if telling else stopped
+                terms.setdefault(text, QueryTerm(text, match, ngram in content))
     return [*(found or stopped).values()][:MAX_QUERY_TERMS]
 
 
 def _word_match(word: str, written: Iterable[str]) -> str:
-    """The FTS5 query for a word in any inflection, and as a part of a compound."""
+    """Return the FTS5 query for a word in any inflection, and as a part of a compound."""
     alternatives = {f"{EXACT} : {_quoted(word)}": None}
     for language in written:
         stem = languages.stem(word, language)
@@ -141,22 +143,24 @@ def _word_match(word: str, written: Iterable[str]) -> str:
 
 
 def _joined_names(query: str) -> list[str]:
-    """Identifiers and other joined words of a query, to be searched for whole."""
+    """Return identifiers and other joined words of a query, to be searched for whole."""
     names = dict.fromkeys(JOINED.findall(unicodedata.normalize("NFC", query[:MAX_QUERY_CHARS])))
     joined = [name for name in names if not SINGLE_WORD.fullmatch(name)]
     return [name for name in joined if len(name) < MAX_JOINED_CHARS][:MAX_QUERY_TERMS]
 
 
 def _quoted(text: str) -> str:
-    """A phrase; inside quotes nothing is FTS5 syntax."""
+    """Quote a text as an FTS5 phrase, inside which nothing is syntax."""
     return '"' + text.replace('"', " ") + '"'
 
 
 def search(
     connection: sqlite3.Connection, query: str, count: int, among: Sequence[str] | None = None
 ) -> list[Ranked]:
-    """The `count` best chunks by BM25, of which those with more of the query's words come first.
-    `among`: ids of the documents to search, None for all."""
+    """Return the `count` best chunks by BM25; those with more of the query's words come first.
+
+    `among`: ids of the documents to search, None for all.
+    """
     terms = query_terms(query, languages_of(connection))
     if not terms:
         return []
@@ -177,19 +181,19 @@ def search(
         (row, scores[row] * (1 + covered.share))
         for row, covered in zip(scores, coverage, strict=True)
     ]
-    return sorted(ranking, key=lambda one: (-one[1], one[0]))
+    return sorted(ranking, key=lambda ranked: (-ranked[1], ranked[0]))
 
 
 def languages_of(connection: sqlite3.Connection) -> tuple[str, ...]:
-    """The languages of all documents, the most frequent first."""
+    """Return the languages of all documents, the most frequent first."""
     query = "SELECT language FROM documents GROUP BY language ORDER BY count(*) DESC, language"
     return tuple(language for (language,) in connection.execute(query))
 
 
 class Coverage(NamedTuple):
-    """What a chunk contains of a query."""
+    """The words of a query that a chunk contains, and their share."""
 
-    share: float  # of the query's content words, weighted by inverse document frequency: 0 to 1
+    share: float  # 0 to 1; content words of the query, by inverse document frequency
     found: tuple[str, ...]  # content words that it contains, in lower case
     missing: tuple[str, ...]  # the others
     has_rare_word: bool  # one that it contains is in few chunks
@@ -198,7 +202,10 @@ class Coverage(NamedTuple):
 def query_coverage(
     connection: sqlite3.Connection, query: str, rows: Sequence[int]
 ) -> list[Coverage]:
-    """What each row contains of a query. If no word is a content word, all of them count."""
+    """Return how much of a query each row contains.
+
+    If no word is a content word, all of them count.
+    """
     (total,) = connection.execute("SELECT count(*) FROM chunks").fetchone()
     terms = query_terms(query, languages_of(connection))
     content = [term for term in terms if term.is_content] or terms

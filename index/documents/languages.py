@@ -20,10 +20,10 @@ import stopwordsiso
 from index.documents.stop_words import COMMON_ENGLISH, ENGLISH, GENERIC_WORDS, QUESTION_WORDS
 
 DEFAULT_LANGUAGE = "en"
-SAMPLES, SAMPLE_CHARS = 10, 5000  # of a text whose language is wanted
-MIN_SCRIPT_SHARE = 0.3  # of a text's letters that decide its language
+SAMPLES, SAMPLE_CHARS = 10, 5000  # samples, characters each; they decide a text's language
+MIN_SCRIPT_SHARE = 0.3  # share of a text's letters; a script with more decides its language
 MIN_COMPOUND_LETTERS = 8
-MIN_PART_LETTERS = 4  # of a compound's part
+MIN_PART_LETTERS = 4  # letters of a compound's part
 COMPOUNDING = frozenset(("da", "de", "fi", "hu", "nl", "no", "sv"))  # write compounds as one word
 NGRAM, LONG_NGRAM = 2, 3  # characters; a Thai word has more of them than a Chinese one
 
@@ -69,18 +69,18 @@ STEMMERS = {
     **{"lt": "lithuanian", "nl": "dutch", "no": "norwegian", "pl": "polish", "pt": "portuguese"},
     **{"ro": "romanian", "ru": "russian", "sv": "swedish", "tr": "turkish"},
 }
-MIN_KANA_SHARE = 0.1  # of a text with Chinese characters that is Japanese
+MIN_KANA_SHARE = 0.1  # share of kana; with more, a text with Chinese characters is Japanese
 
 _stemmers = threading.local()  # a stemmer is not thread-safe
 
 
 def words(text: str) -> list[str]:
-    """The words of a text: letters and digits with their combining marks."""
+    """Return the words of a text: letters and digits with their combining marks."""
     return WORD.findall(unicodedata.normalize("NFC", text))
 
 
 def humps(word: str) -> list[str]:
-    """camelCase -> camel, Case; nothing for a word that is not split."""
+    """Split a camelCase word: camel, Case; nothing for a word that is not split."""
     if not word.isascii() or SINGLE_HUMP.fullmatch(word):
         return []
     found = HUMP.findall(word)
@@ -88,13 +88,16 @@ def humps(word: str) -> list[str]:
 
 
 def characters(run: str) -> list[str]:
-    """The characters of a text with their combining marks."""
+    """Return the characters of a text with their combining marks."""
     return CHARACTER.findall(run)
 
 
 def ngrams_between(run: str, left_out: Collection[str]) -> list[tuple[str, ...]]:
-    """The overlapping n-grams, each some characters, of a run of characters without spaces, but not
-    of the words `left_out`, of which the longest at each place counts."""
+    """Return the overlapping n-grams of a run of characters without spaces.
+
+    Each n-gram is some characters. Those of the words `left_out` do not count; of these words, the
+    longest at each place is left out.
+    """
     found: list[tuple[str, ...]] = []
     for piece in _pieces(run, left_out):
         size = LONG_NGRAM if re.match(f"[{SOUTHEAST_ASIAN}]", piece) else NGRAM
@@ -104,7 +107,7 @@ def ngrams_between(run: str, left_out: Collection[str]) -> list[tuple[str, ...]]
 
 
 def _pieces(run: str, left_out: Collection[str]) -> list[str]:
-    """What is left of a run between the words `left_out`."""
+    """Return the pieces of a run between the words `left_out`."""
     each, longest = characters(run), max(map(len, left_out), default=0)
     pieces, at = [""], 0
     while at < len(each):
@@ -119,7 +122,10 @@ def _pieces(run: str, left_out: Collection[str]) -> list[str]:
 
 
 def stem(word: str, language: str) -> str:
-    """A word without inflection; itself, in lower case, where the language has no stemmer."""
+    """Return a word without inflection.
+
+    Where the language has no stemmer, it is the word itself in lower case.
+    """
     if language not in STEMMERS:
         return word.lower()
     stemmers: dict[str, Stemmer.Stemmer] = _stemmers.__dict__
@@ -129,7 +135,7 @@ def stem(word: str, language: str) -> str:
 
 
 def compound_splits(word: str, language: str) -> list[tuple[str, str]]:
-    """The stems of both parts of a word, for each place where a compound may be joined."""
+    """Return the stems of both parts of a word, for each place where a compound may be joined."""
     if language not in COMPOUNDING:
         return []
     places = range(MIN_PART_LETTERS, len(word) - MIN_PART_LETTERS + 1)
@@ -138,7 +144,7 @@ def compound_splits(word: str, language: str) -> list[tuple[str, str]]:
 
 @cache
 def stop_words(language: str) -> frozenset[str]:
-    """The words of a language that say nothing about what a text is about."""
+    """Return the words of a language that say nothing about what a text is about."""
     listed = ENGLISH if language == "en" else stopwordsiso.stopwords(language)
     return frozenset(listed) | QUESTION_WORDS.get(language, frozenset())
 
@@ -160,7 +166,7 @@ def _languages_of_stop_words() -> dict[str, tuple[str, ...]]:
 
 
 def detect(text: str, likely: Sequence[str] = ()) -> str:
-    """The language of a text. Of those that fit equally well, one of `likely` is preferred."""
+    """Return the language of a text. If several fit equally well, one of `likely` is preferred."""
     script = _script(text[: SAMPLES * SAMPLE_CHARS])
     if script in OWN_SCRIPT:
         return script
@@ -175,12 +181,15 @@ def detect(text: str, likely: Sequence[str] = ()) -> str:
 
 
 def _script(text: str) -> str:
-    """The main language of a text's script; "" for the Latin script and where none prevails."""
+    """Return the main language of a text's script.
+
+    It is "" for the Latin script and where none prevails.
+    """
     letters = sum(map(str.isalpha, text))
-    share = {one: len(script.findall(text)) / max(1, letters) for one, script in SCRIPTS.items()}
+    share = {name: len(script.findall(text)) / max(1, letters) for name, script in SCRIPTS.items()}
     if share["ja"] + share["zh"] >= MIN_SCRIPT_SHARE:
         return "ja" if share["ja"] >= MIN_KANA_SHARE else "zh"
-    return next((one for one in share if share[one] >= MIN_SCRIPT_SHARE), "")
+    return next((name for name in share if share[name] >= MIN_SCRIPT_SHARE), "")
 
 
 def _sample(text: str) -> Iterator[str]:
@@ -194,21 +203,21 @@ class WordFinder:
     """Knows which words a text contains in any inflection."""
 
     def __init__(self, text: str, written: Collection[str]) -> None:
-        """`written`: the languages whose stems are compared."""
+        """Take the text. `written`: the languages whose stems are compared."""
         self._languages = written
         self._text = unicodedata.normalize("NFC", text).lower()
         split = [part for word in words(text) for part in NGRAM_RUN.split(word)]
         found = {each.lower() for part in split for each in (part, *humps(part))}
-        self._stems = found | {stem(word, one) for word in found for one in written}
-        self._compounds = [one for one in self._stems if len(one) >= MIN_COMPOUND_LETTERS]
+        self._stems = found | {stem(word, language) for word in found for language in written}
+        self._compounds = [stem for stem in self._stems if len(stem) >= MIN_COMPOUND_LETTERS]
 
     def __contains__(self, word: str) -> bool:
         word = word.lower()
         if word in self._stems or (NGRAM_RUN.match(word) and word in self._text):
             return True
-        return any(self._contains_stem(stem(word, one), one) for one in self._languages)
+        return any(self._contains_stem(stem(word, name), name) for name in self._languages)
 
     def _contains_stem(self, stem: str, language: str) -> bool:
         if stem in self._stems or language not in COMPOUNDING or len(stem) < MIN_PART_LETTERS:
             return stem in self._stems
-        return any(one.startswith(stem) or one.endswith(stem) for one in self._compounds)
+        return any(word.startswith(stem) or word.endswith(stem) for word in self._compounds)

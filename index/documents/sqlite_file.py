@@ -21,9 +21,9 @@ from index.temporary_file import sweep, temporary_folder
 
 FILE_NAME = "documents.sqlite"
 OLD_DOCUMENTS = "old_documents"  # the table of documents while a file is upgraded
-CACHE_LEVELS = 2  # of the cache's own folders: a user's, and the one that holds all users'
+CACHE_LEVELS = 2  # folders of the cache's own: a user's, and the one that holds all users'
 APPLICATION_ID = 0x44524602
-LOCK_TIMEOUT_S = 30.0  # for another process to finish writing
+LOCK_TIMEOUT_S = 30.0  # seconds to wait for another process's writing
 MAX_JOURNAL_BYTES = 16 << 20
 
 REMEDIES = {
@@ -41,12 +41,14 @@ logger = logging.getLogger(__name__)
 
 
 class DocumentsFile:
-    """One connection to the file. Thread-safe."""
+    """A thread-safe connection to the file."""
 
     def __init__(self, folder: Path | None, schema: str, version: int, copy: Copy) -> None:
-        """Open or create the file in `folder`, or a database in memory for None. In a file of
-        another schema version, `copy` fills the new tables from the old documents. Raises
-        DocumentError."""
+        """Open or create the file in `folder`, or a database in memory for None.
+
+        In a file of another schema version, `copy` fills the new tables from the old documents.
+        Raises DocumentError.
+        """
         self._lock = threading.Lock()
         self._path = folder / FILE_NAME if folder else None
         try:
@@ -56,7 +58,10 @@ class DocumentsFile:
 
     @contextmanager
     def session(self, write: bool = False) -> Iterator[sqlite3.Connection]:
-        """One transaction, rolled back if the body raises. SQLite errors become DocumentError."""
+        """Begin a transaction, rolled back if the body raises.
+
+        SQLite errors become DocumentError.
+        """
         with self._lock:
             try:
                 self._connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
@@ -82,7 +87,7 @@ class DocumentsFile:
 
 
 def _connect(path: Path | None, schema: str, version: int, copy: Copy) -> sqlite3.Connection:
-    """Raises sqlite3.Error or OSError."""
+    """Connect to the file, which is created or upgraded. Raises sqlite3.Error or OSError."""
     if path:
         make_cache_folder(path.parent, CACHE_LEVELS)
         sweep(path.parent, stat.S_ISDIR)
@@ -107,7 +112,7 @@ def _connect(path: Path | None, schema: str, version: int, copy: Copy) -> sqlite
 
 
 def _create(path: Path, schema: str, version: int) -> None:
-    """Make an empty file beside `path` and link it there once it is complete."""
+    """Make an empty file next to `path` and link it there once it is complete."""
     with temporary_folder(path.parent) as folder:
         new = folder / FILE_NAME
         with closing(sqlite3.connect(new, isolation_level=None)) as connection:

@@ -1,4 +1,4 @@
-"""Where tables are in a text: rows are lines with their cells between " | ", or lines of csv."""
+"""Finds tables in a text: rows are lines with their cells between " | ", or lines of csv."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-MAX_HEAD_CHARS = 400  # a longer first row is none that names columns
+MAX_HEAD_CHARS = 400  # characters; a longer first row does not name columns
 MARKDOWN_RULE = re.compile(r"[ \t]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-*:?[ \t]*)*$")
 NO_TABLES = ("code", "pdf")  # in code `|` is an operator; rows of a pdf are not known
 SEPARATED_VALUES = ("csv", "tsv")
@@ -21,21 +21,21 @@ class Table(NamedTuple):
 
 
 def find_tables(kind: str, text: str) -> list[Table]:
-    """The tables of a text of this kind, in order, that have a head and at least one row."""
+    """Find the tables of a text of this kind, in order, with a head and at least one row."""
     if kind in NO_TABLES:
         return []
     if kind in SEPARATED_VALUES:
         found = [Table(0, text.find("\n") + 1, len(text))]
     else:
         found = [_table(lines) for lines in _runs(text)]
-    return [one for one in found if 0 < one.head_stop - one.start <= MAX_HEAD_CHARS]
+    return [table for table in found if 0 < table.head_stop - table.start <= MAX_HEAD_CHARS]
 
 
 Line = tuple[int, str]  # where it starts; its text with the line end
 
 
 def _runs(text: str) -> Iterator[list[Line]]:
-    """At least two consecutive lines with cells."""
+    """Yield each run of at least two consecutive lines with cells."""
     run: list[Line] = []
     at = 0
     for line in text.splitlines(keepends=True):
@@ -51,12 +51,15 @@ def _runs(text: str) -> Iterator[list[Line]]:
 
 
 def _table(lines: list[Line]) -> Table:
-    """The head is the first row, in Markdown with the rule below it."""
+    """Return the table in these lines.
+
+    Its head is the first row, in Markdown with the rule below it.
+    """
     head = lines[1] if _is_rule(lines[1][1]) else lines[0]
     start, last = lines[0][0], lines[-1]
     return Table(start, head[0] + len(head[1]), last[0] + len(last[1]))
 
 
 def _is_rule(line: str) -> bool:
-    """Whether a line is what Markdown has below a head, such as `---|:-:`."""
+    """Return whether a line is a rule below a head in Markdown, such as `---|:-:`."""
     return "|" in line and MARKDOWN_RULE.match(line.rstrip()) is not None

@@ -41,7 +41,7 @@ FORMAT = 1
 MAX_CHANGED = 1 << 62  # sequence number of a document
 OFFSETS = ("offsets", "offset_ends")
 PART_ARRAY = re.compile(r"part(\d{1,6})_([a-z_]{1,16})")
-MAX_NAME_CHARS = 200  # of a tokenizer or folder in an error message
+MAX_NAME_CHARS = 200  # characters; a tokenizer's or folder's name in an error message
 
 
 class BadArchive(ValueError):
@@ -50,7 +50,7 @@ class BadArchive(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ArchiveInfo:
-    """What an archive says about itself."""
+    """The description of an archive that its header holds."""
 
     tokenizer: str  # name of the model whose tokenizer made it
     roots: list[str]  # names of the indexed folders
@@ -60,8 +60,10 @@ class ArchiveInfo:
 def write(
     path: Path, saved: SavedState, roots: Sequence[Path], encoder: Encoder, tokenizer: str
 ) -> ArchiveInfo:
-    """Write a saved index to a new file. FileExistsError if there is one; other OSErrors leave
-    nothing of it."""
+    """Write a saved index to a new file.
+
+    FileExistsError if there is one; other OSErrors leave nothing of it.
+    """
     if path.exists():
         raise FileExistsError(f"{path}: exists: choose another name, or delete it")
     names = [root.name for root in roots]
@@ -85,8 +87,10 @@ def write(
 def read(
     path: Path, roots: Sequence[Path], encoder: Encoder, tokenizer: str
 ) -> tuple[SavedState, ArchiveInfo]:
-    """The saved index in an archive, for these roots, with new names of its parts. Its arrays are
-    mapped. BadArchive if it is refused, OSError if it cannot be read."""
+    """Return the saved index in an archive, for these roots, with new names of its parts.
+
+    Its arrays are mapped. BadArchive if it is refused, OSError if it cannot be read.
+    """
     try:
         file = ArrayFile(path)
         info = _about(file)
@@ -107,7 +111,7 @@ def read(
 
 
 def _about(file: ArrayFile) -> ArchiveInfo:
-    """The header's fields. Raises Damaged."""
+    """Return the header's fields. Raises Damaged."""
     match file.about:
         case {"archive": int(version)} if version != FORMAT:
             raise file.damaged(f"archive format {version}, expected {FORMAT}")
@@ -117,14 +121,14 @@ def _about(file: ArrayFile) -> ArchiveInfo:
             "roots": list(roots),
             "digests": dict(digests),
         } if digests.keys() == file.arrays.keys() and all(
-            isinstance(one, str) for one in (*roots, *digests.values())
+            isinstance(text, str) for text in (*roots, *digests.values())
         ):
             return ArchiveInfo(name, roots, _identity(digests))
     raise file.damaged("not an archive of an index")
 
 
 def _matching_roots(file: ArrayFile, names: list[str], roots: Sequence[Path]) -> list[str]:
-    """The root for each of the archive's, which are matched by name if there are several."""
+    """Match the archive's roots to these, by name if there are several."""
     if len(names) == len(roots) == 1:
         return [str(roots[0])]
     by_name = {root.name: str(root) for root in roots}
@@ -137,18 +141,21 @@ def _matching_roots(file: ArrayFile, names: list[str], roots: Sequence[Path]) ->
 
 
 def _living(segment: Segment) -> Segment:
-    """The segment without the text of deleted documents and open buffers."""
+    """Return the segment without the text of deleted documents and open buffers."""
     if segment.living == segment.size:
         return segment
-    documents = [one for one in segment.documents if one.alive]
+    documents = [document for document in segment.documents if document.alive]
     ids = [(-1, -1)] * len(documents)
-    made = freeze(documents, [one.tokens for one in documents], ids)
+    made = freeze(documents, [document.tokens for document in documents], ids)
     move_in(made, ids, lambda path: (-1, -1))
     return made
 
 
 def _relative_table(table: Arrays, roots: list[str]) -> Arrays:
-    """The table of a saved index without what another place cannot use, its paths relative."""
+    """Return the table of a saved index with relative paths.
+
+    It lacks what another place cannot use.
+    """
     numbers, inside = [], []
     tops = [_top(root) for root in roots]
     for path in unpack_strings(table, "path"):
@@ -163,7 +170,7 @@ def _relative_table(table: Arrays, roots: list[str]) -> Arrays:
 
 
 def _saved_state(file: ArrayFile, roots: list[str]) -> SavedState:
-    """The archive as a saved index. Raises Damaged."""
+    """Return the archive as a saved index. Raises Damaged."""
     arrays = dict(file.arrays)
     try:
         table = {name: arrays.pop(name) for name in ("segment", "number", "changed", "digest")}
@@ -174,7 +181,7 @@ def _saved_state(file: ArrayFile, roots: list[str]) -> SavedState:
         raise file.damaged("its table is incomplete") from error
     if not all(at >= 0 and _is_below_root(one) for at, one in zip(numbers, inside, strict=True)):
         raise file.damaged("a path leads out of the indexed folder")
-    if len(set(paths)) < len(paths) or any(len(one) != len(paths) for one in table.values()):
+    if len(set(paths)) < len(paths) or any(len(column) != len(paths) for column in table.values()):
         raise file.damaged("its table is inconsistent")
     parts: dict[int, Arrays] = {}
     for name, array in arrays.items():
@@ -197,12 +204,12 @@ def _saved_state(file: ArrayFile, roots: list[str]) -> SavedState:
 
 
 def _top(root: str) -> str:
-    """What all paths below a root start with."""
+    """Return the start of all paths below a root."""
     return f"{root.rstrip('/')}/"
 
 
 def _is_below_root(path: str) -> bool:
-    """Whether a relative path is in its shortest form and stays below its folder."""
+    """Return whether a relative path is in its shortest form and stays below its folder."""
     first = path.split("/", 1)[0]
     return (
         bool(path)
@@ -213,7 +220,7 @@ def _is_below_root(path: str) -> bool:
 
 
 def _check(file: ArrayFile, saved: SavedState, vocabulary: int) -> None:
-    """Raises Damaged unless the arrays can be queried like those of an index built here."""
+    """Raise Damaged unless the arrays can be queried like those of an index built here."""
     table = saved.table
     try:
         if not all(table[name].dtype.kind == "i" for name in ("segment", "number", "changed")):
@@ -251,5 +258,5 @@ def _identity(digests: dict[str, str]) -> str:
 
 
 def _short(text: str, most: int = MAX_NAME_CHARS) -> str:
-    """Foreign text for a one-line message."""
-    return "".join(one if one.isprintable() else "?" for one in text[:most])
+    """Shorten foreign text for a one-line message."""
+    return "".join(char if char.isprintable() else "?" for char in text[:most])

@@ -64,7 +64,7 @@ class ArrayFile:
     """A memory-mapped file. Opening verifies the header; `check` verifies the arrays."""
 
     def __init__(self, path: Path) -> None:
-        """Raises OSError, or Damaged if `write` did not make this file."""
+        """Map the file. Raises OSError, or Damaged if `write` did not make it."""
         self.path = path
         self._map = _map(path)
         head = self._head()
@@ -94,11 +94,11 @@ class ArrayFile:
         self._map.madvise(mmap.MADV_DONTNEED)  # drop the pages again
 
     def damaged(self, why: str) -> Damaged:
-        """A `Damaged` error about this file."""
+        """Make a `Damaged` error about this file."""
         return Damaged(f"{self.path}: {why}")
 
     def _head(self) -> bytes:
-        """The verified bytes up to the header's checksum."""
+        """Return the verified bytes up to the header's checksum."""
         size = len(self._map)
         if size < PREFIX.size + CHECKSUM.size:
             raise self.damaged(f"only {size} bytes")
@@ -192,7 +192,7 @@ def _map(path: Path) -> mmap.mmap:
 
 
 def _bytes(array: NDArray[Any]) -> memoryview:
-    """The bytes of an array in C order, without a copy."""
+    """Return the bytes of an array in C order, without a copy."""
     return array.reshape(-1).view(np.uint8).data
 
 

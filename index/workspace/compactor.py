@@ -48,7 +48,7 @@ class Compactor:
             self._thread.join()
 
     def _abort(self) -> None:
-        """At exit: the interpreter must not end under running native code, so stop that first."""
+        """Stop at exit: the interpreter must not end under running native code."""
         stop_builds(True)
         try:
             self.join()

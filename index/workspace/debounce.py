@@ -14,8 +14,8 @@ logger = logging.getLogger(__name__)
 
 OnChange = Callable[[set[Path] | None], None]  # paths that may have changed; None: any may have
 
-MAX_BATCH_PATHS = 5000  # above that a batch becomes a full scan
-RESCAN_COST_FACTOR = 20  # full scans take at most one part in so many of the time
+MAX_BATCH_PATHS = 5000  # paths; a larger batch becomes a full scan
+RESCAN_COST_FACTOR = 20  # times the duration of a full scan pass before the next one
 
 
 class Debouncer:
@@ -127,7 +127,7 @@ class Debouncer:
 
 
 def _is_below(path: str, paths: set[str]) -> bool:
-    """Whether an ancestor of the path is among the paths."""
+    """Return whether an ancestor of the path is among the paths."""
     end = path.rfind(os.sep)
     while end > 0:
         if path[:end] in paths:

@@ -24,12 +24,12 @@ from index.workspace.git_repository import GitFileTooLarge, Repository, read_fil
 from index.workspace.ignore_patterns import FOLDER, MAX_WORK, IgnorePatterns, compile_patterns
 
 MAX_FILE_BYTES = 1 << 20
-SECRET = "may hold secrets"  # how reasons start
-UNUSABLE = "an ignore file or a file of git cannot be used"  # how reasons start
+SECRET = "may hold secrets"  # the start of a reason
+UNUSABLE = "an ignore file or a file of git cannot be used"  # the start of a reason
 # The reasons for files that are not indexed because of their place
 IGNORED = re.compile(rf"ignored by |a \S+ folder$|a \.git file$|holds |{UNUSABLE}")
 EXEMPTIONS = ".draftlineindex"  # gitignore patterns of what is indexed although it looks secret
-BINARY_CHECK_BYTES = 1 << 13  # a NUL among them makes a file binary
+BINARY_CHECK_BYTES = 1 << 13  # bytes; a NUL among the first ones makes a file binary
 
 # fmt: off
 JUNK_FOLDERS = frozenset({
@@ -39,8 +39,8 @@ JUNK_FOLDERS = frozenset({
 })
 # fmt: on
 JUNK_MARKS = ("CACHEDIR.TAG", "pyvenv.cfg")  # mark a folder as generated
-MAX_READ_ATTEMPTS = 3  # of a file that changes while it is read
-TIMESTAMP_GRANULARITY_NS = 100_000_000  # closer writes may leave the same timestamps
+MAX_READ_ATTEMPTS = 3  # reads of a file that changes meanwhile
+TIMESTAMP_GRANULARITY_NS = 100_000_000  # nanoseconds; closer writes may leave the same timestamps
 
 
 class Stamp(NamedTuple):
@@ -66,7 +66,7 @@ class FileEntry:
 
     path: str  # relative to the folder, with "/" and surrogate escapes
     real_path: str  # absolute path to read; a link's target
-    stamp: Stamp  # of `real_path`
+    stamp: Stamp  # the stamp of `real_path`
 
     @property
     def changed(self) -> int:
@@ -75,7 +75,7 @@ class FileEntry:
 
     @property
     def is_exempt(self) -> bool:
-        """Whether it is indexed although it may look secret."""
+        """Return whether the file is indexed although it may look secret."""
         return not self.stamp.rules
 
 
@@ -83,7 +83,7 @@ class FileEntry:
 class _IgnoreFile:
     """An ignore file."""
 
-    start: int  # where in the bytes of an absolute path the part below the file's folder starts
+    start: int  # offset of the part below the file's folder in an absolute path's bytes
     patterns: IgnorePatterns
 
 
@@ -93,7 +93,7 @@ SEPARATOR = os.fsencode(os.sep)
 
 
 class _IgnoreRules(NamedTuple):
-    """What git ignores in a folder."""
+    """The rules by which git ignores files in a folder."""
 
     ignore_files: IgnoreFiles
     repository: Repository | None  # around the folder
@@ -103,15 +103,17 @@ class _Root(NamedTuple):
     """A folder whose files are indexed."""
 
     top: str  # its real path
-    above: _IgnoreRules | None  # of the folders above it; None if ignore files are not used
+    above: _IgnoreRules | None  # the rules above it; None if ignore files are not used
     exemptions: IgnoreFiles
 
 
 def walk(
     root: Path | str, report: Report | None = None, gitignore: bool = True
 ) -> Iterator[FileEntry]:
-    """The candidate files of a folder, sorted by name, depth first; `gitignore`: skip ignored ones.
-    NotADirectoryError if it is not a folder."""
+    """Yield the candidate files of a folder, sorted by name, depth first.
+
+    `gitignore`: skip ignored ones. NotADirectoryError if it is not a folder.
+    """
     top = os.path.realpath(root)
     if not os.path.isdir(top):
         raise NotADirectoryError(f"{top}: not a folder; name one that exists")
@@ -147,13 +149,16 @@ def walk(
 
 
 def lookup(root: Path | str, path: str, gitignore: bool = True) -> FileEntry:
-    """One file by its relative path, unread. Raises Skipped for the reasons of `walk`."""
+    """Return one file by its relative path, unread. Raises Skipped for the reasons of `walk`."""
     return _lookup(_root(os.path.realpath(root), gitignore), path)
 
 
 def load(file: FileEntry) -> tuple[str, Stamp | None]:
-    """The exact text of a file, and its stamp, or None if a later write might not change the stamp.
-    Raises Skipped, also if the file holds secrets, was moved or replaced by a link."""
+    """Return the exact text of a file, and its stamp.
+
+    The stamp is None if a later write might not change it. Raises Skipped, also if the file holds
+    secrets, was moved or replaced by a link.
+    """
     try:
         with open(file.real_path, "rb", 0, opener=_open) as opened:
             if _was_moved(opened.fileno(), file.real_path):
@@ -164,8 +169,11 @@ def load(file: FileEntry) -> tuple[str, Stamp | None]:
 
 
 def read(path: Path | str) -> str:
-    """The exact text of a file, including line ends and BOM, whatever it is about. Raises Skipped
-    for binaries and large files, and for links, pipes and devices, which are not opened."""
+    """Return the exact text of a file, including line ends and BOM, whatever it is about.
+
+    Raises Skipped for binaries and large files, and for links, pipes and devices, which are not
+    opened.
+    """
     try:
         with open(path, "rb", 0, opener=_open) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -179,12 +187,12 @@ def read(path: Path | str) -> str:
 
 
 def _open(path: str, flags: int) -> int:
-    """An opener that fails on a link and does not block on a pipe."""
+    """Open a path: fail on a link, and do not block on a pipe."""
     return os.open(path, flags | NO_LINK | NO_WAIT)
 
 
 def _read_stable(descriptor: int, rules: int) -> tuple[str, Stamp | None]:
-    """The text of an open file, read again if it changed meanwhile, and its stamp as in `load`."""
+    """Read the text of an open file, again if it changed meanwhile, and its stamp as in `load`."""
     known = None
     for _ in range(MAX_READ_ATTEMPTS):
         now = time.time_ns()
@@ -203,7 +211,7 @@ def _read_stable(descriptor: int, rules: int) -> tuple[str, Stamp | None]:
 
 
 def _was_moved(descriptor: int, path: str) -> bool:
-    """Whether an open file is not at its path because a folder on it became a link."""
+    """Return whether an open file is not at its path because a folder on it became a link."""
     try:
         real = os.readlink(f"/proc/self/fd/{descriptor}")
     except OSError:  # not Linux
@@ -212,7 +220,7 @@ def _was_moved(descriptor: int, path: str) -> bool:
 
 
 def decode(data: bytes) -> str:
-    """The text of a file's contents. Raises Skipped."""
+    """Return the text of a file's contents. Raises Skipped."""
     if len(data) > MAX_FILE_BYTES:
         raise Skipped(f"over {MAX_FILE_BYTES >> 20} MiB")
     if b"\0" in data[:BINARY_CHECK_BYTES]:
@@ -224,8 +232,10 @@ def decode(data: bytes) -> str:
 
 
 def check_buffer(path: str, text: str, roots: Iterable[Path] = ()) -> None:
-    """Raises Skipped if an open buffer, of a file under one of these folders or elsewhere, may hold
-    secrets or is no file that is indexed."""
+    """Raise Skipped if an open buffer may hold secrets or is no file that is indexed.
+
+    The buffer is of a file under one of these folders or elsewhere.
+    """
     try:
         decode(text.encode())
     except UnicodeEncodeError as error:
@@ -235,8 +245,11 @@ def check_buffer(path: str, text: str, roots: Iterable[Path] = ()) -> None:
 
 
 def why_secret(path: str, text: str, roots: Iterable[Path] = ()) -> str | None:
-    """Why a text, of a file under one of these folders or elsewhere, may hold secrets; None if it
-    does not seem to, or if the folder's `.draftlineindex` names the file."""
+    """Return why a text may hold secrets, or None if it does not seem to.
+
+    The text is of a file under one of these folders or elsewhere. None, too, if the folder's
+    `.draftlineindex` names the file.
+    """
     try:
         real = os.path.realpath(path) if os.path.isabs(path) else path
     except ValueError:  # no file can have this name
@@ -254,8 +267,11 @@ def why_secret(path: str, text: str, roots: Iterable[Path] = ()) -> str | None:
 
 
 def why_ignored(path: str, roots: Iterable[Path]) -> str | None:
-    """Why a file under one of these folders, which need not exist, is not indexed because of its
-    place: git ignores it, or it is git's own or generated. None for all other files."""
+    """Return why a file under one of these folders is not indexed because of its place.
+
+    Git ignores it, or it is git's own or generated. The folders need not exist. None for all other
+    files.
+    """
     if ".git" in path.split("/"):  # also of a repository elsewhere, as that of a worktree
         return "a .git folder"
     for top in map(str, roots):
@@ -273,20 +289,22 @@ def why_ignored(path: str, roots: Iterable[Path]) -> str | None:
 
 
 def is_secret_path(path: str) -> bool:
-    """Whether a file of this name, or in a folder of this name, usually holds secrets."""
+    """Return whether a file of this name, or in a folder of this name, usually holds secrets."""
     folders = path.replace(os.sep, "/").lower().split("/")[:-1]
     return not secret_names.FOLDERS.isdisjoint(folders) or secret_names.is_secret(path)
 
 
 def _root(top: str, gitignore: bool) -> _Root:
-    """Raises Skipped if an ignore file cannot be used."""
+    """Return the rules of a top folder. Raises Skipped if an ignore file cannot be used."""
     above = _rules_above(top) if gitignore else None
     return _Root(top, above, _ignore_file(top, os.path.join(top, EXEMPTIONS)))
 
 
 def _is_exempt(root: _Root, absolute: str) -> bool:
-    """Whether a path, or a folder on it, is indexed although it looks secret. Paths of folders end
-    in "/"."""
+    """Return whether a path, or a folder on it, is indexed although it looks secret.
+
+    Paths of folders end in "/".
+    """
     start = os.path.join(root.top, "")
     if not absolute.startswith(start):
         return False
@@ -315,7 +333,7 @@ def _lookup(root: _Root, path: str) -> FileEntry:
 
 
 def _list(folder: str) -> Iterator[os.DirEntry[str]]:
-    """The entries of a folder, by name."""
+    """List the entries of a folder, by name."""
     with os.scandir(folder) as entries:
         return iter(sorted(entries, key=lambda entry: os.fsencode(entry.name)))
 
@@ -323,7 +341,7 @@ def _list(folder: str) -> Iterator[os.DirEntry[str]]:
 def _enter(
     root: _Root, absolute: str, name: str, rules: _IgnoreRules | None
 ) -> _IgnoreRules | None:
-    """The rules in a folder, whose parent has these. Raises Skipped."""
+    """Return the rules in a folder, given its parent's. Raises Skipped."""
     if os.path.islink(absolute):
         raise Skipped("a link to a folder")
     if name.lower() in secret_names.FOLDERS and not _is_exempt(root, absolute + "/"):
@@ -337,7 +355,7 @@ def _enter(
 
 
 def _rules_in(absolute: str, rules: _IgnoreRules) -> _IgnoreRules:
-    """The rules in a folder, whose parent has these. Raises Skipped if it is ignored."""
+    """Return the rules in a folder, given its parent's. Raises Skipped if it is ignored."""
     inner, outer = _repository_at(absolute, True), rules.repository
     if inner and outer and inner.common == outer.common and not outer.is_bare:
         raise Skipped("another worktree of the repository")
@@ -361,7 +379,7 @@ def _check_name(root: _Root, absolute: str, name: str, rules: _IgnoreRules | Non
 
 
 def _entry(root: _Root, path: str, absolute: str, status: os.stat_result) -> FileEntry:
-    """A file that passed the check of its name; checks its type and size."""
+    """Return a file that passed the check of its name, if its type and size are allowed."""
     if stat.S_ISLNK(status.st_mode):
         return _follow_link(root, path, absolute)
     if not stat.S_ISREG(status.st_mode):
@@ -373,7 +391,7 @@ def _entry(root: _Root, path: str, absolute: str, status: os.stat_result) -> Fil
 
 
 def _follow_link(root: _Root, path: str, absolute: str) -> FileEntry:
-    """A link is indexed if its target is an indexed file of the same folder."""
+    """Return the file of a link whose target is an indexed file of the same folder."""
     try:
         target = os.path.realpath(absolute, strict=True)
     except OSError as error:
@@ -391,7 +409,7 @@ def _follow_link(root: _Root, path: str, absolute: str) -> FileEntry:
 
 
 def _rules_above(top: str) -> _IgnoreRules:
-    """The rules of the repository around a folder, from its top to the folder's parent.
+    """Return the rules of the repository around a folder, from its top to the folder's parent.
 
     No ignore file of them applies if they ignore the folder itself.
     """
@@ -411,7 +429,7 @@ def _rules_above(top: str) -> _IgnoreRules:
 
 
 def _repository_at(folder: str, is_inside: bool = False) -> Repository | None:
-    """As `repository_at`; raises Skipped if one of its files is too large."""
+    """Call `repository_at`. Raises Skipped if one of its files is too large."""
     try:
         return repository_at(folder, is_inside)
     except GitFileTooLarge as error:
@@ -419,7 +437,7 @@ def _repository_at(folder: str, is_inside: bool = False) -> Repository | None:
 
 
 def _rules_of(repository: Repository) -> _IgnoreRules:
-    """The rules of a repository before its .gitignore files."""
+    """Return the rules of a repository before its .gitignore files."""
     files: IgnoreFiles = ()
     for path in repository.ignore_files:
         files += _ignore_file(repository.folder, path, repository.ignore_case, follow=True)
@@ -431,7 +449,7 @@ def _with_ignore_file_in(folder: str, rules: _IgnoreRules) -> _IgnoreRules: ...
 @overload
 def _with_ignore_file_in(folder: str, rules: _IgnoreRules | None) -> _IgnoreRules | None: ...
 def _with_ignore_file_in(folder: str, rules: _IgnoreRules | None) -> _IgnoreRules | None:
-    """The rules in a folder, whose parent has these; None if ignore files are not used."""
+    """Return the rules in a folder, given its parent's; None if ignore files are not used."""
     if rules is None:
         return None
     ignore_case = rules.repository is not None and rules.repository.ignore_case
@@ -447,8 +465,10 @@ def _with_ignore_file_in(folder: str, rules: _IgnoreRules | None) -> _IgnoreRule
 def _ignore_file(
     folder: str, path: str, ignore_case: bool = False, follow: bool = False
 ) -> IgnoreFiles:
-    """The ignore file at a path, for a folder; () if it is missing or unreadable, as git does.
-    Raises Skipped if it is too large."""
+    """Return the ignore file at a path, for a folder.
+
+    () if it is missing or unreadable, as git does. Raises Skipped if it is too large.
+    """
     try:
         data = read_file(path, follow)
         if not data:
@@ -462,7 +482,10 @@ def _ignore_file(
 
 
 def _ignored(absolute: str, ignore_files: IgnoreFiles) -> bool:
-    """Whether the innermost ignore file that matches says so. Paths of folders end in "/"."""
+    """Return whether the innermost ignore file that matches ignores a path.
+
+    Paths of folders end in "/".
+    """
     if not ignore_files:
         return False
     path = os.fsencode(absolute).replace(SEPARATOR, b"/")

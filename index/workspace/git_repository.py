@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 from index.os_calls import NO_LINK, NO_WAIT
 
-MAX_BYTES = 1 << 20  # of an ignore file, and of a file of settings
+MAX_BYTES = 1 << 20  # bytes of an ignore file, or of a file of settings
 SYSTEM_SETTINGS = Path("/etc/gitconfig")
-MAX_CACHED = 16  # parsed files of settings
+MAX_CACHED = 16  # files of settings that are parsed
 TRUE = {"true", "yes", "on", "1"}
 
 SECTION = re.compile(r'\s*\[\s*([\w.-]+)(?:\s+"((?:[^"\\]|\\.)*)")?\s*\]')
@@ -37,20 +37,22 @@ class Repository(NamedTuple):
     common: str  # git's folder, which all worktrees share; a real path
     is_bare: bool  # has worktrees elsewhere only
     ignore_case: bool
-    ignore_files: tuple[str, ...]  # beside its .gitignore files; what comes first counts more
+    ignore_files: tuple[str, ...]  # those next to its .gitignore files; the first count more
     submodules: frozenset[str]  # their folders
 
 
 def repository_at(folder: str, is_inside: bool = False) -> Repository | None:
-    """The repository whose working tree is a folder, if it is one's. `is_inside` another one, where
-    git looks closer. Raises GitFileTooLarge."""
+    """Return the repository whose working tree is a folder, if it is one's.
+
+    `is_inside`: the folder is in another one, where git looks closer. Raises GitFileTooLarge.
+    """
     try:
         mode = os.stat(os.path.join(folder, ".git")).st_mode
     except OSError:
         return None
     top = Path(folder)
     git = top / ".git"
-    if stat.S_ISREG(mode):  # of a linked worktree, or of a submodule
+    if stat.S_ISREG(mode):  # a linked worktree, or a submodule
         target = _first_line(git)
         if not target.startswith("gitdir: "):
             return None
@@ -77,8 +79,11 @@ def repository_at(folder: str, is_inside: bool = False) -> Repository | None:
 
 
 def read_file(path: str | Path, follow: bool = False) -> bytes | None:
-    """The contents of a small regular file; None if there is none to read, which git takes for
-    empty. `follow`: also through a link. Raises GitFileTooLarge."""
+    """Return the contents of a small regular file.
+
+    None if there is none to read, which git takes for empty. `follow`: also through a link. Raises
+    GitFileTooLarge.
+    """
     flags = NO_WAIT | (0 if follow else NO_LINK)
     try:
         with open(path, "rb", opener=lambda name, mode: os.open(name, mode | flags)) as file:
@@ -93,29 +98,29 @@ def read_file(path: str | Path, follow: bool = False) -> bytes | None:
 
 
 def _read_text(path: Path) -> str:
-    """The text of a file; empty if it is missing."""
+    """Return the text of a file; empty if it is missing."""
     return (read_file(path, follow=True) or b"").decode("utf-8", "surrogateescape")
 
 
 def _first_line(path: Path) -> str:
-    """The first line of a file that names a folder; git's lines end at a NUL, too."""
+    """Return the first line of a file that names a folder; git's lines end at a NUL, too."""
     return re.split("[\n\0]", _read_text(path), maxsplit=1)[0].rstrip("\r")
 
 
 def _expand(path: str) -> Path:
-    """A path that may start with the name of a user's folder."""
+    """Expand a path that may start with the name of a user's folder."""
     with suppress(RuntimeError):  # no such user
         return Path(path).expanduser()
     return Path(path)
 
 
 def _user_folder() -> Path:
-    """Where git keeps what the user has set."""
+    """Return the folder where git keeps the user's settings."""
     return _expand(os.environ.get("XDG_CONFIG_HOME") or "~/.config") / "git"
 
 
 def _settings(git: Path, common: Path) -> dict[str, str]:
-    """The settings without subsections that apply in a working tree, by "section.name"."""
+    """Return the settings without subsections that apply in a working tree, by "section.name"."""
     if (named := os.environ.get("GIT_CONFIG_GLOBAL")) is not None:
         of_user = [Path(named)]
     else:
@@ -134,7 +139,7 @@ def _is_true(settings: dict[str, str], name: str) -> bool:
 
 
 def _submodules(folder: Path) -> Iterator[str]:
-    """The folders of the submodules that a repository names."""
+    """Yield the folders of the submodules that a repository names."""
     for name, value in _parse(_read_text(folder / ".gitmodules")):
         section, _, rest = name.partition(".")
         if section == "submodule" and rest.endswith(".path"):
@@ -143,7 +148,7 @@ def _submodules(folder: Path) -> Iterator[str]:
 
 @lru_cache(MAX_CACHED)
 def _parse(text: str) -> tuple[tuple[str, str], ...]:
-    """The settings in a file, in order: ("section.subsection.name", value)."""
+    """Return the settings in a file, in order: ("section.subsection.name", value)."""
     found = []
     section = ""
     for raw in re.sub(r"\\\r?\n", "", text).split("\n"):
@@ -157,7 +162,7 @@ def _parse(text: str) -> tuple[tuple[str, str], ...]:
 
 
 def _value(text: str | None) -> str:
-    """A value without quotes, escapes and comments. A name without a value is true."""
+    """Return a value without quotes, escapes and comments. A name without a value is true."""
     if text is None:
         return "true"
     parts = []

@@ -15,14 +15,14 @@ from typing import Any
 
 import re2
 
-MAX_PATTERN_BYTES = 4096  # of one line, as of the longest path
+MAX_PATTERN_BYTES = 4096  # bytes of one line; the longest path has as many
 # What trying one path costs, in wildcards: a regular expression is as many, and bytes are one.
 MAX_WORK = 16_000
 REGEX_WORK = 16
 WILDCARD_BYTES = 128
-CHUNK_BYTES = 4096  # of patterns in one regular expression, so that each is small
-MAX_REGEX_BYTES = 2 << 20  # of memory for one regular expression, and for what it has matched
-SMALL_BYTES = 8192  # of an ignore file
+CHUNK_BYTES = 4096  # bytes of patterns in one regular expression, so that each is small
+MAX_REGEX_BYTES = 2 << 20  # bytes of memory for one regular expression and its matches
+SMALL_BYTES = 8192  # bytes; a larger ignore file takes a place among MAX_LARGE
 MAX_SMALL, MAX_LARGE = 32, 2  # compiled ignore files that are kept
 BOM = b"\xef\xbb\xbf"
 FOLDER = b"\0"
@@ -57,8 +57,10 @@ class IgnorePatterns:
     work: int  # at most `MAX_WORK`
 
     def decide(self, path: bytes) -> bool | None:
-        """Whether the last line that matches a path below the file's folder ignores it; None if
-        none matches. `FOLDER` is at the end of a folder's path."""
+        """Return whether the last line that matches a path ignores it; None if none matches.
+
+        The path is relative to the file's folder, and ends in `FOLDER` for a folder.
+        """
         path = path.lower() if self.ignore_case else path
         for regex, ignores in self.runs:
             if regex.fullmatch(path):
@@ -67,8 +69,10 @@ class IgnorePatterns:
 
 
 def compile_patterns(data: bytes, ignore_case: bool = False) -> IgnorePatterns:
-    """Compile the contents of an ignore file. ValueError if a line is too long, or matching takes
-    too much work."""
+    """Compile the contents of an ignore file.
+
+    ValueError if a line is too long, or matching takes too much work.
+    """
     return (_small if len(data) <= SMALL_BYTES else _large)(data, ignore_case)
 
 
@@ -106,7 +110,7 @@ class _Run:
         self.wildcards += sum(map(line.count, WILDCARDS))
 
     def regex(self, ignore_case: bool) -> bytes:
-        """The regular expression of all lines; empty if none can match."""
+        """Return the regular expression of all lines; empty if none can match."""
         names: list[bytes] = []
         paths: list[bytes] = []
         for line in self.lines:
@@ -120,7 +124,7 @@ class _Run:
 
 
 def _runs(data: bytes) -> Iterator[_Run]:
-    """The lines of an ignore file, the last ones first."""
+    """Yield the lines of an ignore file, the last ones first."""
     run = _Run(True)
     for line in reversed([*_lines(data)]):
         ignores, text = not line.startswith(b"!"), line.removeprefix(b"!")
@@ -134,7 +138,7 @@ def _runs(data: bytes) -> Iterator[_Run]:
 
 
 def _lines(data: bytes) -> Iterator[bytes]:
-    """The lines that are patterns."""
+    """Yield the lines that are patterns."""
     for number, raw in enumerate(data.removeprefix(BOM).split(b"\n"), 1):
         line = raw.removesuffix(b"\r").partition(b"\0")[0]  # git's lines end at a NUL
         if not line or line.startswith(b"#"):
@@ -148,7 +152,7 @@ def _lines(data: bytes) -> Iterator[bytes]:
 
 
 def _regex(text: bytes, ignore_case: bool) -> bytes:
-    """The regular expression of a pattern; empty if it matches nothing."""
+    """Return the regular expression of a pattern; empty if it matches nothing."""
     in_path = b"/" in text
     text = text.removeprefix(b"/")
     start = min((at for at in map(text.find, (*WILDCARDS, b"\\")) if at >= 0), default=0)
@@ -188,8 +192,10 @@ def _regex(text: bytes, ignore_case: bool) -> bytes:
 
 
 def _bracket(text: bytes, at: int, ignore_case: bool) -> tuple[set[int], int] | None:
-    """The bytes that a bracket expression matches, and where it ends; None if it never matches.
-    `at` is after its "["."""
+    """Return the bytes that a bracket expression matches, and where it ends.
+
+    None if it never matches. `at` is after its "[".
+    """
     negated = text[at : at + 1] in (b"!", b"^")
     at += negated
     start, before = at, 0  # the byte before, which may start a range
@@ -224,7 +230,7 @@ def _bracket(text: bytes, at: int, ignore_case: bool) -> tuple[set[int], int] | 
 
 
 def _class_name(text: bytes, at: int) -> str | None:
-    """The name in "[:name:]"; None if this is none, and "" if "]" is missing."""
+    """Return the name in "[:name:]"; None if this is none, and "" if "]" is missing."""
     if text[at + 1 : at + 2] != b":":
         return None
     end = text.find(b"]", at + 2)

@@ -38,11 +38,11 @@ from index.workspace.segment_store import (
 
 log = logging.getLogger(__name__)
 
-MAPPED_TOKENS = 1 << 22  # a segment as large as this is on disk before it is queried
-UNKNOWN_STAMP = Stamp(-1, -1, -1, -1, -1)  # of a file that must be read again
-SAVE_INTERVAL_S = 10  # between saves in the background
-RETRY_INTERVAL_S = 60  # after a save that failed
-TOKENIZER = "tokenizer"  # in the metadata: the fingerprint
+MAPPED_TOKENS = 1 << 22  # tokens; a segment this large is on disk before it is queried
+UNKNOWN_STAMP = Stamp(-1, -1, -1, -1, -1)  # the file must be read again
+SAVE_INTERVAL_S = 10  # seconds between saves in the background
+RETRY_INTERVAL_S = 60  # seconds after a save that failed
+TOKENIZER = "tokenizer"  # the fingerprint's name in the metadata
 DAY_S = 24 * 3600
 
 
@@ -57,7 +57,7 @@ class SavedIndex:
         self._store_lock = threading.Lock()
         self._closed = False
         self._saved_generation = 0
-        self._unverified: list[Segment] = []  # what was loaded
+        self._unverified: list[Segment] = []  # loaded segments
         self._due_at = 0.0  # monotonic time of the next save in the background
         self._failing = False
 
@@ -81,17 +81,21 @@ class SavedIndex:
             os.utime(self._store.folder / "table")  # marks it as in use
 
     def verify(self, segments: SegmentSet, files: RootFiles) -> None:
-        """Read all that was loaded. If it is damaged, drop it, so that the next scan rebuilds it.
-        Nothing may be merged before."""
+        """Read all that was loaded.
+
+        If it is damaged, drop it, so that the next scan rebuilds it. Nothing may be merged before.
+        """
         loaded, self._unverified = self._unverified, []
         if loaded and not self._store.verify():
             segments.detach(loaded)
             files.rejected = {}
 
     def to_disk(self, segment: Segment, ids: PathIdList) -> Segment:
-        """A new frozen segment on a mapped file, so that the system can take its memory back; as it
-        is if it is small, if another process keeps the index, or if the disk is full, which is
-        logged. `ids`: of its documents' paths and folders."""
+        """Put a new frozen segment on a mapped file, so that the system can take its memory back.
+
+        Returns the segment as it is if it is small, if another process keeps the index, or if the
+        disk is full, which is logged. `ids`: those of its documents' paths and folders.
+        """
         if segment.size < MAPPED_TOKENS:
             return segment
         with self._store_lock:
@@ -107,13 +111,16 @@ class SavedIndex:
         return mapped
 
     def is_due(self, segments: SegmentSet) -> bool:
-        """Whether anything changed since the last save."""
+        """Return whether anything changed since the last save."""
         return segments.generation != self._saved_generation
 
     @property
     def has_failed(self) -> bool:
-        """Whether the last save failed, which is logged: on a full disk, or a folder that cannot be
-        written. Not if another process keeps this index: that one saves it."""
+        """Return whether the last save failed, which is logged.
+
+        It fails on a full disk, or in a folder that cannot be written; not if another process keeps
+        this index, which saves it.
+        """
         return self._failing or self._store.is_unusable
 
     def seconds_until_due(self) -> float:
@@ -121,8 +128,10 @@ class SavedIndex:
         return max(0.0, self._due_at - time.monotonic())
 
     def save(self, segments: SegmentSet, files: RootFiles, buffers: Collection[str]) -> None:
-        """Save the frozen segments if they changed and no other process keeps this index. A full
-        disk is logged."""
+        """Save the frozen segments if they changed and no other process keeps this index.
+
+        A full disk is logged.
+        """
         self._due_at = time.monotonic() + SAVE_INTERVAL_S
         with self._store_lock:
             if self.is_due(segments) and self._store.acquire():
@@ -134,7 +143,7 @@ class SavedIndex:
             kept = [
                 segment
                 for segment in segments.segments
-                if segment.frozen and any(_is_saved(one, buffers) for one in segment.documents)
+                if segment.frozen and any(_is_saved(text, buffers) for text in segment.documents)
             ]
             documents = [
                 (at, document.place[1], document)
@@ -166,8 +175,10 @@ class SavedIndex:
             self._saved_generation = 0
 
     def state(self) -> SavedState:
-        """What was saved last. PermissionError if another process keeps the index, or if the last
-        save failed."""
+        """Return what was saved last.
+
+        PermissionError if another process keeps the index, or if the last save failed.
+        """
         with self._store_lock:
             usable = self._store.acquire() and not self._failing
             saved = self._store.load() if usable else None
@@ -179,8 +190,10 @@ class SavedIndex:
         return saved
 
     def replace(self, saved: SavedState) -> None:
-        """Save this in place of the index, before it is loaded. PermissionError if another process
-        keeps it, OSError if the disk is full."""
+        """Save this in place of the index, before it is loaded.
+
+        PermissionError if another process keeps it, OSError if the disk is full.
+        """
         with self._store_lock:
             self._need_store()
             self._store.save(SavedState(self._meta, saved.table, saved.parts))
@@ -201,8 +214,11 @@ class SavedIndex:
             self._store.close()
 
     def _delete_unused(self) -> None:
-        """Delete the indexes of folders that were not opened for a long time, and beyond
-        MAX_INDEX_BYTES those that were opened longest ago. One that a process keeps stays."""
+        """Delete the indexes that were not opened for a long time.
+
+        Beyond MAX_INDEX_BYTES, those that were opened longest ago are deleted, too. One that a
+        process keeps stays.
+        """
         used: list[tuple[float, Path]] = []
         for table in self.folder.glob("*/table"):
             if not table.parent.is_symlink() and table.parent != self._store.folder:
@@ -220,8 +236,11 @@ class SavedIndex:
 
 
 def open_shared(folder: Path, fingerprint: str) -> list[Segment]:
-    """The segments of a saved index that is only read: another user's, or a copy. Raises OSError,
-    or ValueError if it is damaged or was made with a tokenizer other than `fingerprint`."""
+    """Return the segments of a saved index that is only read: another user's, or a copy.
+
+    Raises OSError, or ValueError if it is damaged or was made with a tokenizer other than
+    `fingerprint`.
+    """
     saved = open_state(folder)
     made_with = str(saved.meta.get(TOKENIZER, "unknown"))
     if made_with != fingerprint:
@@ -240,15 +259,15 @@ def _is_saved(document: IndexedDocument, buffers: Collection[str]) -> bool:
 
 
 def part_of(segment: Segment) -> Part:
-    """The arrays of a frozen segment, under its name."""
+    """Return the arrays of a frozen segment, under its name."""
     core = segment.core
     assert isinstance(core, Frozen)
     arrays: Arrays = arrays_of(core)
     offsets = [document.starts for document in segment.documents]
-    if any(one is not None for one in offsets):
-        each = [np.zeros(0, np.int32) if one is None else one for one in offsets]
+    if any(starts is not None for starts in offsets):
+        each = [np.zeros(0, np.int32) if starts is None else starts for starts in offsets]
         arrays["offsets"] = np.concatenate(each)
-        arrays["offset_ends"] = np.cumsum([len(one) for one in each]).astype(np.int64)
+        arrays["offset_ends"] = np.cumsum([len(starts) for starts in each]).astype(np.int64)
     segment.name = segment.name or new_name()
     return Part(segment.name, arrays)
 
@@ -256,7 +275,7 @@ def part_of(segment: Segment) -> Part:
 def table_of(
     documents: Sequence[tuple[int, int, IndexedDocument]], rejected: dict[str, tuple[Stamp, str]]
 ) -> Arrays:
-    """The file table: live documents, then rejected files with segment -1."""
+    """Return the file table: live documents, then rejected files with segment -1."""
     stamps = [document.stamp or UNKNOWN_STAMP for _, _, document in documents]
     stamps += [stamp for stamp, _ in rejected.values()]
     digests = b"".join(document.digest for _, _, document in documents)
@@ -272,7 +291,7 @@ def table_of(
 
 
 def unknown_stamps(count: int) -> NDArray[np.int64]:
-    """The column of stamps for files that must be read again."""
+    """Return the column of stamps for files that must be read again."""
     return np.array([UNKNOWN_STAMP] * count, np.int64).reshape(count, len(Stamp._fields))
 
 
@@ -281,19 +300,22 @@ def pack_strings(name: str, texts: Sequence[str]) -> Arrays:
     data = [os.fsencode(text) for text in texts]
     return {
         name: np.frombuffer(b"".join(data), np.uint8),
-        f"{name}_ends": np.cumsum([len(one) for one in data]).astype(np.int64),
+        f"{name}_ends": np.cumsum([len(encoded) for encoded in data]).astype(np.int64),
     }
 
 
 def unpack_strings(table: Arrays, name: str, first: int = 0) -> list[str]:
-    """The strings that `pack_strings` packed under this name, from the first one asked for."""
+    """Return the strings that `pack_strings` packed under this name, from the `first` one."""
     data = table[name].tobytes()
     ends = [0, *table[f"{name}_ends"].tolist()]
     return [os.fsdecode(data[a:b]) for a, b in pairwise(ends[first:])]
 
 
 def restore_segments(saved: SavedState, path_ids: SegmentSet) -> list[Segment]:
-    """The segments with their live documents. Raises an error if table and parts disagree."""
+    """Return the segments with their live documents.
+
+    Raises an error if table and parts disagree.
+    """
     table = saved.table
     documents: list[list[IndexedDocument | None]] = []
     sizes: list[list[int]] = []
@@ -319,8 +341,8 @@ def restore_segments(saved: SavedState, path_ids: SegmentSet) -> list[Segment]:
         )
     segments = []
     for part, known in zip(saved.parts, documents, strict=True):
-        some = [one or _dead() for one in known]
-        ids = [path_ids.path_ids(one.path) if one.alive else (-1, -1) for one in some]
+        some = [document or _dead() for document in known]
+        ids = [path_ids.path_ids(text.path) if text.alive else (-1, -1) for text in some]
         segment = Segment(map_arrays(part.arrays, some, ids), some)
         segment.name = part.name
         for number, document in enumerate(some):
@@ -333,7 +355,7 @@ def restore_segments(saved: SavedState, path_ids: SegmentSet) -> list[Segment]:
 
 
 def _dead() -> IndexedDocument:
-    """In place of a document that was deleted before the save."""
+    """Make a document that stands for one that was deleted before the save."""
     return IndexedDocument("", 0, 0, b"", None, None, 0, alive=False)
 
 
@@ -347,7 +369,7 @@ def _offsets(arrays: Arrays, number: int) -> Any:
 
 
 def _rejected(table: Arrays) -> dict[str, tuple[Stamp, str]]:
-    """By path: stamp and reason of the files that were rejected for their contents."""
+    """Return the stamp and reason, by path, of the files rejected for their contents."""
     first, reasons = len(table["number"]), unpack_strings(table, "reason")
     paths = unpack_strings(table, "path", first)
     stamps = [Stamp(*row) for row in table["stamp"][first:].tolist()]

@@ -24,7 +24,7 @@ class ReceivedWorkspace(Workspace):
         super().__init__(None, encoder)
 
     def key(self, path: Path | str) -> str:
-        """The name itself: paths of another machine mean nothing here."""
+        """Return the name itself: paths of another machine mean nothing here."""
         return os.fspath(path)
 
     def put(self, texts: Sequence[FileText]) -> None:

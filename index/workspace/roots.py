@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 Progress = Callable[[str, int, int], None]  # (what, done, total)
 
-MAX_LOOKUP_PATHS = 64  # more changed paths than that are cheaper to find by a walk
-MAX_SECRET_FILES = 10_000  # in a folder of secrets, whose hard links are looked for
+MAX_LOOKUP_PATHS = 64  # paths; more changed ones are cheaper to find by a walk
+MAX_SECRET_FILES = 10_000  # files of a secret folder whose hard links are looked for
 
 HARD_LINK = f"{file_filter.SECRET}: a hard link to a file that does"
 FileIdentity = tuple[int, int]  # device and inode
@@ -47,7 +47,7 @@ class RootFiles:
     """The files under some folders. Only `key` may be called from several threads at once."""
 
     def __init__(self, roots: Sequence[Path], gitignore: bool = True) -> None:
-        """`gitignore`: skip what git ignores."""
+        """Take the folders, unread. `gitignore`: skip what git ignores."""
         self._gitignore = gitignore
         self.roots = tuple(dict.fromkeys(Path(os.path.realpath(root)) for root in roots))
         self.rejected: dict[str, tuple[Stamp, str]] = {}  # files skipped for their contents, why
@@ -57,11 +57,14 @@ class RootFiles:
 
     @property
     def skipped(self) -> dict[str, str]:
-        """By path: why a file or folder is not indexed."""
+        """Return the reason, by path, why a file or folder is not indexed."""
         return self._excluded | {path: why for path, (_, why) in self.rejected.copy().items()}
 
     def key(self, path: Path | str) -> str:
-        """The canonical name of a file; anything but an absolute path ("untitled:1") is its own."""
+        """Return the canonical name of a file.
+
+        Anything but an absolute path ("untitled:1") is its own.
+        """
         path = os.fspath(path)
         if not os.path.isabs(path):
             return path
@@ -78,7 +81,7 @@ class RootFiles:
                 raise NotADirectoryError(f"{root}: not a folder; name one that exists")
 
     def walk(self) -> dict[str, FileEntry]:
-        """All candidate files by name. A missing root has none."""
+        """Return all candidate files by name. A missing root has none."""
         found: dict[str, FileEntry] = {}
         self._links = {}
         excluded: dict[str, str] = {}
@@ -101,7 +104,7 @@ class RootFiles:
         return found
 
     def _hard_linked(self, found: dict[str, FileEntry]) -> list[str]:
-        """Those of these files that are also known under the name of a secret."""
+        """Return those of these files that are also known under the name of a secret."""
         inodes = {inode for _, inode in self._secrets}
         return [
             path
@@ -112,7 +115,7 @@ class RootFiles:
         ]
 
     def lookup(self, keys: Collection[str]) -> dict[str, FileEntry]:
-        """The candidates among these files. Forgets why anything below them was skipped."""
+        """Return the candidates among these files; forget why anything below was skipped."""
         found: dict[str, FileEntry] = {}
         below = tuple(f"{key}/" for key in keys)
         for known in (self.rejected, self._excluded):
@@ -140,20 +143,20 @@ class RootFiles:
             self._links.setdefault(file.real_path, set()).add(key)
 
     def with_links(self, keys: Collection[str]) -> set[str]:
-        """These files and the symbolic links to them."""
+        """Return these files and the symbolic links to them."""
         return set(keys).union(*(self._links.get(key, ()) for key in keys))
 
     def needs_walk(self, keys: Collection[str]) -> bool:
-        """Whether these changes are found by a walk rather than by `lookup`."""
+        """Return whether these changes are found by a walk rather than by `lookup`."""
         return len(keys) > MAX_LOOKUP_PATHS or any(map(_is_folder_or_hard_linked, keys))
 
     def is_rejected(self, path: str, stamp: Stamp) -> bool:
-        """Whether this file was read and rejected, and has not changed since."""
+        """Return whether this file was read and rejected, and has not changed since."""
         known = self.rejected.get(path)
         return known is not None and known[0] == stamp
 
     def read(self, path: str, file: FileEntry) -> FileText | None:
-        """The text of a file, or None if it is rejected for its contents."""
+        """Return the text of a file, or None if it is rejected for its contents."""
         try:
             text, stamp = file_filter.load(file)
         except Skipped as reason:
@@ -169,10 +172,12 @@ class RootFiles:
         limit: int,
         shown: Callable[[str], bool] = lambda path: True,
     ) -> list[Span]:
-        """The occurrences of a text in files unchanged since they were indexed, newest first; only
-        in files that are `shown`, if they have the text."""
+        """Find a text in files unchanged since they were indexed, newest first.
+
+        Only files that are `shown` count.
+        """
         spans: list[Span] = []
-        for document in sorted(documents, key=lambda one: one.changed, reverse=True):
+        for document in sorted(documents, key=lambda document: document.changed, reverse=True):
             try:
                 whole = file_filter.read(os.path.realpath(document.path)) if text else ""
             except Skipped:  # deleted, or a buffer without a file
@@ -188,7 +193,7 @@ class RootFiles:
         return spans
 
     def why_skip_buffer(self, path: str, text: str) -> str | None:
-        """Why an open buffer is not indexed, or None if it is."""
+        """Return why an open buffer is not indexed, or None if it is."""
         try:
             file_filter.check_buffer(path, text, self.roots)
         except Skipped as reason:
@@ -196,12 +201,14 @@ class RootFiles:
         return self._why_hard_linked(path) or self.why_ignored(path)
 
     def why_secret(self, path: str, text: str) -> str | None:
-        """Why a text of a file, or of none, may hold secrets; None if it does not seem to."""
+        """Return why a text of a file, or of none, may hold secrets; None if it seems not to."""
         return file_filter.why_secret(path, text, self.roots) or self._why_hard_linked(path)
 
     def why_ignored(self, path: str) -> str | None:
-        """Why a file is not indexed because of its place, as one that git ignores; None if it may
-        be."""
+        """Return why a file is not indexed because of its place, as one that git ignores.
+
+        None if it may be indexed.
+        """
         return file_filter.why_ignored(path, self.roots) if self._gitignore else None
 
     def _why_hard_linked(self, path: str) -> str | None:
@@ -209,7 +216,10 @@ class RootFiles:
 
 
 def _is_folder_or_hard_linked(path: str) -> bool:
-    """Whether a change of this file may concern others: those in it, or those that it is too."""
+    """Return whether a change of this file may concern others.
+
+    Those in it are concerned, or those that it is too.
+    """
     try:
         status = os.lstat(path)
     except OSError:
@@ -218,7 +228,7 @@ def _is_folder_or_hard_linked(path: str) -> bool:
 
 
 def _secret_files(excluded: dict[str, str]) -> Iterator[str]:
-    """The files that were skipped for their names, and those in folders that were."""
+    """Yield the files that were skipped for their names, and those in folders that were."""
     for path, reason in excluded.items():
         if reason == file_filter.SECRET:
             yield path
@@ -228,7 +238,7 @@ def _secret_files(excluded: dict[str, str]) -> Iterator[str]:
 
 
 def _hard_links(paths: Iterable[str]) -> set[FileIdentity]:
-    """Those of these files that have several names."""
+    """Return those of these files that have several names."""
     found = set()
     for path in paths:
         with suppress(OSError, ValueError):  # ValueError: no file can have this name

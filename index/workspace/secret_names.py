@@ -81,7 +81,7 @@ COPIES = (".1", ".2", ".3", ".backup", ".bak", ".copy", ".old", ".orig", ".save"
 
 
 def is_secret(path: str) -> bool:
-    """Whether a file with the name of this one usually holds secrets."""
+    """Return whether a file with the name of this one usually holds secrets."""
     folders, _, name = path.replace(os.sep, "/").rpartition("/")
     name = name.lower()
     while name.endswith(COPIES):

@@ -1,5 +1,7 @@
-"""Finds secrets in the contents of files: private keys, access tokens in the formats that their
-issuers document, addresses and commands with a password, and what is assigned to a `password`.
+"""Finds secrets in the contents of files.
+
+They are private keys, access tokens in the formats that their issuers document, addresses and
+commands with a password, and values that are assigned to a `password`.
 
 RE2 finds candidates, in time linear in the length of the text, whatever the text is. Each candidate
 is then judged by a bounded look at its surroundings, so that placeholders in examples and mere
@@ -17,39 +19,39 @@ from typing import Any, NamedTuple
 
 import re2
 
-VERSION = 1  # of the rules; raise it when they change, so that indexed files are judged again
-MAX_CANDIDATES = 20_000  # in a text; ordinary code has a hundred per megabyte
-LOOK_CHARS = 256  # around a candidate
+VERSION = 1  # raise it when the rules change, so that indexed files are judged again
+MAX_CANDIDATES = 20_000  # candidates in a text; ordinary code has a hundred per megabyte
+LOOK_CHARS = 256  # characters around a candidate
 VALUE_START = 8  # characters of a value that belong to a candidate
 
 
 class Candidate(NamedTuple):
-    """What may be a secret: `data[start:end]`."""
+    """A possible secret: `data[start:end]`."""
 
     data: bytes
     start: int
     end: int
 
     def before(self) -> str:
-        """What precedes it."""
+        """Return the text that precedes it."""
         return self.data[max(0, self.start - LOOK_CHARS) : self.start].decode("latin-1")
 
     def text(self) -> str:
-        """Its first characters."""
+        """Return the candidate's first characters."""
         return self.data[self.start : min(self.end, self.start + LOOK_CHARS)].decode("latin-1")
 
     def value(self) -> str:
-        """Its value, and what follows."""
+        """Return the candidate's value, and the text that follows it."""
         start = self.end - VALUE_START
         return self.data[start : self.end + LOOK_CHARS].decode("latin-1")
 
     def after(self, most: int = LOOK_CHARS) -> str:
-        """What follows."""
+        """Return the text that follows."""
         return self.data[self.end : self.end + most].decode("latin-1")
 
 
 def find_secret(data: bytes) -> str | None:
-    """What kind of secret a text seems to hold, and in which line; None if it holds none."""
+    """Return the kind of secret that a text seems to hold, and its line; None without one."""
     at = 0
     for _ in range(MAX_CANDIDATES):
         match = _CANDIDATE.search(data, at)
@@ -74,7 +76,7 @@ BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})+")
 
 
 def _is_key_block(found: Candidate) -> bool:
-    """Whether a header of a private key is alone in its line, or followed by the key."""
+    """Return whether a header of a private key is alone in its line, or followed by the key."""
     after = found.after()
     if KEY_LINE_START.search(found.before()) and KEY_LINE_END.match(after):
         return True
@@ -83,7 +85,7 @@ def _is_key_block(found: Candidate) -> bool:
 
 
 def _is_encoded_key_block(found: Candidate) -> bool:
-    """Whether the Base64 of a PEM header is that of a private key."""
+    """Return whether the Base64 of a PEM header is that of a private key."""
     block = BASE64.match(found.text() + found.after())
     return block is not None and b"PRIVATE KEY" in b64decode(block[0])
 
@@ -102,7 +104,7 @@ ALPHANUMERIC_TOKENS = (
     "gsk_", "key-", "lin_api_", "nfp_", "npm_", "ntn_", "oy2", "pul-", "r8_", "rubygems_",
     "sbp_", "secret_", "SK[0-9a-f]{8}", "shp(?:at|ca|pa|ss)_", "sk-or-v1-", "tvly-", "whsec_",
 )
-WIDE_TOKENS = (  # with some signs
+WIDE_TOKENS = (  # random text with some signs
     "1//0", "AIza", "AT[AC]TT3", "ATBB", "EAAA", "GOCSPX-", "GR1348941", "PMAK-", r"SG\.",
     r"\d{8,10}:AA", r"atlasv1\.", r"discord(?:app)?\.com/api/webhooks/", "dckr_[op]at_",
     r"dp\.(?:audit|ct|pt|sa|scim|st)\.", "figd_", "fm[12]_", "fo1_", "github_pat_",
@@ -147,7 +149,7 @@ OPERATOR = (
     r"=>|:=|\?=|[:=,>(]|,?\s*[\x22']?(?i:value)[\x22']?\s*[:=]|</key>\s*<string>"
     r"|(?:</name)?>\s*<(?i:value)>"
 )
-SCHEME = r"(?i:basic|bearer|is|token)\s+"  # of an Authorization header, or in a sentence
+SCHEME = r"(?i:basic|bearer|is|token)\s+"  # in an Authorization header, or in a sentence
 ASSIGNMENT = re.compile(rf"(?s)(.*?)[\x22'`\]\\]*\s*({OPERATOR}|)\s*([\x22'`@\\]*)({SCHEME})?")
 QUOTED = {quote: re.compile(rf"([^\s{quote}]{{8,200}}?)\\*{quote}") for quote in "\"'`"}
 UNQUOTED = re.compile(r"([^\s\"'`(){}<>\[\],;&|\\]{8,200})(?![\w(\[{.])")
@@ -177,7 +179,7 @@ KUBERNETES_DATA = re.compile(
 
 
 def _is_assigned(found: Candidate) -> bool:
-    """Whether a value that is assigned to a name such as `api_key` looks like a secret."""
+    """Return whether a value that is assigned to a name such as `api_key` looks like a secret."""
     before, size = found.before(), found.end - found.start - VALUE_START
     head = ASSIGNMENT.fullmatch(found.text()[:size]) if size < LOOK_CHARS else None
     if not head or NO_SECRET_NAME.match(head[1]) or PUBLIC.search(before):
@@ -200,7 +202,7 @@ def _is_assigned(found: Candidate) -> bool:
 
 
 def _value(text: str, quote: str) -> tuple[str, str]:
-    """A value at the start of a text, or "", and what follows it."""
+    """Return a value at the start of a text, or "", and the text that follows it."""
     value = (QUOTED[quote] if quote else UNQUOTED).match(text)
     if not value:
         return "", text
@@ -230,10 +232,10 @@ def _is_kubernetes_secret(found: Candidate) -> bool:
 # -- values ------------------------------------------------------------------------------------
 
 MIN_RANDOM_CHARS = 16
-MIN_RANDOM_REST = 12  # characters beside the words of examples
-MIN_CHANGES = 0.12  # from one kind of character to another, per character
-MIN_TOKEN_CHANGES = 0.06  # where the start of a token says more
-MIN_CAPITALS = 1 / 3  # of random letters
+MIN_RANDOM_REST = 12  # characters; the words of examples do not count
+MIN_CHANGES = 0.12  # changes to another kind of character, per character
+MIN_TOKEN_CHANGES = 0.06  # changes per character; the start of a token says more
+MIN_CAPITALS = 1 / 3  # share of capitals among random letters
 MIN_ENTROPY = 2.8  # bits per character
 MIN_PASSWORD_CHARS, MIN_PASSWORD_REST = 8, 5
 EXAMPLE_WORD = re.compile(
@@ -252,8 +254,10 @@ DIGIT, WORD, SIGN = re.compile(r"\d"), re.compile(r"[a-z]{5}"), re.compile(r"[!@
 
 
 def looks_random(value: str, changes: float = MIN_CHANGES) -> bool:
-    """Whether a value looks generated, rather than words, a placeholder, a path or an
-    expression."""
+    """Return whether a value looks generated, rather than words, a path or an expression.
+
+    A placeholder does not look generated either.
+    """
     if len(value) < MIN_RANDOM_CHARS or not RANDOM.fullmatch(value) or EXPRESSION.search(value):
         return False
     rest = EXAMPLE_WORD.sub("", value)
@@ -266,8 +270,10 @@ def looks_random(value: str, changes: float = MIN_CHANGES) -> bool:
 
 
 def looks_like_password(value: str) -> bool:
-    """Whether a value looks like a password, rather than a word, a placeholder or an
-    expression."""
+    """Return whether a value looks like a password, rather than a word or an expression.
+
+    A placeholder does not look like one either.
+    """
     if not MIN_PASSWORD_CHARS <= len(value) <= LOOK_CHARS or EXPRESSION.search(value):
         return False
     rest = EXAMPLE_WORD.sub("", value)
@@ -288,7 +294,7 @@ class Rule(NamedTuple):
     """A kind of secret."""
 
     name: str
-    pattern: str  # of candidates, for RE2; counted repetitions would slow it down
+    pattern: str  # finds candidates, by RE2; counted repetitions would slow it down
     judge: Callable[[Candidate], bool]
 
 

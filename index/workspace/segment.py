@@ -19,11 +19,11 @@ from index.records import Span
 from index.workspace.file_filter import Stamp
 from index.workspace.token_cache import Encoder, Ids
 
-MAX_SEGMENT_TOKENS = 1 << 25  # of a merged segment; sorting takes up to 20 bytes for each
-MAX_DEAD_SHARE = 1 / 3  # of a segment's tokens; above it the segment is rewritten
-EXTEND_TOKENS = 1024  # appended per call, each of which holds the GIL
+MAX_SEGMENT_TOKENS = 1 << 25  # tokens of a merged segment; sorting takes up to 20 bytes for each
+MAX_DEAD_SHARE = 1 / 3  # share of a segment's tokens; above it the segment is rewritten
+EXTEND_TOKENS = 1024  # tokens appended per call; each call holds the GIL
 
-ARRAYS = ("text", "starts", "order", "ranks", "keys", "followed", "tops")  # of `Frozen`
+ARRAYS = ("text", "starts", "order", "ranks", "keys", "followed", "tops")  # the arrays of `Frozen`
 
 Core = Automaton | Frozen
 PathIds = Callable[[str], tuple[int, int]]  # path -> (id of the path, id of its folder)
@@ -36,9 +36,9 @@ class IndexedDocument:
     path: str
     version: int  # the editor's, 0 for a file
     changed: int  # sequence number; larger is newer
-    digest: bytes  # of the text
-    stamp: Stamp | None  # of the file; None for a buffer, or if the file must be read again
-    starts: NDArray[np.int32] | None  # as in `Encoded`
+    digest: bytes  # the text's digest
+    stamp: Stamp | None  # None for a buffer, or if the file must be read again
+    starts: NDArray[np.int32] | None  # see `Encoded`
     size: int  # tokens
     place: tuple[Core, int] = field(init=False)  # the index that holds the tokens, and the
     # document's number in it
@@ -55,7 +55,7 @@ class IndexedDocument:
         core.kill(number)
 
     def span(self, start: int, stop: int, encoder: Encoder) -> Span | None:
-        """The text that the tokens start:stop cover; None if there are none."""
+        """Return the text that the tokens start:stop cover; None if there are none."""
         stop = min(stop, self.size)
         if start >= stop:
             return None
@@ -100,7 +100,7 @@ class Segment:
 
 
 def tokens_of(core: Core, number: int) -> Ids:
-    """The tokens of a document, live or deleted."""
+    """Return the tokens of a document, live or deleted."""
     if isinstance(core, Automaton):
         return core.tokens(number)
     starts, text = core.starts, core.text  # views
@@ -111,15 +111,16 @@ def tokens_of(core: Core, number: int) -> Ids:
 def freeze(
     documents: Sequence[IndexedDocument], tokens: Iterable[Ids], ids: Sequence[tuple[int, int]]
 ) -> Segment:
-    """A frozen segment of documents, in the order of `changed`, with their path and folder ids.
+    """Make a frozen segment of documents, in the order of `changed`.
 
-    The documents still point to their old segment until `move_in`.
+    `ids` are those of their paths and folders. The documents still point to their old segment until
+    `move_in`.
     """
     return Segment(Frozen(list(tokens), *_labels(documents, ids)), list(documents))
 
 
 def arrays_of(core: Frozen) -> dict[str, NDArray[Any]]:
-    """Views of the arrays that make up a frozen segment; `map_arrays` is the inverse."""
+    """Return views of the arrays that make up a frozen segment; `map_arrays` is the inverse."""
     return {name: getattr(core, name) for name in ARRAYS}
 
 
@@ -128,22 +129,27 @@ def map_arrays(
     documents: Sequence[IndexedDocument],
     ids: Sequence[tuple[int, int]],
 ) -> Frozen:
-    """A frozen segment on such arrays, which are neither copied nor read. Without the last
-    three, as older versions saved them, all are read. ValueError if they are inconsistent."""
+    """Make a frozen segment on such arrays, which are neither copied nor read.
+
+    Without the last three, as older versions saved them, all are read. ValueError if they are
+    inconsistent.
+    """
     given: Any = [arrays.get(name) for name in ARRAYS]
     return Frozen.mapped(*given, *_labels(documents, ids))
 
 
 def _labels(documents: Sequence[IndexedDocument], ids: Sequence[tuple[int, int]]) -> Any:
-    """`changed`, path ids and folder ids as arrays."""
+    """Return `changed`, path ids and folder ids as arrays."""
     both = np.array(ids, np.int32).reshape(-1, 2)
     changed = np.array([document.changed for document in documents], np.int64)
     return changed, np.ascontiguousarray(both[:, 0]), np.ascontiguousarray(both[:, 1])
 
 
 def move_in(segment: Segment, ids: Sequence[tuple[int, int]], path_ids: PathIds) -> None:
-    """Point the documents to their new segment, and catch up with those that were deleted or
-    renamed while it was built."""
+    """Point the documents to their new segment.
+
+    It catches up with those that were deleted or renamed while it was built.
+    """
     for number, document in enumerate(segment.documents):
         if not document.alive:
             segment.core.kill(number)
@@ -154,7 +160,7 @@ def move_in(segment: Segment, ids: Sequence[tuple[int, int]], path_ids: PathIds)
 
 
 def select_merge(segments: Sequence[Segment]) -> list[Segment]:
-    """The segments to merge next, the active one (the last) excluded; [] if there are none.
+    """Select the segments to merge next, but not the active one, the last; [] for none.
 
     Size-tiered compaction: starting with the smallest, a segment joins if it is at most twice as
     large as the ones before it together. That keeps O(log n) segments and rewrites a token

@@ -24,15 +24,18 @@ from index.workspace.token_cache import Ids
 
 PathIdList = Sequence[tuple[int, int]]
 
-ACTIVE_SEGMENT_TOKENS = 1 << 15  # deleted ones included; a larger active segment is sealed
+ACTIVE_SEGMENT_TOKENS = 1 << 15  # tokens, deleted ones included; a larger active segment is sealed
 
 
 class SegmentSet:
     """Documents by path, in frozen segments and one active segment, which is the last."""
 
     def __init__(self, to_disk: Callable[[Segment, PathIdList], Segment] | None = None) -> None:
-        """`to_disk`: puts a new frozen segment, given the ids of its documents' paths and folders,
-        on a mapped file, or returns it as it is."""
+        """Start with an empty active segment.
+
+        `to_disk` puts a new frozen segment, given the ids of its documents' paths and folders, on a
+        mapped file, or returns it as it is.
+        """
         self._to_disk = to_disk or (lambda segment, ids: segment)
         self.lock = threading.RLock()
         self.documents: dict[str, IndexedDocument] = {}
@@ -48,13 +51,13 @@ class SegmentSet:
         return self.snapshot[0]
 
     def next_change(self) -> int:
-        """The `changed` of a new document."""
+        """Return the `changed` of a new document."""
         with self.lock:
             self.changed += 1
             return self.changed
 
     def path_ids(self, path: str) -> tuple[int, int]:
-        """The ids of a path and of its folder, assigned on first use."""
+        """Return the ids of a path and of its folder, assigned on first use."""
         known = self._path_ids.get(path)
         if known is None:
             with self.lock:
@@ -63,15 +66,15 @@ class SegmentSet:
         return known
 
     def known_path_ids(self, path: str) -> tuple[int, int]:
-        """The ids of a path and of its folder, -1 for what no document has used."""
+        """Return the ids of a path and of its folder, -1 for what no document has used."""
         return self._path_ids.get(path) or (-1, self._folder_ids.get(_folder(path), -1))
 
     def below(self, paths: Collection[str]) -> list[str]:
-        """The documents at these paths or below them."""
+        """Return the documents at these paths or below them."""
         folders = tuple(f"{path}/" for path in paths)
-        if not any(one.startswith(folders) for one in self._folder_ids):  # there are fewer of them
+        if not any(path.startswith(folders) for path in self._folder_ids):  # there are fewer
             return [path for path in paths if path in self.documents]
-        return [one for one in self.documents if one in paths or one.startswith(folders)]
+        return [path for path in self.documents if path in paths or path.startswith(folders)]
 
     def add(self, document: IndexedDocument, ids: Ids) -> None:
         """Add a document, replacing the one with the same path."""
@@ -144,8 +147,10 @@ class SegmentSet:
                 self._replace([segment])
 
     def close(self) -> None:
-        """Freeze what is not frozen, so that all can be saved. A merge on another thread is
-        abandoned: its result is dropped."""
+        """Freeze what is not frozen, so that all can be saved.
+
+        A merge on another thread is abandoned: its result is dropped.
+        """
         with self.lock:
             self.closed = True
         self.seal()
@@ -161,7 +166,7 @@ class SegmentSet:
         """Replace segments by one frozen segment of their live documents."""
         with self.lock:
             closed = self.closed
-            documents = [one for segment in group for one in segment.documents if one.alive]
+            documents = [text for segment in group for text in segment.documents if text.alive]
             documents.sort(key=lambda document: document.changed)
             places = [document.place for document in documents]
             ids = [self.path_ids(document.path) for document in documents]
@@ -172,8 +177,8 @@ class SegmentSet:
             if self.closed != closed:
                 return
             move_in(new, ids, self.path_ids)
-            kept = [segment for segment in self.segments if segment not in group]
-            self._publish([*kept[:-1], *([new] if documents else []), kept[-1]])
+            rest = [segment for segment in self.segments if segment not in group]
+            self._publish([*rest[:-1], *([new] if documents else []), rest[-1]])
 
     def attach(self, segments: Sequence[Segment]) -> None:
         """Add complete frozen segments, as loaded from disk."""
@@ -200,5 +205,5 @@ class SegmentSet:
 
 
 def _folder(path: str) -> str:
-    """What the paths of a folder's files begin with; "" for a buffer without a file."""
+    """Return the start of the paths of a folder's files; "" for a buffer without a file."""
     return path[: path.rfind(os.sep) + 1]

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MAX_LOAD_ATTEMPTS = 20  # while a writer replaces the table
+MAX_LOAD_ATTEMPTS = 20  # attempts, while a writer replaces the table
 PART_NAME = re.compile(r"[a-z0-9]{1,64}")
-CACHE_LEVELS = 2  # of the cache's own folders: a store's, and the one that holds all stores
+CACHE_LEVELS = 2  # folders of the cache's own: a store's, and the one that holds all stores
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,12 @@ class SavedState:
 
 
 def new_name() -> str:
-    """A unique name for a part."""
+    """Make a unique name for a part."""
     return secrets.token_hex(16)
 
 
 class SegmentStore:
-    """One folder of saved state, which is not created before `acquire`."""
+    """A folder of saved state, which is not created before `acquire`."""
 
     def __init__(self, folder: Path, fingerprint: str) -> None:
         """State saved with another `fingerprint` is not loaded."""
@@ -79,8 +79,10 @@ class SegmentStore:
         self.close()
 
     def acquire(self) -> bool:
-        """Try to become the writer, without waiting for another one. A folder that cannot be
-        written is logged."""
+        """Try to become the writer, without waiting for another one.
+
+        A folder that cannot be written is logged.
+        """
         from filelock import FileLock, Timeout
 
         if self.writable:
@@ -104,12 +106,12 @@ class SegmentStore:
 
     @property
     def is_unusable(self) -> bool:
-        """Whether the folder could not be used, which is logged, when that was tried last."""
+        """Return whether the folder could not be used at the last try, which is logged."""
         return self._warned
 
     @property
     def writable(self) -> bool:
-        """Whether this is the writer. False once the folder was deleted."""
+        """Return whether this is the writer. False once the folder was deleted."""
         try:
             return self._lock is not None and _identity(self.folder / "lock") == self._locked
         except OSError:
@@ -122,9 +124,12 @@ class SegmentStore:
             self._lock = None
 
     def load(self, verify: bool = True) -> SavedState | None:
-        """The saved state, memory-mapped and verified. None if there is none, or if it is damaged,
-        which is logged rather than raised. `verify` False: the parts' contents are left to
-        `verify`, so that loading takes no time per byte of theirs."""
+        """Load the saved state, memory-mapped and verified.
+
+        None if there is none, or if it is damaged, which is logged rather than raised. `verify`
+        False: the parts' contents are left to `verify`, so that loading takes no time per byte of
+        theirs.
+        """
         try:
             check_cache_folder(self.folder, CACHE_LEVELS)
         except FileNotFoundError:
@@ -157,19 +162,23 @@ class SegmentStore:
         return True
 
     def put(self, part: Part) -> Part:
-        """Write a part before the state that will name it, and map it in place of its arrays. A
-        save that does not name it deletes it. OSError if the disk is full, RuntimeError if this is
-        not the writer."""
+        """Write a part before the state that will name it, and map it in place of its arrays.
+
+        A save that does not name it deletes it. OSError if the disk is full, RuntimeError if this
+        is not the writer.
+        """
         self._need_lock()
         name, size, checksum = self._write(part)
         return Part(name, self._open(name, FileIdentity(size, checksum)).arrays)
 
     def save(self, saved: SavedState) -> None:
-        """Replace the saved state: write the missing parts, then the table, then delete the parts
-        that it no longer names.
+        """Replace the saved state.
 
-        On OSError (disk full) the previous state stays. RuntimeError if this is not the writer,
-        ValueError if the state cannot be stored.
+        Writes the missing parts, then the table, then deletes the parts that it no longer names. On
+        OSError
+        (disk full) the previous state stays. RuntimeError if this is not the writer, ValueError if
+        the
+        state cannot be stored.
         """
         self._need_lock()
         _check(saved)
@@ -187,8 +196,10 @@ class SegmentStore:
         self._clean(names)
 
     def sweep(self) -> None:
-        """Delete what killed writers left, unless there is a writer now, which will do so. Leaves a
-        damaged store as it is."""
+        """Delete what killed writers left, unless there is a writer now, which will do so.
+
+        Leaves a damaged store as it is.
+        """
         with suppress(OSError, Damaged), SegmentStore(self.folder, self.fingerprint) as writer:
             check_cache_folder(self.folder, CACHE_LEVELS)
             sweep(self.folder)
@@ -223,7 +234,7 @@ class SegmentStore:
         return self.folder / f"{name}.part"
 
     def _files(self) -> Iterator[Path]:
-        """The store's files, except for the lock."""
+        """Yield the store's files, except for the lock."""
         if self.folder.is_dir():
             for path in self.folder.iterdir():
                 if path == self._table or path.suffix in (".part", ".tmp"):
@@ -236,7 +247,7 @@ class SegmentStore:
             path.unlink(missing_ok=True)
 
     def _left(self, names: set[str]) -> Iterator[Path]:
-        """The parts in the folder that are not in `names`: regular files of this user."""
+        """Yield the parts in the folder that are not in `names`: regular files of this user."""
         for path in self._files():
             if path.suffix == ".part" and PART_NAME.fullmatch(path.stem) and path.stem not in names:
                 with suppress(FileNotFoundError):  # the writer deleted it
@@ -266,7 +277,7 @@ class SegmentStore:
             return False
 
     def _open_all(self) -> list[ArrayFile]:
-        """The table and its parts, mapped; [] without a table. Raises OSError or Damaged."""
+        """Return the table and its parts, mapped; [] without a table. Raises OSError or Damaged."""
         missing = ""
         for _ in range(MAX_LOAD_ATTEMPTS):
             try:
@@ -288,14 +299,17 @@ class SegmentStore:
         return file
 
     def _named(self) -> set[str]:
-        """The parts named by the table on disk; none without a table. Raises OSError or Damaged."""
+        """Return the parts named by the table on disk; none without a table.
+
+        Raises OSError or Damaged.
+        """
         try:
             return set(_named(ArrayFile(self._table)))
         except FileNotFoundError:
             return set()
 
     def _named_on_disk(self) -> set[str]:
-        """The same, and none if the table is damaged."""
+        """Return the parts named by the table on disk; none if it is damaged."""
         try:
             return self._named()
         except (OSError, Damaged):
@@ -303,8 +317,10 @@ class SegmentStore:
 
 
 def open_state(folder: Path) -> SavedState:
-    """The state of a store of any fingerprint, whoever owns it, mapped and verified. Raises OSError
-    or Damaged."""
+    """Return the state of a store of any fingerprint, whoever owns it, mapped and verified.
+
+    Raises OSError or Damaged.
+    """
     table = ArrayFile(folder / "table")
     files = SegmentStore(folder, table.fingerprint)._open_all()
     for file in files:
@@ -313,14 +329,14 @@ def open_state(folder: Path) -> SavedState:
 
 
 def _state(files: list[ArrayFile]) -> SavedState:
-    """The state that a table and its parts hold."""
+    """Return the state that a table and its parts hold."""
     table, *others = files
     parts = [Part(file.about["name"], file.arrays) for file in others]
     return SavedState(table.about["meta"], table.arrays, parts)
 
 
 def _named(table: ArrayFile) -> dict[str, FileIdentity]:
-    """The parts named by a table. Raises Damaged."""
+    """Return the parts named by a table. Raises Damaged."""
     named: dict[str, FileIdentity] = {}
     match table.about:
         case {"meta": dict(), "parts": list(entries)}:

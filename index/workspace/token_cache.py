@@ -26,11 +26,11 @@ from index.workspace.token_db import TokenDB
 
 Ids = NDArray[np.int32]
 
-MIN_CHUNK_CHARS, MAX_CHUNK_CHARS = 256, 4096  # exceeded if the text has no place to cut
-CUT_EVERY = 16  # one in so many possible cuts is taken
-CUT_CONTEXT_CHARS = 32  # before a possible cut, which decide whether it is taken
-ENCODE_BATCH_CHARS = 4 << 20  # per encoder call, whose result takes 30 times as much memory
-RECENT_CHUNK_CHARS = 4 << 20  # of open buffers' chunks kept in memory
+MIN_CHUNK_CHARS, MAX_CHUNK_CHARS = 256, 4096  # characters; more if the text has no place to cut
+CUT_EVERY = 16  # possible cuts, of which one is taken
+CUT_CONTEXT_CHARS = 32  # characters; those before a possible cut decide whether it is taken
+ENCODE_BATCH_CHARS = 4 << 20  # characters per encoder call; its result takes 30 times the memory
+RECENT_CHUNK_CHARS = 4 << 20  # characters of open buffers' chunks in memory
 
 # Places where tokenizers split a text anyway. At a line end: after its "\n" between two characters
 # that are not white space (some tokenizers join slashes to a line end), else before the line end
@@ -58,25 +58,27 @@ class Encoder(Protocol):
 
     @property
     def byte_lengths(self) -> NDArray[np.int32]:
-        """By id: how many UTF-8 bytes it decodes to, -1 if that depends on its neighbours."""
+        """The number of UTF-8 bytes of each id; -1 if that depends on its neighbours."""
         ...
 
     @property
     def token_bytes(self) -> Sequence[bytes | None]:
-        """By id: those bytes. Asked only for ids whose length is not -1."""
+        """The bytes of each id. Requested only for ids whose length is not -1."""
         ...
 
     def encode_batch(self, texts: list[str]) -> list[Ids]:
-        """The ids of each text."""
+        """Return the ids of each text."""
         ...
 
     def encode_with_offsets(self, text: str) -> tuple[Ids, NDArray[np.int64]]:
-        """The ids, and the offset in code points at which each starts in `text`."""
+        """Return the ids, and the offset in code points at which each starts in `text`."""
         ...
 
     def places(self, ids: Ids) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The code points that each token covers, even in part: starts and stops, from 0. The ids'
-        bytes must add up to a text."""
+        """Return the code points that each token covers, even in part: starts and stops, from 0.
+
+        The ids' bytes must add up to a text.
+        """
         ...
 
 
@@ -112,7 +114,7 @@ def chunks(text: str) -> list[str]:
 
 
 def _cut(text: str, start: int) -> int:
-    """The end of the chunk from `start`: MIN_CHUNK_CHARS to MAX_CHUNK_CHARS on if possible."""
+    """Find the end of the chunk from `start`, MIN_CHUNK_CHARS to MAX_CHUNK_CHARS on if possible."""
     first, last = start + MIN_CHUNK_CHARS, start + MAX_CHUNK_CHARS
     while True:
         for cuts in (_line_cuts, _word_cuts):
@@ -146,7 +148,7 @@ class TokenCache:
     def __init__(
         self, encoder: Encoder, folder: Path | None, limit: int = MAX_TOKEN_DB_BYTES
     ) -> None:
-        """`folder`: of the database, None for none; `limit`: its size in bytes."""
+        """Open the cache. `folder`: the database's, None for none; `limit`: its size in bytes."""
         self.hits = self.misses = 0  # texts that `encode` found, and that it tokenized
         self._encoder = encoder
         self._db = None
@@ -157,7 +159,7 @@ class TokenCache:
         self._recent_room = RECENT_CHUNK_CHARS
 
     def encode(self, texts: Sequence[str]) -> list[Encoded]:
-        """The ids of whole files, through the database."""
+        """Return the ids of whole files, through the database."""
         keys = [digest(text) for text in texts]
         by_key = dict(zip(keys, texts, strict=True))
         rows = self._db.find(by_key) if self._db else {}
@@ -179,7 +181,10 @@ class TokenCache:
         return [known[key] for key in keys]
 
     def encode_buffer(self, text: str) -> Encoded:
-        """The ids of a text that is edited: only new chunks are tokenized. Nothing is saved."""
+        """Return the ids of a text that is edited: only new chunks are tokenized.
+
+        Nothing is saved.
+        """
         parts = self._parts(text)
         with self._lock:
             known = {part: self._recent[part] for part in parts if part in self._recent}
@@ -219,7 +224,7 @@ class TokenCache:
 
     @cached_property
     def _chunks_tokenize_alike(self) -> bool:
-        """Whether the joined ids of a text's chunks are the text's ids."""
+        """Return whether the joined ids of a text's chunks are the text's ids."""
         *parts, whole = self._encoder.encode_batch([*SPLIT_PROBE, "".join(SPLIT_PROBE)])
         if np.array_equal(np.concatenate(parts), whole):
             return True
@@ -244,7 +249,7 @@ class TokenCache:
         return Encoded(ids, np.append(starts, len(part)).astype(np.int32))
 
     def _fits(self, text: str, one: Encoded) -> bool:
-        """Whether these can be the ids of a text."""
+        """Return whether these can be the ids of a text."""
         by_id = self._encoder.byte_lengths
         if len(one.ids) and not 0 <= one.ids.min() <= one.ids.max() < len(by_id):
             return False
@@ -258,7 +263,7 @@ class TokenCache:
         )
 
     def _adds_up(self, text: str, ids: Ids) -> bool:
-        """Whether the bytes of the ids are the text's, which normalization may have changed."""
+        """Return whether the ids' bytes are the text's, which normalization may have changed."""
         lengths = self._encoder.byte_lengths[ids]
         if len(ids) and lengths.min() < 0:
             return False
@@ -266,7 +271,7 @@ class TokenCache:
             return int(lengths.sum()) == len(text)
         # Of composed and decomposed characters, one may lose as many bytes as another gains.
         by_id = self._encoder.token_bytes
-        return b"".join(by_id[one] or b"" for one in ids.tolist()) == text.encode()
+        return b"".join(by_id[token] or b"" for token in ids.tolist()) == text.encode()
 
 
 def _batches(parts: list[str]) -> Iterator[list[str]]:
@@ -284,15 +289,15 @@ def _batches(parts: list[str]) -> Iterator[list[str]]:
 
 
 def _joined(encoder: Encoder, parts: list[str], pieces: list[Encoded]) -> Encoded:
-    """The ids of a text, given those of its chunks."""
+    """Join the ids of a text's chunks."""
     if len(pieces) == 1:
         return pieces[0]
-    ids = np.concatenate([one.ids for one in pieces] or [np.zeros(0, np.int32)])
-    if all(one.starts is None for one in pieces):
+    ids = np.concatenate([piece.ids for piece in pieces] or [np.zeros(0, np.int32)])
+    if all(piece.starts is None for piece in pieces):
         return Encoded(ids, None)
     starts, before = [], 0
-    for part, one in zip(parts, pieces, strict=True):
-        own = encoder.places(one.ids)[0] if one.starts is None else one.starts[:-1]
+    for part, piece in zip(parts, pieces, strict=True):
+        own = encoder.places(piece.ids)[0] if piece.starts is None else piece.starts[:-1]
         starts.append(own + before)
         before += len(part)
     return Encoded(ids, np.append(np.concatenate(starts), before).astype(np.int32))

@@ -25,15 +25,15 @@ from index.cache_folder import MAX_TOKEN_DBS, keep_newest, make_cache_folder
 from index.temporary_file import sweep, temporary_folder
 
 Ids = NDArray[np.int32]
-Row = tuple[Ids, NDArray[np.int32] | None]  # as in `token_cache.Encoded`
+Row = tuple[Ids, NDArray[np.int32] | None]  # see `token_cache.Encoded`
 Result = TypeVar("Result")
 
-WRITE_BATCH_BYTES = 4 << 20  # of ids that are written at once,
-WRITE_DELAY_S = 1.0  # or after so long
-BUSY_TIMEOUT_S = 2.0  # for a lock of another process
-RETRY_DELAY_S = 60.0  # after a failure
-JOURNALS = ("-wal", "-shm")  # beside the file: deleted first, as SQLite reads any that is there
-MAX_QUERY_KEYS = 900  # in one query; the oldest SQLite supports 999 parameters
+WRITE_BATCH_BYTES = 4 << 20  # bytes of ids that are written at once,
+WRITE_DELAY_S = 1.0  # or seconds until then
+BUSY_TIMEOUT_S = 2.0  # seconds to wait for a lock of another process
+RETRY_DELAY_S = 60.0  # seconds after a failure
+JOURNALS = ("-wal", "-shm")  # next to the file; deleted first, as SQLite reads any that is there
+MAX_QUERY_KEYS = 900  # keys in one query; the oldest SQLite supports 999 parameters
 
 APPLICATION_ID = 0x44524601  # changes with the table's layout, and with `token_cache.chunks`
 SCHEMA = f"""
@@ -44,7 +44,7 @@ CREATE TABLE texts (digest BLOB PRIMARY KEY, used INTEGER, crc INTEGER, starts B
 CREATE INDEX by_use ON texts (used);
 """
 
-# Errors that only a new file mends. ERROR: a table with another layout.
+# Errors that only a new file fixes. ERROR: a table with another layout.
 UNUSABLE = {
     sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_SCHEMA,
     sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_CONSTRAINT,
@@ -57,7 +57,7 @@ class TokenDB:
     """A database file of token ids. Safe to use from any thread; no method raises file errors."""
 
     def __init__(self, path: Path, limit: int) -> None:
-        """`limit`: approximate size of the file in bytes."""
+        """Take the file, unopened. `limit`: its approximate size in bytes."""
         self._path = path
         self._limit = limit
         self._lock = threading.Lock()  # guards what is to be written
@@ -68,21 +68,21 @@ class TokenDB:
         self._write_now = threading.Event()
         self._file_lock = threading.Lock()  # guards the connection
         self._connection: sqlite3.Connection | None = None
-        self._inode = -1  # of the connected file
+        self._inode = -1  # the connected file's inode
         self._retry_at = {"read": 0.0, "write": 0.0}  # monotonic times
         self._logged: set[str] = set()
         self._closed = False
 
     def find(self, digests: Collection[bytes]) -> dict[bytes, Row]:
-        """The known rows among these, as they were noted."""
+        """Return the known rows among these, as they were noted."""
         with self._lock:
             found = {key: self._fresh[key] for key in digests if key in self._fresh}
         missing = [key for key in digests if key not in found]
         if missing:
             with self._file_lock:
                 rows = self._run("read", lambda connection: _select(connection, missing))
-            kept = {key: _unpack(*row) for key, *row in rows or []}
-            found |= {key: row for key, row in kept.items() if row}
+            rows_by_key = {key: _unpack(*row) for key, *row in rows or []}
+            found |= {key: row for key, row in rows_by_key.items() if row}
         return found
 
     def note(self, used: Iterable[bytes], fresh: dict[bytes, Row]) -> None:
@@ -163,8 +163,10 @@ class TokenDB:
         return total
 
     def _run(self, kind: str, work: Callable[[sqlite3.Connection], Result]) -> Result | None:
-        """The result of `work`, or None if the file fails. An unusable file is recreated first. The
-        caller holds `_file_lock`."""
+        """Return the result of `work`, or None if the file fails.
+
+        An unusable file is recreated first. The caller holds `_file_lock`.
+        """
         for _ in range(2):
             if time.monotonic() < self._retry_at[kind]:
                 return None
@@ -247,7 +249,10 @@ class TokenDB:
 
 
 def _unusable(error: Exception) -> bool:
-    """Whether only a new file helps. Errors without a code are Python's, about invalid values."""
+    """Return whether only a new file helps.
+
+    Errors without a code are Python's, about invalid values.
+    """
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
     return isinstance(error, sqlite3.Error) and code & 0xFF in UNUSABLE
 
@@ -285,14 +290,14 @@ def _clear(connection: sqlite3.Connection) -> None:
 
 
 def _pack(ids: Ids, starts: NDArray[np.int32] | None) -> tuple[int, bytes | None, bytes]:
-    """The crc, starts and ids of a row, in little-endian int32."""
+    """Pack a row: its crc, starts and ids, in little-endian int32."""
     data = ids.astype("<i4", copy=False).tobytes()
     more = None if starts is None else starts.astype("<i4", copy=False).tobytes()
     return crc32(data, crc32(more or b"")), more, data
 
 
 def _unpack(crc: Any, starts: Any, ids: Any) -> Row | None:
-    """The inverse of `_pack`, or None for a damaged row."""
+    """Unpack a row of `_pack`; None if it is damaged."""
     if not isinstance(ids, bytes) or not isinstance(starts, bytes | None):
         return None
     if len(ids) % 4 or len(starts or b"") % 4 or crc != crc32(ids, crc32(starts or b"")):

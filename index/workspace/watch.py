@@ -134,7 +134,7 @@ class Watch:
             self._debouncer.note(path)
 
     def lost_events(self, why: str) -> None:
-        """Changes were missed or will be: set the watches up again, then scan everything."""
+        """Set the watches up again, then scan everything: changes were missed or will be."""
         with self._lock:
             known, self._must_set_up = self._must_set_up, True
         if not known:
@@ -142,7 +142,7 @@ class Watch:
         self._debouncer.note(None)
 
     def cannot_watch(self, root: Path, error: OSError) -> None:
-        """A root, or a folder in it, cannot be watched."""
+        """Poll a root, since it or a folder in it cannot be watched."""
         if error.errno in {errno.ENOENT, errno.ENOTDIR}:
             self._identities[root] = None  # deleted: the next heartbeat notices
             return
@@ -295,7 +295,7 @@ if USE_INOTIFY:
                 try:
                     self._add_one(folder)
                     with os.scandir(folder) as entries:
-                        todo += [one.path for one in entries if one.is_dir(follow_symlinks=False)]
+                        todo += [at.path for at in entries if at.is_dir(follow_symlinks=False)]
                 except OSError as error:
                     if folder == self._real:
                         raise
@@ -313,7 +313,7 @@ if USE_INOTIFY:
                 self._folders[wd] = folder
 
         def _forget(self, folder: str) -> None:
-            """A folder was moved away: its watches would report its old path."""
+            """Forget a folder that was moved away: its watches would report its old path."""
             start = _prefix(folder)
             with self._lock:
                 gone = [wd for wd, path in self._folders.items() if _prefix(path).startswith(start)]
@@ -323,12 +323,12 @@ if USE_INOTIFY:
 
 
 def _prefix(folder: str) -> str:
-    """The prefix of paths inside a folder."""
+    """Return the prefix of paths inside a folder."""
     return folder if folder.endswith(os.sep) else folder + os.sep
 
 
 def _identity(root: Path) -> FolderIdentity | None:
-    """The identity of a folder, or None if there is none."""
+    """Return the identity of a folder, or None if there is none."""
     real = Path(os.path.realpath(root))
     try:
         status = real.stat()
@@ -338,13 +338,13 @@ def _identity(root: Path) -> FolderIdentity | None:
 
 
 def _is_rule_file(inside: str) -> bool:
-    """Whether a path below a root is that of a file of rules, or of a folder with one."""
+    """Return whether a path below a root is that of a file of rules, or of a folder with one."""
     found = RULE_FILE.fullmatch(inside)
     return inside == EXEMPTIONS or (found is not None and not _is_excluded(found[1] or ""))
 
 
 def _is_excluded(inside: str) -> bool:
-    """Whether a folder is excluded by a name on its path."""
+    """Return whether a folder is excluded by a name on its path."""
     return any(
         name in JUNK_FOLDERS or name.lower() in secret_names.FOLDERS or name.endswith(".egg-info")
         for name in inside.split("/")
@@ -352,7 +352,7 @@ def _is_excluded(inside: str) -> bool:
 
 
 def _remote_file_system(root: str, mounts: str) -> str | None:
-    """The type of the remote file system that holds a real path, or is mounted below it."""
+    """Return the type of the remote file system that holds a real path, or is mounted below it."""
     start, around, kinds = _prefix(root), "", [""]
     for line in mounts.strip("\n").split("\n") if mounts else []:  # the last mount is on top
         before, _, after = line.partition(" - ")

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from index.workspace.archive import ArchiveInfo
     from index.workspace.watch import Watch
 
-INDEXING = "indexing the workspace"  # as progress names it, which counts files
+INDEXING = "indexing the workspace"  # progress's name; it counts files
 READ_BATCH_CHARS = 1 << 21
 READ_BATCH_FILES = 2000
-MAX_ACTIVE_BATCH_TOKENS = 1 << 14  # of changed files that go to the active segment
-FREEZE_BATCH_TOKENS = 1 << 20  # frozen at once during a build, or as much as was before
-COMMIT_TOKENS = 1 << 22  # a batch as large as this is saved at once, so that a killed build resumes
+MAX_ACTIVE_BATCH_TOKENS = 1 << 14  # tokens of changed files that go to the active segment
+FREEZE_BATCH_TOKENS = 1 << 20  # tokens frozen at once during a build, or as many as were before
+COMMIT_TOKENS = 1 << 22  # tokens; a batch this large is saved at once: a killed build resumes
 
 
 class Workspace:
@@ -50,8 +50,10 @@ class Workspace:
         home: Path | None = None,
         gitignore: bool = True,
     ) -> None:
-        """`roots`: one folder, several, or none. `home`: where the index and the token ids are
-        saved; None saves nothing. `gitignore`: skip what git ignores. Reads nothing before `build`.
+        """Take the roots; nothing is read before `build`.
+
+        `roots`: one folder, several, or none. `home`: where the index and the token ids are saved;
+        None saves nothing. `gitignore`: skip what git ignores.
         """
         if isinstance(roots, str | Path):
             roots = [roots]
@@ -81,7 +83,7 @@ class Workspace:
     def match(
         self, tail: Ids | list[int], k: int = 8, limit: int = 64, near: str | None = None
     ) -> list[WorkspaceMatch]:
-        """The k best occurrences of the longest suffix of `tail` that some document continues.
+        """Return the k best occurrences of the longest suffix of `tail` that a document continues.
 
         Looks at the last `limit` tokens of `tail`. Occurrences in the document `near` come first,
         then those in its folder, then the most recently changed documents; within a document, the
@@ -100,34 +102,42 @@ class Workspace:
         return found
 
     def tree(self, tail: Ids | list[int], nodes: int = 64, width: int = 8, **options: int) -> Tree:
-        """The continuations of the newest of these occurrences as a tree; see
-        `index._core.Segments.tree` for `options`."""
+        """Return the continuations of the newest of these occurrences as a tree.
+
+        See `index._core.Segments.tree` for `options`.
+        """
         ids = tail if isinstance(tail, list) else np.asarray(tail, np.int32)
         return self._segments.snapshot[1].tree(ids, nodes, width, **options)
 
     def find(
         self, text: str, limit: int = 100, shown: Callable[[str], bool] = lambda path: True
     ) -> list[Span]:
-        """The occurrences of a text in files unchanged since they were indexed, newest first; only
-        in files that are `shown`."""
+        """Find a text in files unchanged since they were indexed, newest first.
+
+        Only files that are `shown` count.
+        """
         return self._files.find(text, self.documents, limit, shown)
 
     def key(self, path: Path | str) -> str:
-        """The name of the document at a path: absolute, with links to folders resolved."""
+        """Return the name of the document at a path: absolute, with links to folders resolved."""
         return self._files.key(path)
 
     def has(self, path: str) -> bool:
-        """Whether a live document has this name."""
+        """Return whether a live document has this name."""
         return path in self._segments.documents
 
     def why_secret(self, path: str, text: str) -> str | None:
-        """Why a text of a file, or of none, may hold secrets; None if it does not seem to, or if it
-        is indexed all the same."""
+        """Return why a text of a file, or of none, may hold secrets.
+
+        None if it does not seem to, or if it is indexed all the same.
+        """
         return self._files.why_secret(self.key(path), text)
 
     def why_private(self, path: str, text: str) -> str | None:
-        """Why a text is not indexed although somebody has opened it: it may hold secrets, or git
-        ignores its file. None for other texts."""
+        """Return why a text is not indexed although somebody has opened it.
+
+        It may hold secrets, or git ignores its file. None for other texts.
+        """
         key = self.key(path)
         return self._files.why_secret(key, text) or self._files.why_ignored(key)
 
@@ -163,8 +173,8 @@ class Workspace:
         return sum(segment.core.nbytes for segment in self._segments.segments)
 
     def stats(self) -> Stats:
-        segments = [one for one in self._segments.segments if one.size]
-        size = sum(one.size for one in segments)
+        segments = [segment for segment in self._segments.segments if segment.size]
+        size = sum(segment.size for segment in segments)
         return Stats(
             files=len(self._segments.documents),
             tokens=self.size,
@@ -179,15 +189,17 @@ class Workspace:
 
     @property
     def save_failed(self) -> bool:
-        """Whether the index could not be saved when that was tried last; the log says why."""
+        """Return whether the last try to save the index failed; the log says why."""
         return self._saved is not None and self._saved.has_failed
 
     # -- changes -------------------------------------------------------------------------------
 
     def build(self, progress: Progress | None = None) -> None:
-        """Load the saved index and read what changed since. Blocks until everything is indexed;
-        readers get answers of the saved index from the start. NotADirectoryError if a root is not a
-        folder."""
+        """Load the saved index and read what changed since.
+
+        Blocks until everything is indexed; readers get answers of the saved index from the start.
+        NotADirectoryError if a root is not a folder.
+        """
         self._files.require_roots()
         if self._saved and not self._segments.documents:
             with self._merge_lock:  # nothing is merged that was not verified
@@ -221,7 +233,9 @@ class Workspace:
 
     def update(self, path: Path | str, text: str | None, version: int = 0) -> None:
         """Index an open buffer in place of its file; None closes the buffer and reads the file.
-        Versions older than the current one are ignored."""
+
+        Versions older than the current one are ignored.
+        """
         key = self.key(path)
         if text is None:
             with self._segments.lock:
@@ -251,12 +265,14 @@ class Workspace:
     def remove(self, path: Path | str) -> None:
         """Drop a deleted file or folder. Open buffers stay."""
         with self._scan_lock, self._segments.lock:
-            for one in self._segments.below([self.key(path)]):
-                self._delete_file(one)
+            for below in self._segments.below([self.key(path)]):
+                self._delete_file(below)
 
     def rename(self, old: Path | str, new: Path | str) -> None:
-        """Follow the renaming of a file or folder without reading it. Open buffers stay. A file
-        whose new name is that of a secret is dropped."""
+        """Follow the renaming of a file or folder without reading it.
+
+        Open buffers stay. A file whose new name is that of a secret is dropped.
+        """
         old, new = self.key(old), self.key(new)
         with self._scan_lock, self._segments.lock:
             for path in self._segments.below([old]):
@@ -286,9 +302,12 @@ class Workspace:
         self.token_cache.flush()
 
     def export(self, path: Path, tokenizer: str) -> ArchiveInfo:
-        """Write the index, without open buffers and deleted text, to a new file, which `load_from`
-        reads elsewhere. `tokenizer`: its name for people. Build first. FileExistsError if there is
-        a file, PermissionError if the index cannot be saved, other OSErrors leave nothing."""
+        """Write the index to a new file, which `load_from` reads elsewhere.
+
+        Open buffers and deleted text are left out. `tokenizer`: its name for people. Build first.
+        FileExistsError if there is a file, PermissionError if the index cannot be saved, other
+        OSErrors leave nothing.
+        """
         from index.workspace import archive
 
         saved = self._need_home()
@@ -299,9 +318,12 @@ class Workspace:
             return archive.write(path, saved.state(), self.roots, self.encoder, tokenizer)
 
     def load_from(self, path: Path, tokenizer: str) -> ArchiveInfo:
-        """Replace the saved index by an exported one; `build` then reads the files that differ from
-        it. Call it before `build`. BadArchive if the file is refused, PermissionError if another
-        process keeps the index, OSError if the file cannot be read or the disk is full."""
+        """Replace the saved index by an exported one. Call it before `build`.
+
+        `build` then reads the files that differ from it. BadArchive if the file is refused,
+        PermissionError if another process keeps the index, OSError if the file cannot be read or
+        the disk is full.
+        """
         from index.workspace import archive
 
         saved, info = archive.read(path, self.roots, self.encoder, tokenizer)
@@ -314,8 +336,10 @@ class Workspace:
         return self._saved
 
     def clear(self) -> None:
-        """Delete the saved index, and the saved ids of this tokenizer. Nothing is saved before the
-        next scan. PermissionError if another process keeps the index."""
+        """Delete the saved index, and the saved ids of this tokenizer.
+
+        Nothing is saved before the next scan. PermissionError if another process keeps the index.
+        """
         with self._save_lock:
             if self._saved:
                 self._saved.clear()
@@ -365,7 +389,7 @@ class Workspace:
     def _read_changed(self, found: dict[str, FileEntry], progress: Progress | None = None) -> None:
         """Index those of these files that changed, oldest first."""
         changed = [(path, file) for path, file in found.items() if not self._is_known(path, file)]
-        changed.sort(key=lambda one: (one[1].changed, one[0]))
+        changed.sort(key=lambda item: (item[1].changed, item[0]))
         pending: list[tuple[IndexedDocument, Ids]] = []
         batch: list[FileText] = []
         batch_chars = pending_tokens = frozen_tokens = 0
@@ -374,7 +398,7 @@ class Workspace:
             for at, (path, file) in enumerate(changed, 1):
                 new = self._read(path, file)
                 batch += new
-                batch_chars += sum(len(one.text) for one in new)
+                batch_chars += sum(len(text.text) for text in new)
                 last = at == len(changed)
                 if not last and batch_chars < READ_BATCH_CHARS and at % READ_BATCH_FILES:
                     continue
@@ -394,7 +418,7 @@ class Workspace:
         self._compactor.request()
 
     def _read(self, path: str, file: FileEntry) -> list[FileText]:
-        """The text of a file if it is new, in which case the old one is deleted."""
+        """Return the text of a file if it is new, in which case the old one is deleted."""
         read = self._files.read(path, file)
         with self._segments.lock:
             known = self._segments.documents.get(path)
@@ -409,7 +433,7 @@ class Workspace:
         return [read] if read else []
 
     def _encode(self, texts: list[FileText]) -> list[tuple[IndexedDocument, Ids]]:
-        encoded = self.token_cache.encode([one.text for one in texts])
+        encoded = self.token_cache.encode([text.text for text in texts])
         return [
             (self._document(text, one, 0), one.ids)
             for text, one in zip(texts, encoded, strict=True)
@@ -459,6 +483,8 @@ class Workspace:
 
 
 def _batch_tokens(frozen: int) -> int:
-    """Tokens to freeze next if so many were: as many, so that a small build ends soon and a large
-    one sorts few tokens twice."""
+    """Return the number of tokens to freeze next if so many were frozen: as many.
+
+    So a small build ends soon, and a large one sorts few tokens twice.
+    """
     return min(max(frozen, FREEZE_BATCH_TOKENS), MAX_SEGMENT_TOKENS)

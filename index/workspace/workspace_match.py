@@ -11,14 +11,14 @@ from index.workspace.token_cache import Encoder, Ids
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceMatch:
-    """One occurrence of the longest matching suffix. Stays valid when its document is deleted."""
+    """An occurrence of the longest matching suffix. Stays valid when its document is deleted."""
 
     length: int  # matching tokens
     count: int  # occurrences in the whole workspace
     prob: float  # share of the newest 64 occurrences that continue with the same token
     document: IndexedDocument
     segment: Segment
-    number: int  # of the document in the segment
+    number: int  # the document's number in the segment
     end: int  # token after the match
     encoder: Encoder
 
@@ -27,9 +27,9 @@ class WorkspaceMatch:
         return self.document.path
 
     def continuation(self, n: int) -> Ids:
-        """The next n tokens of the document, fewer at its end."""
+        """Return the next n tokens of the document, fewer at its end."""
         return self.segment.core.continuation(self.number, self.end, n)
 
     def span(self, start: int, stop: int) -> Span | None:
-        """The text that the tokens start:stop of the continuation cover; None if there are none."""
+        """Return the text that tokens start:stop of the continuation cover; None if none."""
         return self.document.span(self.end + start, self.end + stop, self.encoder)

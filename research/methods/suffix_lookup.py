@@ -13,7 +13,7 @@ import numpy as np
 
 from index._core import Automaton
 
-BORDER = -1  # pseudo token between two texts
+BORDER = -1  # a pseudo token between two texts
 TOKEN_BYTES = 4
 INITIAL_TAIL_TOKENS = 64  # looked up first; more if all of them match
 

@@ -99,7 +99,7 @@ def test_marks_are_in_their_passages_and_these_in_the_document(
     found = find_evidence("When does it end?", answer, sources, cite(answer, sources))
     assert bool(found) == bool(text[cut:].strip()) and len(found) <= MAX_PASSAGES
     for one in found:
-        assert cut <= one.start < one.stop <= len(text) and 0 <= one.asked <= 1
+        assert cut <= one.start < one.stop <= len(text) and 0 <= one.fit <= 1
         flat = [one.start, *(at for mark in one.marks for at in mark), one.stop]
         assert flat == sorted(flat)
         assert all(before[1] < after[0] for before, after in pairwise(one.marks))

@@ -6,7 +6,7 @@ import ipaddress
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a server that listens at `host`."""
+    """Return whether only this machine can reach a server that listens at `host`."""
     if host == "localhost":
         return True
     try:

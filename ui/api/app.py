@@ -79,7 +79,7 @@ STREAM: dict[str, Any] = {"content": {"text/event-stream": {"schema": SSE_SCHEMA
 
 @dataclass
 class ApiState:
-    """What the routes share."""
+    """The state that the routes share."""
 
     engine: ServedEngine
     jobs: Jobs
@@ -89,7 +89,7 @@ class ApiState:
     started: int = field(default_factory=lambda: int(time.time()))
 
     def resolve_model(self, name: str | None) -> str:
-        """The model name for a response. Raises ApiError for any other model."""
+        """Return the model name for a response. Raises ApiError for any other model."""
         if name is None:
             return self.model_names[0]
         if name in self.model_names or ANY_MODEL in self.model_names:
@@ -98,14 +98,17 @@ class ApiState:
         raise ApiError(404, message, "model", "model_not_found")
 
     def model(self, name: str) -> types.Model:
-        """What clients are told about the model under one of its names."""
+        """Describe to clients the model under one of its names."""
         context = self.engine.context
         return types.Model(
             id=name, created=self.started, max_model_len=context, context_length=context
         )
 
     def embedding_model(self, name: str | None) -> EmbeddingModel:
-        """The embedding model. Raises ApiError where there is none, and for any other name."""
+        """Return the embedding model.
+
+        Raises ApiError where there is none, and for any other name.
+        """
         if self.embedding is None:
             raise ApiError(404, embeddings.NONE, code="model_not_found")
         known = (None, self.embedding.name, *self.model_names[1:])
@@ -163,8 +166,10 @@ class ApiState:
         return self.submit(partial(requests.chat_request, body), http, user_of(body)), calls
 
     async def prompt_tokens(self, body: types.ChatRequest, http: Request) -> int:
-        """How many tokens the prompt of a conversation has. It takes a slot of the queue meanwhile.
-        Raises ApiError."""
+        """Count the tokens of a conversation's prompt.
+
+        It takes a slot of the queue meanwhile. Raises ApiError.
+        """
 
         def count(stream: Stream[int], _: str) -> Iterator[int]:
             request = requests.chat_request(body)
@@ -193,7 +198,7 @@ class ApiState:
         body: types.GenerationRequest,
         http: Request,
     ) -> Response:
-        """The response to one of OpenAI's requests."""
+        """Respond to one of OpenAI's requests."""
         if body.stream:
             include_usage = bool(body.stream_options and body.stream_options.include_usage)
             return EventStreamResponse(stream, responses.chunks(stream, builder, include_usage))
@@ -203,7 +208,7 @@ class ApiState:
 async def json_response(
     stream: JobStream, answer: Coroutine[Any, Any, BaseModel], http: Request
 ) -> Response:
-    """The `answer`, made of the events of `stream`."""
+    """Return the `answer` that is made of the events of `stream`."""
     async with cancel_on_disconnect(stream, http.receive):
         try:
             await wait_until_accepted(stream)
@@ -281,9 +286,12 @@ def app(
     queue_size: int = QUEUE_SIZE,
     embedding: EmbeddingModel | None = None,
 ) -> FastAPI:
-    """The application. `aliases`: further model names, `*` for any. `queue_size`: requests that may
-    run or wait; further ones get 429. `embedding`: the model of /v1/embeddings. `state.jobs` and
-    `state.names` are its queue and names."""
+    """Make the application.
+
+    `aliases`: further model names, `*` for any. `queue_size`: requests that may run or wait;
+    further ones get 429. `embedding`: the model of /v1/embeddings. `state.jobs` and `state.names`
+    are its queue and names.
+    """
     metrics = Metrics()
     rules = rules or AccessRules()
     jobs = Jobs(engine, queue_size, metrics.answer_ended, len((rules.key or "").split()))
@@ -368,18 +376,18 @@ def add_openai_routes(application: FastAPI, state: ApiState) -> None:
 
     @application.get("/v1/models", response_model=types.Models)
     async def models() -> types.Models:
-        """The names of the model."""
+        """Return the names of the model."""
         names = [name for name in state.model_names if name != ANY_MODEL]
         return types.Models(data=[state.model(name) for name in names])
 
     @application.get("/v1/models/{model:path}", response_model=types.Model)
     async def model(model: str) -> types.Model:
-        """One name of the model."""
+        """Return one name of the model."""
         return state.model(state.resolve_model(model))
 
 
 def add_agent_routes(application: FastAPI, state: ApiState) -> None:
-    """The routes of other protocols for conversations."""
+    """Add the routes of other protocols for conversations."""
 
     @application.post(
         "/v1/messages",
@@ -423,7 +431,7 @@ def add_agent_routes(application: FastAPI, state: ApiState) -> None:
 
 
 def add_other_routes(application: FastAPI, state: ApiState) -> None:
-    """The routes that OpenAI does not have."""
+    """Add the routes that OpenAI does not have."""
 
     @application.post("/infill", response_model=types.InfillAnswer, responses={200: STREAM})
     async def infill(body: types.InfillRequest, http: Request) -> Response:
@@ -432,13 +440,13 @@ def add_other_routes(application: FastAPI, state: ApiState) -> None:
         if not state.engine.info.fills_middle:
             message = "this model cannot fill in the middle: serve one that can, or use "
             raise ApiError(400, f"{message}/v1/completions", "input_suffix")
-        asked = Infill(body, state.engine, model)
-        stream = state.submit(asked.request, http)
+        infill = Infill(body, state.engine, model)
+        stream = state.submit(infill.request, http)
         if body.stream:
-            return EventStreamResponse(stream, asked.chunks(stream))
+            return EventStreamResponse(stream, infill.chunks(stream))
         async with cancel_on_disconnect(stream, http.receive):
             await wait_until_accepted(stream)
-            return JSONResponse(await asked.whole(stream))
+            return JSONResponse(await infill.whole(stream))
 
     @application.post("/v1/apply", response_model=types.ApplyAnswer)
     async def apply_update(body: types.ApplyRequest, http: Request) -> Response:
@@ -449,7 +457,10 @@ def add_other_routes(application: FastAPI, state: ApiState) -> None:
 
     @application.post("/predict", response_model=str, responses={504: {"model": types.Error}})
     async def predict(body: types.PredictRequest, http: Request) -> Response:
-        """A prompt and its continuation as one string, as LLMSpeculativeSampling serves it."""
+        """Return a prompt and its continuation as one string.
+
+        LLMSpeculativeSampling serves it so.
+        """
         stream = state.submit(partial(requests.predict_request, body), http)
         try:
             async with asyncio.timeout(body.timeout), cancel_on_disconnect(stream, http.receive):
@@ -463,7 +474,7 @@ def add_other_routes(application: FastAPI, state: ApiState) -> None:
 
     @application.get("/health", response_model=types.Health, responses={503: HEALTH})
     async def health() -> Response:
-        """Whether the model is loaded and works. Needs no key."""
+        """Return whether the model is loaded and works. Needs no key."""
         if state.engine.failure is None:
             return JSONResponse({"status": "ok"})
         health = types.Health(status="failed", message=FAILURE)  # the error itself needs a key
@@ -478,15 +489,17 @@ def add_other_routes(application: FastAPI, state: ApiState) -> None:
 
 
 def client_of(http: Request, user: str | None) -> str:
-    """Whose turn a request is among those of its owner."""
+    """Return the client whose turn a request is among those of its owner."""
     address = http.client.host if http.client else ""
     agent, key = http.headers.get("user-agent", ""), str(http.scope.get(OWNER, ""))
     return "\n".join((address, agent, user or "", key))
 
 
 def owner_of(http: Request) -> str:
-    """Whose slots and time a request takes: those of its key, or of a program at an address where
-    no key is needed."""
+    """Return the owner whose slots and time a request takes.
+
+    That is its key, or a program at an address where no key is needed.
+    """
     address = http.client.host if http.client else ""
     key = str(http.scope.get(OWNER, ""))
     return key or f"{address} {http.headers.get('user-agent', '')}"

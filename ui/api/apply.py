@@ -1,5 +1,8 @@
-"""Updates to merge into files: /v1/apply, and chats in the form that Morph's and Relace's clients
-send, `<instruction>...</instruction><code>...</code><update>...</update>`."""
+"""Updates to merge into files.
+
+They come to /v1/apply, and as chats in the form that Morph's and Relace's clients send,
+`<instruction>...</instruction><code>...</code><update>...</update>`.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ CODE, END = "<code>", "</update>"
 
 
 def apply_request(body: types.ApplyRequest) -> Request:
-    """The request of /v1/apply."""
+    """Return the request of /v1/apply."""
     return Request(
         "edit",
         body.code,
@@ -38,8 +41,11 @@ def apply_request(body: types.ApplyRequest) -> Request:
 
 
 def apply_in_chat(body: types.ChatRequest) -> types.ApplyRequest | None:
-    """The update that a chat's last message asks to merge; None for any other chat. `stop` and
-    `prediction` mean nothing for it. Raises ApiError where the file's end is ambiguous."""
+    """Return the update that a chat's last message requests to merge.
+
+    None for any other chat. `stop` and `prediction` mean nothing for it. Raises ApiError where the
+    file's end is ambiguous.
+    """
     last = body.messages[-1]
     text = text_of(last.content, separator="\n").strip()
     if last.role != "user" or not text.endswith(END):
@@ -67,7 +73,7 @@ def apply_in_chat(body: types.ChatRequest) -> types.ApplyRequest | None:
 
 
 async def apply_answer(stream: JobStream, builder: ResponseBuilder) -> types.ApplyAnswer:
-    """The response of /v1/apply. Raises ApiError, and EditRefused."""
+    """Return the response of /v1/apply. Raises ApiError, and EditRefused."""
     done = await stream.result()
     finish_reason(done)
     return types.ApplyAnswer(

@@ -14,8 +14,8 @@ from weakref import WeakValueDictionary
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 
-ROOM_BYTES = 32 << 20  # of an owner's bodies, in requests that are not answered yet
-SMALL_BYTES = 1 << 16  # of a body, that take no room
+ROOM_BYTES = 32 << 20  # bytes of an owner's bodies, in requests that are not answered yet
+SMALL_BYTES = 1 << 16  # bytes of a body that need no room
 
 
 class _Room:
@@ -44,8 +44,10 @@ class BodyRooms:
 
     @asynccontextmanager
     async def limited(self, receive: Receive, owner: str, most: int) -> AsyncIterator[Receive]:
-        """`receive`, which waits for room once a body turns out not to be small. `most`: bytes that
-        it may have. The room is free again at the end of the block."""
+        """Wrap `receive` to wait for room once a body turns out not to be small.
+
+        `most`: bytes that it may have. The room is free again at the end of the block.
+        """
         room = self._rooms.get(owner)
         if room is None:
             room = self._rooms[owner] = _Room()

@@ -15,7 +15,7 @@ from ui.api.responses import event_of, finish_reason
 from ui.api.schemas import AnswerCall
 from ui.api.tool_calls import CallReader, calls_in_answer
 
-QUIET_SECONDS = 15.0  # without a part, after which a client is told that the answer is in progress
+QUIET_SECONDS = 15.0  # seconds without a part; then a client hears that the answer is in progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ Part = Delta | AnswerCall | Done | None
 
 
 async def parts_of(stream: JobStream, calls: CallReader) -> AsyncIterator[Part]:
-    """The parts of an answer, as they come. Raises ApiError if the answer is incomplete."""
+    """Yield the parts of an answer, as they come. Raises ApiError if the answer is incomplete."""
     sent = monotonic()
     try:
         async for event in stream.with_ticks(QUIET_SECONDS):
@@ -47,7 +47,10 @@ async def parts_of(stream: JobStream, calls: CallReader) -> AsyncIterator[Part]:
 
 
 def parts_in(event: Event, calls: CallReader) -> Iterator[Part]:
-    """The parts that an event completes. Raises ApiError for the end of an incomplete answer."""
+    """Yield the parts that an event completes.
+
+    Raises ApiError for the end of an incomplete answer.
+    """
     if isinstance(event, Done):
         finish_reason(event)
         rest, found = calls.finish(event)
@@ -63,5 +66,5 @@ def parts_in(event: Event, calls: CallReader) -> Iterator[Part]:
 
 
 def named_event(body: dict[str, Any]) -> bytes:
-    """A server-sent event that is named after its type."""
+    """Return a server-sent event that is named after its type."""
     return f"event: {body['type']}\n".encode("ascii") + event_of(body)

@@ -32,18 +32,20 @@ class EmbeddingModel:
     embed: Embed
 
     def vectors(self, texts: list[str], stopped: Callable[[], bool]) -> Iterator[list[float]]:
-        """A vector for each text, of length 1, as OpenAI's are, until `stopped`. One batch of all
-        requests is embedded at a time."""
+        """Yield a vector for each text, of length 1, as OpenAI's are, until `stopped`.
+
+        One batch of all requests is embedded at a time.
+        """
         for batch in batches(texts):
             if stopped():
                 return
             with _embedding:
                 found = self.embed(batch)
-            yield from (unit(one.tolist()) for one in found)
+            yield from (unit(vector.tolist()) for vector in found)
 
 
 def unit(vector: list[float]) -> list[float]:
-    """The vector at length 1; zeros stay."""
+    """Return the vector at length 1; zeros stay."""
     length = math.hypot(*vector) or 1.0
     return [number / length for number in vector]
 
@@ -54,10 +56,13 @@ def answer(
     count: Callable[[str], int],
     stopped: Callable[[], bool] = lambda: False,
 ) -> bytes:
-    """The JSON that answers a request, an `EmbeddingsAnswer`. `count` tells how many tokens a text
-    has, `stopped` whether the client has left. Raises ApiError.
+    """Return the JSON that answers a request, an `EmbeddingsAnswer`.
 
-    Numbers become JSON vector by vector: a million at once would hold up all other threads."""
+    `count` tells how many tokens a text has, `stopped` whether the client has left. Raises
+    ApiError.
+
+    Numbers become JSON vector by vector: a million at once would hold up all other threads.
+    """
     texts = [body.input] if isinstance(body.input, str) else body.input
     parts: list[bytes] = []
     tokens = 0
@@ -77,7 +82,7 @@ def answer(
 
 
 def encoded(vector: list[float], form: str | None) -> list[float] | str:
-    """A vector as numbers, or as base64 of little-endian f32."""
+    """Return a vector as numbers, or as base64 of little-endian f32."""
     if form != "base64":
         return vector
     data = array("f", vector)

@@ -1,5 +1,7 @@
-"""Errors of the API in OpenAI's shape, `{"error": {message, type, param, code}}`, and below
-/v1/messages in Anthropic's, `{"type": "error", "error": {type, message}}`.
+"""Errors of the API.
+
+They have OpenAI's shape, `{"error": {message, type, param, code}}`, and below /v1/messages
+Anthropic's, `{"type": "error", "error": {type, message}}`.
 
 A message names what is wrong and the remedy. It never repeats what the client sent, except names of
 fields.
@@ -22,7 +24,7 @@ from ui.api.schemas import REMEDIES, TOO_MANY, UNSUPPORTED
 log = logging.getLogger(__name__)
 
 ERROR_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
-ANTHROPIC_PATH = "/v1/messages"  # and below
+ANTHROPIC_PATH = "/v1/messages"  # that path and below
 ANTHROPIC_TYPES = {
     401: "authentication_error",
     403: "permission_error",
@@ -32,7 +34,7 @@ ANTHROPIC_TYPES = {
     503: "overloaded_error",
 }
 CONTEXT_CODE = "context_length_exceeded"
-FRAMEWORK_MESSAGES = {  # in place of Starlette's
+FRAMEWORK_MESSAGES = {  # these replace Starlette's
     400: "the body could not be read: send JSON",
     404: "no such path: see /openapi.json",
     405: "method not allowed: see the header `allow`",
@@ -55,7 +57,7 @@ class ApiError(Exception):
         self.headers = headers
 
     def body(self, path: str = "") -> dict[str, Any]:
-        """The body, in the shape of the protocol that the path belongs to."""
+        """Return the body, in the shape of the protocol that the path belongs to."""
         if path == ANTHROPIC_PATH or path.startswith(f"{ANTHROPIC_PATH}/"):
             return self.anthropic_body()
         default = "server_error" if self.status >= 500 else "invalid_request_error"
@@ -82,7 +84,7 @@ class ApiError(Exception):
 
 
 def refused(error: EditRefused) -> ApiError:
-    """The error of an update that cannot be merged, or whose answer must not be used."""
+    """Return the error of an update that cannot be merged, or whose answer must not be used."""
     return ApiError(400, str(error), "update", "edit_refused")
 
 
@@ -104,7 +106,7 @@ def add_handlers(app: FastAPI) -> None:
         assert isinstance(error, RequestValidationError)
         errors = error.errors()
         message, param = describe_validation_errors(errors)
-        code = TOO_MANY if any(one["type"] == TOO_MANY for one in errors) else None
+        code = TOO_MANY if any(problem["type"] == TOO_MANY for problem in errors) else None
         return ApiError(400, message, param, code).response(request.scope["path"])
 
     async def on_bug(request: Request, error: Exception) -> JSONResponse:
@@ -118,10 +120,11 @@ def add_handlers(app: FastAPI) -> None:
 
 
 def describe_validation_errors(errors: Sequence[Mapping[str, Any]]) -> tuple[str, str | None]:
-    """One message, and the field's name, for pydantic's errors.
+    """Describe pydantic's errors in one message, with the field's name.
 
     For a field of several types pydantic reports an error for each type. The one that counts is of
-    the type that matched, or else the deepest one."""
+    the type that matched, or else the deepest one.
+    """
     worst = max(errors, key=lambda error: (not error["type"].endswith("_type"), len(error["loc"])))
     if worst["type"] == "json_invalid":
         return "the body is not JSON: check its syntax and encoding", None
@@ -140,7 +143,7 @@ def describe_validation_errors(errors: Sequence[Mapping[str, Any]]) -> tuple[str
 
 
 def is_field(part: str) -> bool:
-    """Whether a part of an error's location is a field, as opposed to the name of a type."""
+    """Return whether a part of an error's location is a field, as opposed to the name of a type."""
     return (
         part.islower() and part.replace("_", "a").isalnum() and part not in ("str", "int", "float")
     )

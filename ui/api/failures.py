@@ -10,15 +10,18 @@ from collections.abc import Callable
 
 # Failed attempts from an address that are free, and the seconds until another one is allowed.
 ADDRESS_BURST, ADDRESS_INTERVAL_S = 20, 10.0
-SLOTS = 1 << 14  # of the table of failures; keys that share a slot are slowed down together
-IPV6_NETWORK_BITS = 64  # which one client usually has to itself
+SLOTS = 1 << 14  # slots of the table of failures; keys that share one are slowed down together
+IPV6_NETWORK_BITS = 64  # bits; one client usually has such a network to itself
 
 Clock = Callable[[], float]
 
 
 class Failures:
-    """Counts failed attempts by key: a leaky bucket that holds `burst` and leaks one every
-    `interval_s` seconds. No key can displace another's count."""
+    """Counts failed attempts by key.
+
+    It is a leaky bucket that holds `burst` and leaks one every `interval_s` seconds. No key can
+    displace another's count.
+    """
 
     def __init__(self, burst: int, interval_s: float, clock: Clock = time.monotonic) -> None:
         self._tolerance_s, self._interval_s, self._clock = burst * interval_s, interval_s, clock
@@ -42,7 +45,10 @@ class Failures:
 
 
 def network_of(address: str) -> str:
-    """The address, or the network of an IPv6 address, all of whose addresses one client can use."""
+    """Return the address, or the network of an IPv6 address.
+
+    One client can use all addresses of the network.
+    """
     try:
         ip = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

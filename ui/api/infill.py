@@ -1,8 +1,4 @@
-"""`POST /infill`, as llama.cpp's server has it: what llama.vim and llama.vscode ask.
-
-A prompt that exceeds the context loses the oldest of the other files first, then text far from the
-cursor, because these clients send a fixed number of lines, whatever the model's context.
-"""
+"""`POST /infill` of llama.cpp's server, as llama.vim and llama.vscode send it."""
 
 from __future__ import annotations
 
@@ -24,8 +20,8 @@ from ui.api.schemas import InfillAnswer, InfillRequest, InfillTimings
 if TYPE_CHECKING:
     from engine.remote.any_engine import ServedEngine
 
-PREFIX_SHARE = 0.75  # of the room for the text around the cursor, as in llama.cpp
-SPARE_TOKENS = 32  # of the context: marks, and the names of the repository and the file
+PREFIX_SHARE = 0.75  # share of the capacity for the text around the cursor, as in llama.cpp
+SPARE_TOKENS = 32  # tokens of the context: marks, and the names of the repository and the file
 UNNAMED = "tmp"  # the name of a chunk without one, as in llama.cpp
 
 
@@ -39,7 +35,7 @@ class Infill:
     truncated: bool = False  # set by `request`
 
     def request(self) -> Request:
-        """The engine's request. Called in a thread: it may tokenize all texts."""
+        """Return the engine's request. Called in a thread: it may tokenize all texts."""
         body = self.body
         prefix, suffix, chunks = self.fitting()
         self.truncated = (prefix, suffix, len(chunks)) != (
@@ -63,35 +59,42 @@ class Infill:
 
     @property
     def max_tokens(self) -> int:
-        """Tokens to generate: at least one, because only then the prompt is read, which is why
-        clients ask for none."""
+        """The number of tokens to generate, at least one.
+
+        Clients request none to have the prompt read, and only then it is.
+        """
         given = self.body.n_predict
         return COMPLETE_TOKENS if given is None or given < 0 else max(given, 1)
 
     def fitting(self) -> tuple[str, str, tuple[tuple[str, str], ...]]:
-        """Prefix, suffix and the chunks of other files, as much of them as the context has room
-        for."""
+        """Return prefix, suffix and the chunks of other files, as much as fits the context."""
         body, encode = self.body, self.engine.encode
         prefix, suffix = body.input_prefix + body.prompt, body.input_suffix
         context = self.engine.context
-        room = max(context - min(self.max_tokens, context // 2) - SPARE_TOKENS, 0)
-        before = int(room * PREFIX_SHARE)
-        start, stop = window(prefix + suffix, len(prefix), before, room - before, encode)
+        capacity = max(context - min(self.max_tokens, context // 2) - SPARE_TOKENS, 0)
+        before = int(capacity * PREFIX_SHARE)
+        start, stop = window(prefix + suffix, len(prefix), before, capacity - before, encode)
         prefix, suffix = prefix[start:], suffix[: stop - len(prefix)]
         chunks: list[tuple[str, str]] = []
         if body.input_extra:
-            room -= len(encode(prefix)) + len(encode(suffix))
+            capacity -= len(encode(prefix)) + len(encode(suffix))
         for chunk in reversed(body.input_extra):
             name = chunk.filename or UNNAMED
             shown = f"{name}\n{plain(chunk.text).rstrip()}\n"
-            if len(shown) > MAX_TOKEN_CHARS * room or (room := room - len(encode(shown)) - 1) < 0:
+            if (
+                len(shown) > MAX_TOKEN_CHARS * capacity
+                or (capacity := capacity - len(encode(shown)) - 1) < 0
+            ):
                 break
             chunks.insert(0, (name, chunk.text))
         return prefix, suffix, tuple(chunks)
 
     async def events(self, stream: JobStream) -> AsyncIterator[Event]:
-        """The events of a job. Once `t_max_predict_ms` have passed since the first text, and a
-        line is complete, the answer ends as if it had reached its length."""
+        """Yield the events of a job.
+
+        Once `t_max_predict_ms` have passed since the first text, and a line is complete, the answer
+        ends as if it had reached its length.
+        """
         limit_s = max(self.body.t_max_predict_ms or 0.0, 0.0) / 1000
         began: float | None = None
         lines = expired = False
@@ -109,7 +112,7 @@ class Infill:
                     stream.cancel()
 
     async def whole(self, stream: JobStream) -> dict[str, Any]:
-        """The response in one piece. Raises ApiError."""
+        """Return the response in one piece. Raises ApiError."""
         done = Done("cancelled")
         async for event in self.events(stream):
             if isinstance(event, Done):
@@ -117,7 +120,7 @@ class Infill:
         return picked(self.answer(done) | {"content": done.text}, self.body.response_fields)
 
     async def chunks(self, stream: JobStream) -> AsyncIterator[bytes]:
-        """The response as server-sent events, the last of which has no text."""
+        """Yield the response as server-sent events, the last of which has no text."""
         async for event in self.events(stream):
             if isinstance(event, Step):
                 yield event_of({"index": 0, "content": event.text, "stop": False})
@@ -129,8 +132,10 @@ class Infill:
             yield event_of(answer)
 
     def answer(self, done: Done) -> dict[str, Any]:
-        """The last part of the response, with an empty text. Raises ApiError if the answer is
-        incomplete."""
+        """Return the last part of the response, with an empty text.
+
+        Raises ApiError if the answer is incomplete.
+        """
         finish_reason(done)
         usage = done.usage
         ended: Literal["eos", "word", "limit"]
@@ -150,7 +155,7 @@ class Infill:
 
 
 def without_text(done: Done) -> Done:
-    """The end of an answer of which only the prompt counts."""
+    """Return the end of an answer of which only the prompt counts."""
     reason: Reason = "length" if done.reason == "stop" else done.reason
     return replace(
         done, reason=reason, text="", matched=None, usage=replace(done.usage, completion_tokens=0)
@@ -158,7 +163,7 @@ def without_text(done: Done) -> Done:
 
 
 def timings(usage: Usage) -> InfillTimings:
-    """Where the time went, as llama.cpp counts it."""
+    """Return where the time went, as llama.cpp counts it."""
     read = usage.prompt_tokens - usage.cached_tokens
     reading_ms, writing_ms = 1000 * usage.prefill_seconds, 1000 * usage.decode_seconds
     return InfillTimings(
@@ -177,8 +182,10 @@ def timings(usage: Usage) -> InfillTimings:
 
 
 def picked(answer: Mapping[str, Any], fields: Sequence[str] | None) -> dict[str, Any]:
-    """The fields that the client asks for, by their paths (`timings/prompt_n`); unknown ones are
-    left out. All of them where it asks for none."""
+    """Pick the fields that the client requests, by their paths (`timings/prompt_n`).
+
+    Unknown ones are left out. Without a request, all of them are there.
+    """
     if not fields:
         return dict(answer)
     found = {}

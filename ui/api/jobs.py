@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 SHARE = 4  # slots that an owner gets although others fill the queue
-MIN_OWNERS = 8  # for which there are such slots, where there are fewer keys
+MIN_OWNERS = 8  # owners; there are such slots for as many, where there are fewer keys
 MAX_PREPARING = 3  # requests of an owner that are tokenized at once
-MAX_CLIENTS = 64  # clients whose earlier answers the engine remembers
+MAX_CLIENTS = 64  # clients; the engine remembers their earlier answers
 ACCEPTED = Step()  # precedes a job's events
 
 
@@ -41,27 +41,32 @@ class _Owner:
     """A key, or a client where there is none, while it has requests here."""
 
     def __init__(self, preparing: int) -> None:
-        """`preparing`: how many of its requests are tokenized at once."""
+        """Start without requests. `preparing`: how many are tokenized at once."""
         self.slots = 0
         self.preparing = Semaphore(preparing)
 
 
 class JobStream(Stream[Event]):
-    """The events of one request: ACCEPTED once the engine has it, then the job's, the last of which
-    is a Done."""
+    """The events of one request.
+
+    ACCEPTED once the engine has it, then the job's, the last of which is a Done.
+    """
 
     def __init__(self, client: str) -> None:
         super().__init__()
         self.client = client
-        self.first_text_s: float | None = None  # from the request to the first text
+        self.first_text_s: float | None = None  # seconds from the request to the first text
         self.total_s = 0.0  # set with the Done
         self.late_steps = 0  # forward passes that ended after `cancel`; set with the Done
         self._created = perf_counter()
         self._accepted = False
 
     async def accepted(self) -> None:
-        """Wait until the engine has the request. Raises RequestError if it cannot be answered,
-        EditRefused for an update that cannot be merged, RuntimeError if the engine is closed."""
+        """Wait until the engine has the request.
+
+        Raises RequestError if it cannot be answered, EditRefused for an update that cannot be
+        merged, RuntimeError if the engine is closed.
+        """
         if not self._accepted:
             await super().__anext__()
             self._accepted = True
@@ -87,7 +92,7 @@ class JobStream(Stream[Event]):
 
 
 def merged_job(request: Request, client: str) -> Job | None:
-    """The job of an update that is merged without the model. Raises EditRefused."""
+    """Return the job of an update that is merged without the model. Raises EditRefused."""
     text = merge(request.text, request.update).text
     return None if text is None else ended_job(request, client, merged(text))
 
@@ -102,22 +107,26 @@ class Jobs:
         on_end: Callable[[JobStream, Done], None] = lambda stream, done: None,
         owners: int = 0,
     ) -> None:
-        """`on_end` is called, in some thread, for every request that the engine accepted. `owners`:
-        how many keys there are."""
+        """Start without requests.
+
+        `on_end` is called, in some thread, for every request that the engine accepted. `owners`:
+        how many keys
+        there are.
+        """
         self.engine, self.queue_size, self.on_end = engine, queue_size, on_end
         # Another server reads the prompts itself, and accepts a request when it likes
         self._preparing = MAX_PREPARING if engine.drafts else queue_size
         self._reserved = min(SHARE, queue_size) * max(owners, MIN_OWNERS)
-        self._open: dict[Stream[Any], str] = {}  # with its owner
+        self._open: dict[Stream[Any], str] = {}  # the open streams and their owners
         self._owners: dict[str, _Owner] = {}
-        self._lock = Lock()  # of both
+        self._lock = Lock()  # guards both
         threads = queue_size + self._reserved
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="draftline-events")
         self._client_names: OrderedDict[str, str] = OrderedDict()  # least recently used first
 
     @property
     def open(self) -> int:
-        """How many requests are running or waiting."""
+        """The number of requests that are running or waiting."""
         return len(self._open)
 
     def submit(
@@ -130,11 +139,13 @@ class Jobs:
         owner: str = "",
         **options: Any,
     ) -> JobStream:
-        """Submit the request that `make`, called in a thread, returns. `isolated`: the engine
-        forgets the client's answers before and after. The text of a request with an `update` is the
-        new file, in one Step at the end; EditRefused is raised to the reader. `raw`: it is the
-        model's answer instead. `owner`: the key, whose slots and time it takes; without one, the
-        client's. `options`: more of `Engine.submit`. Raises QueueFull."""
+        """Submit the request that `make`, called in a thread, returns.
+
+        `isolated`: the engine forgets the client's answers before and after. The text of a request
+        with an `update` is the new file, in one Step at the end; EditRefused is raised to the
+        reader. `raw`: it is the model's answer instead. `owner`: the key, whose slots and time it
+        takes; without one, the client's. `options`: more of `Engine.submit`. Raises QueueFull.
+        """
         holder = owner or client
         self._check_capacity(holder)
         options |= {"speculation": speculation, "owner": owner}
@@ -235,8 +246,10 @@ class Jobs:
             self._end(stream, error)
 
     def _put_file(self, stream: JobStream, update: Request, done: Done) -> None:
-        """End a stream with the new file, which is checked as a whole. EditRefused is raised to the
-        reader."""
+        """End a stream with the new file, which is checked as a whole.
+
+        EditRefused is raised to the reader.
+        """
         self._release(stream)
         try:
             done = replace(done, text=apply_answer(update, done))
@@ -282,8 +295,11 @@ class Jobs:
                     del self._owners[holder]
 
     def _client_name(self, client: str) -> str:
-        """The engine's name for a client. The engine keeps state by name, so there are few: the
-        least recently used one is forgotten and reused."""
+        """Return the engine's name for a client.
+
+        The engine keeps state by name, so there are few: the least recently used one is forgotten
+        and reused.
+        """
         name = self._client_names.pop(client, None)
         if name is None:
             name = f"api-{len(self._client_names)}"

@@ -24,7 +24,7 @@ class BodyTurns:
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def run(self, request: Request, work: Callable[[], T]) -> T:
-        """The result of `work`, run in a thread when it is its turn."""
+        """Run `work` in a thread when it is its turn, and return its result."""
         owner = str(request.scope.get(OWNER, ""))
         turn = self._turns.get(owner)
         if turn is None:

@@ -13,9 +13,9 @@ import threading
 from contextlib import nullcontext
 from typing import Any
 
-LARGE_BYTES = 1 << 16  # a larger text is read in a thread
-MAX_VALUES = 1 << 18  # of a body: names, strings, numbers, lists and objects
-BEGINS = re.compile(r'[\[{,:"]')  # what precedes a value; a string itself
+LARGE_BYTES = 1 << 16  # bytes; a larger text is read in a thread
+MAX_VALUES = 1 << 18  # values of a body: names, strings, numbers, lists and objects
+BEGINS = re.compile(r'[\[{,:"]')  # the signs before a value; a string itself
 # Part of a string, up to its end: short enough that it is matched in a millisecond
 IN_STRING = re.compile(r'(?:[^"\\]{1,4096}+|\\.){0,64}+("?)', re.DOTALL)
 _parsing = threading.Lock()
@@ -29,14 +29,17 @@ class TooManyValues(Exception):
 
 
 def parsed(data: bytes) -> Any:
-    """The value that JSON stands for. ValueError or RecursionError where it is none,
-    TooManyValues. Blocks where it is large: one such text is read at a time."""
+    """Parse JSON.
+
+    ValueError or RecursionError where it is none, TooManyValues. Blocks where it is large: one such
+    text is read at a time.
+    """
     with _parsing if len(data) > LARGE_BYTES else nullcontext():
         text = data.decode(json.detect_encoding(data), "surrogatepass")
         if values_in(text) > MAX_VALUES:
             raise TooManyValues
         collects = gc.isenabled()
-        gc.disable()  # where there are many lists, collections take ten times as long as parsing
+        gc.disable()  # collections take ten times as long as parsing where there are many lists
         try:
             return json.loads(text)
         finally:
@@ -45,7 +48,7 @@ def parsed(data: bytes) -> Any:
 
 
 def values_in(text: str) -> int:
-    """How many values a JSON text has, at least; it counts up to MAX_VALUES and one more."""
+    """Count the values in a JSON text, at least; up to MAX_VALUES and one more."""
     count = place = 0
     while count <= MAX_VALUES and (found := BEGINS.search(text, place)):
         place = found.end()

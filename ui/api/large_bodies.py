@@ -12,15 +12,18 @@ import contextlib
 from engine.memory import give_back_memory
 from ui.api.security import App, Message, Receive, Scope, Send, announced_bytes, header
 
-MAX_DRAIN_BYTES = 64 << 20  # clients that send more lose the response
+MAX_DRAIN_BYTES = 64 << 20  # bytes; clients that send more lose the response
 DRAIN_SECONDS = 10.0
-LARGE_BYTES = 1 << 20  # of a body; the memory that a larger one took is given back
-IS_LARGE = "draftline.large"  # in a request's scope: its body was, before it was compressed
+LARGE_BYTES = 1 << 20  # bytes of a body; the memory that a larger one took is given back
+IS_LARGE = "draftline.large"  # key in a request's scope: its uncompressed body was large
 
 
 class LargeBodies:
-    """Middleware for both. The end of a response that comes before the whole body is held back
-    until the rest of the body was read, which is discarded. Then the connection is closed."""
+    """Middleware for large bodies.
+
+    The end of a response that comes before the whole body is held back until the rest of the body
+    was read, which is discarded. Then the connection is closed.
+    """
 
     def __init__(self, app: App) -> None:
         self.app = app

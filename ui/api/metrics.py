@@ -64,7 +64,7 @@ class Metrics:
             self.first_text.observe(stream.first_text_s)
 
     def render(self) -> bytes:
-        """All metrics in Prometheus's text format."""
+        """Return all metrics in Prometheus's text format."""
         return generate_latest(self.registry)
 
 

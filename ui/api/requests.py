@@ -25,13 +25,13 @@ from ui.api.schemas import (
 )
 from ui.api.tool_calls import must_call, tools_of, with_calls
 
-NO_LIMIT = 1 << 53  # of an answer's tokens, but for the context
-MIN_TOP_P = 1e-9  # stands in for `top_p` 0, which selects the likeliest token alone
+NO_LIMIT = 1 << 53  # tokens of an answer, which the context limits
+MIN_TOP_P = 1e-9  # probability; stands for `top_p` 0, which selects the likeliest token alone
 FENCE = re.compile("```|~~~")
 
 
 def chat_request(body: ChatRequest) -> Request:
-    """The request of /v1/chat/completions."""
+    """Return the request of /v1/chat/completions."""
     messages = tuple(
         with_calls(
             message,
@@ -64,16 +64,20 @@ def chat_request(body: ChatRequest) -> Request:
 
 
 def max_chat_tokens(body: ChatRequest) -> int | None:
-    """The length of the answer; None: the rest of the context. `n_predict` 0 is one token: with
-    none, the prompt is not read."""
+    """Return the length of the answer; None: the rest of the context.
+
+    `n_predict` 0 is one token: with none, the prompt is not read.
+    """
     own = None if body.n_predict is None or body.n_predict < 0 else max(body.n_predict, 1)
     limits = (body.max_completion_tokens, body.max_tokens, own)
-    return next((one for one in limits if one is not None), None)
+    return next((limit for limit in limits if limit is not None), None)
 
 
 def grammar_of(form: ResponseFormat | None) -> str:
-    """The grammar of an answer's format; "" for text. RequestError for a schema that cannot be
-    enforced."""
+    """Return the grammar of an answer's format; "" for text.
+
+    RequestError for a schema that cannot be enforced.
+    """
     if isinstance(form, JsonObjectFormat):
         return json_grammar({"type": "object"})
     if isinstance(form, JsonSchemaFormat):
@@ -85,8 +89,11 @@ def grammar_of(form: ResponseFormat | None) -> str:
 
 
 def completion_request(body: CompletionRequest) -> Request:
-    """The request of /v1/completions. An empty `suffix` counts as none. With one, the prompt is the
-    user's text, and marks in it are text too."""
+    """Return the request of /v1/completions.
+
+    An empty `suffix` counts as none. With one, the prompt is the user's text, and marks in it are
+    text too.
+    """
     prompt = prompt_of(body)
     parse_special = body.parse_special is not False and not body.suffix
     texts = () if parse_special and is_template(prompt) else (prompt,)
@@ -106,7 +113,7 @@ def completion_request(body: CompletionRequest) -> Request:
 
 
 def predict_request(body: PredictRequest) -> Request:
-    """The request of /predict."""
+    """Return the request of /predict."""
     return Request(
         "complete",
         body.prompt,
@@ -119,7 +126,7 @@ def predict_request(body: PredictRequest) -> Request:
 
 
 def may_think(body: ChatRequest) -> bool:
-    """Whether a model that reasons before it answers may do so."""
+    """Return whether a model that reasons before it answers may do so."""
     if body.response_format is not None and body.response_format.type != "text":
         return False  # the format is that of the whole answer
     options = body.chat_template_kwargs
@@ -137,20 +144,23 @@ def predictions(body: GenerationRequest, texts: Sequence[str]) -> tuple[str, ...
 
 
 def predicted_text(body: GenerationRequest) -> str:
-    """The text of the client's `prediction`, as much of it as is used; "" without one."""
+    """Return the text of the client's `prediction`, as much of it as is used; "" without one."""
     text = "" if body.prediction is None else text_of(body.prediction.content)
     return text[:MAX_PREDICTION_CHARS]
 
 
 def text_of(content: str | list[TextPart] | None, separator: str = "") -> str:
-    """The text of a message, whose parts are joined."""
+    """Return the text of a message, whose parts are joined."""
     if isinstance(content, list):
         return separator.join(part.text for part in content)
     return content or ""
 
 
 def temperature_of(temperature: float | None) -> float:
-    """The temperature, 0 (greedy) by default. Values so low that logits would overflow are 0."""
+    """Return the temperature, 0 (greedy) by default.
+
+    Values so low that logits would overflow are 0.
+    """
     return temperature if temperature and temperature >= MIN_TEMPERATURE else 0.0
 
 
@@ -163,18 +173,20 @@ def stop_strings(stop: str | list[str] | None) -> tuple[str, ...]:
 
 
 def seed_of(seed: int | None, temperature: float | None) -> int:
-    """The seed, random by default when sampling."""
+    """Return the seed, random by default when sampling."""
     if seed is None:
         return secrets.randbits(31) if temperature else 0
     return seed
 
 
 def code_first(texts: Sequence[str]) -> tuple[str, ...]:
-    """The texts, reordered to begin at the fence of the first code block, where an answer that
-    rewrites code begins. Empty if there is no code block.
+    """Reorder the texts to begin at the fence of the first code block.
+
+    An answer that rewrites code begins there. Empty if there is no code block.
 
     All text is kept: predicting the blocks alone took more passes than predicting nothing, because
-    answers repeat the fences and quote the text around them."""
+    answers repeat the fences and quote the text around them.
+    """
     for index, text in enumerate(texts):
         if (start := fence_line(text)) is not None:
             rest = (text[:start], *texts[:index], *texts[index + 1 :])
@@ -183,8 +195,8 @@ def code_first(texts: Sequence[str]) -> tuple[str, ...]:
 
 
 def fence_line(text: str) -> int | None:
-    """The start of the first line that begins with a code fence, which may be indented."""
-    end = 0  # of the fence before
+    """Return the start of the first line that begins with a code fence, which may be indented."""
+    end = 0  # the end of the fence before
     for fence in FENCE.finditer(text):
         line = text.rfind("\n", end, fence.start()) + 1  # 0: the same line as the fence before
         if (line or not end) and not text[line : fence.start()].strip(" \t"):

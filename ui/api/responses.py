@@ -28,8 +28,10 @@ Encode = Callable[[str], list[int]]
 
 @dataclass
 class ResponseBuilder:
-    """Builds the response to one request; all its chunks share an id. It counts accepted prediction
-    tokens as they arrive."""
+    """Builds the response to one request; all its chunks share an id.
+
+    It counts accepted prediction tokens as they arrive.
+    """
 
     chat: bool
     model: str
@@ -58,7 +60,10 @@ class ResponseBuilder:
         first: bool = False,
         part: Literal["content", "reasoning_content"] = "content",
     ) -> dict[str, Any]:
-        """The body of one event. `text` is None in the last one; `part` of a chat's message."""
+        """Return the body of one event.
+
+        `text` is None in the last one; `part` of a chat's message.
+        """
         choice: dict[str, Any] = {"index": 0, "logprobs": None, "finish_reason": reason}
         if self.chat:
             role = {"role": "assistant"} if first else {}
@@ -69,7 +74,7 @@ class ResponseBuilder:
         return self.head(kind) | {"choices": [choice]}
 
     def call_chunk(self, number: int, call: types.AnswerCall) -> dict[str, Any]:
-        """The body of an event with a whole call."""
+        """Return the body of an event with a whole call."""
         choice = {"index": 0, "logprobs": None, "finish_reason": None}
         delta = {"tool_calls": [{"index": number} | call.model_dump()]}
         return self.head("chat.completion.chunk") | {"choices": [choice | {"delta": delta}]}
@@ -96,7 +101,7 @@ class ResponseBuilder:
 
 
 def tokens_from_prediction(step: Step, encode: Encode) -> int:
-    """Accepted tokens of a step that were drafted from the client's prediction."""
+    """Count a step's accepted tokens that the client's prediction drafted."""
     drafted = [piece for piece in step.pieces if piece.source != "model"]
     predicted = [piece.text for piece in drafted if piece.source == "prediction"]
     if len(predicted) == len(drafted):
@@ -105,7 +110,7 @@ def tokens_from_prediction(step: Step, encode: Encode) -> int:
 
 
 def timings(usage: Usage, total_s: float) -> types.Timings:
-    """Where the `total_s` seconds of an answer went."""
+    """Return where the `total_s` seconds of an answer went."""
     return types.Timings(
         waited=max(0.0, total_s - usage.prefill_seconds - usage.decode_seconds),
         reading=usage.prefill_seconds,
@@ -118,7 +123,7 @@ def timings(usage: Usage, total_s: float) -> types.Timings:
 
 
 async def whole(stream: JobStream, builder: ResponseBuilder) -> types.ChatAnswer | types.TextAnswer:
-    """The response in one piece. Raises ApiError."""
+    """Return the response in one piece. Raises ApiError."""
     done = Done("cancelled")
     async for event in stream:
         if isinstance(event, Done):
@@ -147,7 +152,7 @@ async def whole(stream: JobStream, builder: ResponseBuilder) -> types.ChatAnswer
 async def chunks(
     stream: JobStream, builder: ResponseBuilder, include_usage: bool
 ) -> AsyncIterator[bytes]:
-    """The response as server-sent events."""
+    """Yield the response as server-sent events."""
     no_usage = {"usage": None} if include_usage else {}
     if builder.chat or builder.echo:
         yield event_of(builder.chunk(builder.echo, first=True) | no_usage)
@@ -183,7 +188,7 @@ async def chunks(
 
 
 async def until_refused(stream: JobStream) -> AsyncIterator[Event | ApiError]:
-    """The events; where the answer to an update is refused, the error ends them."""
+    """Yield the events; a refused answer to an update ends them with the error."""
     try:
         async for event in stream:
             yield event
@@ -205,5 +210,5 @@ def finish_reason(done: Done) -> Any:
 
 
 def event_of(body: dict[str, Any]) -> bytes:
-    """A server-sent event."""
+    """Return a server-sent event."""
     return b"data: " + json.dumps(body, separators=(",", ":")).encode("ascii") + b"\n\n"

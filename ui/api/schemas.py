@@ -17,9 +17,9 @@ from engine.records import MAX_STOP_CHARS
 from index.documents.embeddings import MAX_TEXT_CHARS
 
 MAX_STOP_STRINGS = 4
-MAX_MESSAGES = 1 << 13  # of a chat, and parts of a message
+MAX_MESSAGES = 1 << 13  # messages of a chat, and parts of a message
 MAX_TOOLS = 1024
-MAX_EMBEDDED_TEXTS = 2048  # of a request, as at OpenAI
+MAX_EMBEDDED_TEXTS = 2048  # texts of a request, as at OpenAI
 TOO_MANY = "context_length_exceeded"  # the error of more messages, and its code
 UNSUPPORTED = "unsupported"  # the error whose message has a remedy of its own
 MAX_INT = 2**53 - 1  # the largest that every JSON parser reads exactly
@@ -58,8 +58,10 @@ def to_integer(number: Any) -> Any:
 
 
 def only_types(types: Collection[str], message: str) -> Callable[[Any], Any]:
-    """A validator that rejects objects whose `type` is another one. `message`: what is wrong with
-    them, and the remedy."""
+    """Make a validator that rejects objects whose `type` is another one.
+
+    `message`: what is wrong with them, and the remedy.
+    """
 
     def check(item: Any) -> Any:
         kind = item.get("type") if isinstance(item, dict) else None
@@ -89,7 +91,7 @@ EmptyList = Annotated[list[Any], Field(max_length=0)]
 AlwaysZero = Annotated[float, Field(ge=0, le=0)]
 AlwaysOne = Annotated[int, Field(ge=1, le=1), Integer]
 Count = Annotated[int, Field(ge=0, le=MAX_INT), Integer]
-Seed = Annotated[int, Integer]  # of any size
+Seed = Annotated[int, Integer]  # an integer of any size
 FunctionNameText = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,128}$")]
 StopText = Annotated[Text, Field(max_length=MAX_STOP_CHARS)]
 StopList = Annotated[list[StopText], Field(max_length=MAX_STOP_STRINGS)]
@@ -166,8 +168,10 @@ class FunctionName(RequestModel):
 
 
 class Function(RequestModel):
-    """A function that the model may call. `strict` changes nothing: calls fit where they are
-    enforced."""
+    """A function that the model may call.
+
+    `strict` changes nothing: calls fit where they are enforced.
+    """
 
     name: FunctionNameText
     description: Text | None = None
@@ -186,7 +190,7 @@ class NamedTool(RequestModel):
 
 
 def named_tool(name: str) -> NamedTool:
-    """The choice of one function."""
+    """Return the choice of one function."""
     return NamedTool(type="function", function=FunctionName(name=name))
 
 
@@ -233,14 +237,14 @@ ResponseFormat = Annotated[
 
 
 def json_format(schema: dict[str, Any]) -> JsonSchemaFormat:
-    """The format of JSON that fits a schema."""
+    """Return the format of JSON that fits a schema."""
     return JsonSchemaFormat(
         type="json_schema", json_schema=JsonSchema.model_construct(name="", schema_=schema)
     )
 
 
 class GenerationRequest(RequestModel):
-    """What chats and completions have in common."""
+    """The fields that chats and completions have in common."""
 
     model: Text | None = None  # None: the served one
     prediction: Prediction | None = None
@@ -320,7 +324,7 @@ class InfillRequest(RequestModel):
     input_extra: Annotated[
         list[InfillChunk], Field(max_length=MAX_MESSAGES, fail_fast=True), NotTooMany
     ] = []
-    prompt: Text = ""  # after `input_prefix`: the current line up to the cursor
+    prompt: Text = ""  # the current line up to the cursor, after `input_prefix`
     model: Text | None = None
     n_predict: Annotated[int, Field(ge=-1, le=MAX_INT), Integer] | None = None  # -1: the default
     stop: StopText | StopList | None = None
@@ -408,12 +412,12 @@ class Usage(BaseModel):
 
 
 class Timings(BaseModel):
-    """Where the time went, in seconds. An extension."""
+    """The time of an answer by its parts, in seconds. An extension."""
 
-    waited: float  # in the queue
+    waited: float  # seconds in the queue
     reading: float  # prefill
     writing: float  # decoding
-    tokens_per_second: float  # while decoding
+    tokens_per_second: float  # tokens per second while decoding
     forwards: int  # decoding passes
     drafted: int
     accepted: int
@@ -427,7 +431,7 @@ class AnswerCall(BaseModel):
 
 class ChatMessage(BaseModel):
     role: Literal["assistant"] = "assistant"
-    content: str | None  # None beside calls without a text
+    content: str | None  # None next to calls without a text
     tool_calls: list[AnswerCall] | None = None
     reasoning_content: str | None = None  # an extension: what a model reasoned before it answered
     refusal: None = None
@@ -493,8 +497,8 @@ class InfillAnswer(BaseModel):
     stop: bool = True
     model: str = ""
     tokens_predicted: int = 0
-    tokens_evaluated: int = 0  # of the prompt
-    tokens_cached: int = 0  # of these, found in the KV cache
+    tokens_evaluated: int = 0  # tokens of the prompt
+    tokens_cached: int = 0  # those found in the KV cache
     truncated: bool = False
     stop_type: Literal["eos", "word", "limit"] = "eos"
     stopping_word: str = ""
@@ -514,8 +518,11 @@ class ApplyAnswer(BaseModel):
 
 
 class Model(BaseModel):
-    """The context, tokens of a prompt and its answer together, has no name at OpenAI: these are
-    vLLM's, and OpenRouter's and LM Studio's."""
+    """A model.
+
+    The context, tokens of a prompt and its answer together, has no name at OpenAI: these are
+    vLLM's, and OpenRouter's and LM Studio's.
+    """
 
     id: str
     object: Literal["model"] = "model"
@@ -551,11 +558,11 @@ class EmbeddingsAnswer(BaseModel):
 
 
 class Health(BaseModel):
-    """Whether the model can be asked. With any `status` but `ok` the response is a 503."""
+    """The state of the model. With any `status` but `ok` the response is a 503."""
 
     status: Literal["ok", "loading", "failed"] = "ok"
-    loaded: float | None = None  # while loading: of what is loaded now, 0 to 1
-    message: str | None = None  # of a failure
+    loaded: float | None = None  # while loading: the loaded share of the current file, 0 to 1
+    message: str | None = None  # the message of a failure
 
 
 class ErrorBody(BaseModel):

@@ -30,8 +30,8 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-OWNER = "draftline.owner"  # in a request's scope: `AccessRules.owner`
-IS_LOCAL = "draftline.local"  # in a request's scope: a program of this user sent it, without a key
+OWNER = "draftline.owner"  # key of a request's scope: `AccessRules.owner`
+IS_LOCAL = "draftline.local"  # key of a request's scope: a program of this user sent it, keyless
 PUBLIC_PATHS = ("/", "/health")  # need no key: they reveal nothing
 MAX_BODY_BYTES = 8 << 20
 # Gradio needs eval and inline scripts. What a document or an answer could inject are requests to
@@ -76,7 +76,7 @@ class AccessRules:
     max_body: int = MAX_BODY_BYTES
 
     def accepts_host(self, host: str) -> bool:
-        """Whether a host, without its port, is this server."""
+        """Return whether a host, without its port, is this server."""
         if host == "localhost" or host in self.hosts:
             return True
         try:
@@ -86,12 +86,15 @@ class AccessRules:
         return self.any_address or address.is_loopback
 
     def accepts_key(self, authorization: str | None, api_key: str | None = None) -> bool:
-        """Whether the header `authorization` or `x-api-key` holds a key."""
+        """Return whether the header `authorization` or `x-api-key` holds a key."""
         return self.owner(authorization, api_key) is not None
 
     def owner(self, authorization: str | None, api_key: str | None = None) -> str | None:
-        """Whose request it is: the digest of the key in the header `authorization` or `x-api-key`,
-        compared in constant time; "" where no key is needed, None for a missing or wrong one."""
+        """Return the owner of a request; None for a missing or wrong key.
+
+        It is the digest of the key in the header `authorization` or `x-api-key`, compared in
+        constant time; "" where no key is needed.
+        """
         if self.key is None:
             return ""
         scheme, _, key = (authorization or "").partition(" ")
@@ -108,8 +111,10 @@ class AccessRules:
 def rules_for(
     host: str, address: str, key: str | None, aliases: Collection[str] = ()
 ) -> AccessRules:
-    """The rules for a server that listens at `host`, which resolves to `address`. `aliases`: other
-    host names of it."""
+    """Return the rules for a server that listens at `host`, which resolves to `address`.
+
+    `aliases`: other host names of it.
+    """
     names = {name.lower() for name in (host, address, *aliases)}
     if not is_loopback(address):
         names.add(socket.gethostname().lower())
@@ -148,7 +153,7 @@ class AccessGuard:
                 await self.app(scope, receive_in_room, send)
 
     def check(self, scope: Scope, page: bool) -> ApiError | None:
-        """The reason to reject a request, found before its body is read."""
+        """Return the reason to reject a request, found before its body is read."""
         hosts, origins = header(scope, b"host"), header(scope, b"origin")
         if len(hosts) != 1 or not self.rules.accepts_host(without_port(hosts[0])):
             return ApiError(400, UNKNOWN_HOST)
@@ -163,8 +168,10 @@ class AccessGuard:
         return None
 
     def _wrong_key(self, scope: Scope) -> ApiError:
-        """The error of a request without a right key. A client that guesses has to wait; right
-        keys from the same address are not kept waiting."""
+        """Return the error of a request without a right key.
+
+        A client that guesses has to wait; right keys from the same address are not kept waiting.
+        """
         if header(scope, b"authorization") or header(scope, b"x-api-key"):
             network = network_of((scope.get("client") or ("",))[0])
             if wait_s := self.failures.wait_s(network):
@@ -180,7 +187,7 @@ class AccessGuard:
         if scope.get(IS_LOCAL):
             return ""
         keys = (header(scope, b"authorization"), header(scope, b"x-api-key"))
-        return self.rules.owner(*(one[0] if one else None for one in keys))
+        return self.rules.owner(*(key[0] if key else None for key in keys))
 
 
 async def reject(error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:
@@ -207,8 +214,11 @@ def limit_body(receive: Receive, limit: int) -> Receive:
 
 
 def with_page_headers(send: Send) -> Send:
-    """Wrap `send` to add the page's security headers and to drop CORS headers. A stricter policy of
-    the page itself stays in force, because browsers apply every policy they receive."""
+    """Wrap `send` to add the page's security headers and to drop CORS headers.
+
+    A stricter policy of the page itself stays in force, because browsers apply every policy they
+    receive.
+    """
 
     async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -228,18 +238,18 @@ def body_too_large(limit: int) -> str:
 
 
 def header(scope: Scope, name: bytes) -> list[str]:
-    """All values of a header."""
+    """Return all values of a header."""
     return [value.decode("latin-1") for key, value in scope["headers"] if key == name]
 
 
 def announced_bytes(scope: Scope) -> int:
-    """The request's content-length, 0 without one."""
+    """Return the request's content-length, 0 without one."""
     sizes = header(scope, b"content-length")
     return int(sizes[0][:20]) if sizes and sizes[0].isdecimal() else 0
 
 
 def without_port(host: str) -> str:
-    """The host of `host:port` or `[host]:port`, lower case."""
+    """Return the host of `host:port` or `[host]:port`, in lower case."""
     name, colon, port = host.lower().rpartition(":")
     if not colon or "]" in port:
         name = host.lower()
@@ -249,10 +259,10 @@ def without_port(host: str) -> str:
 
 
 def same_origin(origin: str, host: str) -> bool:
-    """Whether an `origin` header names a page of `host`."""
+    """Return whether an `origin` header names a page of `host`."""
     return origin.lower() in (f"http://{host.lower()}", f"https://{host.lower()}")
 
 
 def is_within(path: str, prefix: str) -> bool:
-    """Whether a path is `prefix` or below it."""
+    """Return whether a path is `prefix` or below it."""
     return path == prefix or path.startswith(prefix.rstrip("/") + "/")

@@ -1,7 +1,7 @@
-"""What a server answers from its first moment on: how far its model is loaded, and then everything.
+"""The server while its model loads, and from then on.
 
-Until then /health and every API route answer 503, with a `retry-after` that OpenAI's and
-Anthropic's clients obey, and the page says that it is about to come.
+Until the model is there, /health and every API route answer 503, with a `retry-after` that OpenAI's
+and Anthropic's clients obey, and the page says that it is about to come.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ui.api.large_bodies import LargeBodies
 from ui.api.schemas import Health
 from ui.api.security import AccessGuard, AccessRules, Receive, Scope, Send
 
-RETRY_S = 5  # between two attempts of a client
+RETRY_S = 5  # seconds between two attempts of a client
 
 
 class Stopped(Exception):
@@ -27,11 +27,15 @@ class Startup:
     """An ASGI application that passes everything on to `app` once that is set."""
 
     def __init__(self, rules: AccessRules, page_path: str = "", page_html: str = "") -> None:
-        """`page_html` is shown where the page will be; it may ask /health how far things are.
-        Without a `page_path` there will be no page."""
+        """Start without an application.
+
+        `page_html` is shown where the page will be; it may call /health for the progress. Without a
+        `page_path`
+        there will be no page.
+        """
         self.app: FastAPI | None = None
         self.page_path, self.page_html = page_path, page_html
-        self.loaded: float | None = None  # of what is loaded now, 0 to 1; None: not known
+        self.loaded: float | None = None  # the current file's loaded share, 0 to 1, if known
         self._stopped = Event()
         self._loading = LargeBodies(AccessGuard(self._answer, rules))
 

@@ -15,31 +15,36 @@ from ui.api import schemas as types
 
 
 def tools_of(body: types.ChatRequest) -> tuple[str, ...]:
-    """The functions that the model may call, as the engine has them."""
+    """Return the functions that the model may call, as the engine has them."""
     if body.tool_choice == "none":
         return ()
     functions = [tool.function for tool in body.tools or ()]
     return tuple(
         json.dumps(
             {
-                "name": one.name,
-                "description": one.description or "",
-                "parameters": one.parameters or {"type": "object", "properties": {}},
+                "name": function.name,
+                "description": function.description or "",
+                "parameters": function.parameters or {"type": "object", "properties": {}},
             }
         )
-        for one in functions
+        for function in functions
     )
 
 
 def schemas_of(body: types.ChatRequest) -> dict[str, Any]:
-    """The functions that the model may call: the JSON schemas of their arguments, by name."""
+    """Return the JSON schemas of the arguments of the functions that the model may call.
+
+    They are by name.
+    """
     functions = [] if body.tool_choice == "none" else [tool.function for tool in body.tools or ()]
-    return {one.name: one.parameters for one in functions}
+    return {function.name: function.parameters for function in functions}
 
 
 def must_call(body: types.ChatRequest) -> tuple[str, ...]:
-    """The functions of which the model must call one; none if it is free. RequestError for a choice
-    of what is not there, or between two of one name."""
+    """Return the functions of which the model must call one; none if it is free.
+
+    RequestError for a choice of what is not there, or between two of one name.
+    """
     names = tuple(tool.function.name for tool in body.tools or ())
     choice = body.tool_choice
     if twice := next((name for name in names if names.count(name) > 1), None):
@@ -54,18 +59,20 @@ def must_call(body: types.ChatRequest) -> tuple[str, ...]:
 
 
 def with_calls(message: types.Message, found: Message) -> Message:
-    """A message with its reasoning and calls, or as the result of one. RequestError for arguments
-    that are no JSON object."""
+    """Return a message with its reasoning and calls, or as the result of one.
+
+    RequestError for arguments that are no JSON object.
+    """
     if message.role == "assistant" and message.reasoning_content:
         found["reasoning_content"] = message.reasoning_content
     if message.tool_calls:
         calls = []
-        for one in message.tool_calls:
+        for call in message.tool_calls:
             calls.append(
                 {
-                    "id": one.id,
-                    "name": one.function.name,
-                    "arguments": arguments_of(one.function),
+                    "id": call.id,
+                    "name": call.function.name,
+                    "arguments": arguments_of(call.function),
                 }
             )
         found["tool_calls"] = json.dumps(calls)
@@ -76,7 +83,7 @@ def with_calls(message: types.Message, found: Message) -> Message:
 
 
 def arguments_of(function: types.CalledFunction) -> dict[str, Any]:
-    """The arguments of an earlier call."""
+    """Return the arguments of an earlier call."""
     try:
         found = json.loads(function.arguments or "{}")
     except (ValueError, RecursionError):
@@ -87,7 +94,7 @@ def arguments_of(function: types.CalledFunction) -> dict[str, Any]:
 
 
 def calls_in_answer(calls: list[Call]) -> list[types.AnswerCall]:
-    """The calls as a response has them, each with an id of its own."""
+    """Return the calls as a response has them, each with an id of its own."""
     return [
         types.AnswerCall(
             id=f"call_{secrets.token_hex(12)}",
@@ -99,16 +106,18 @@ def calls_in_answer(calls: list[Call]) -> list[types.AnswerCall]:
 
 @dataclass
 class CallReader:
-    """Parts an answer into text and calls while it is streamed. Text is passed on as soon as it
-    cannot belong to a call."""
+    """Parts an answer into text and calls while it is streamed.
 
-    schemas: Mapping[str, Any] = field(default_factory=dict)  # of the functions, by their names
+    Text is passed on as soon as it cannot belong to a call.
+    """
+
+    schemas: Mapping[str, Any] = field(default_factory=dict)  # by the functions' names
     many: bool = True
     _text: str = ""
     _passed: int = 0  # characters
 
     def push(self, text: str) -> str:
-        """The text that may be passed on."""
+        """Return the text that may be passed on."""
         if not self.schemas:
             return text
         self._text += text
@@ -117,8 +126,10 @@ class CallReader:
         return text
 
     def finish(self, done: Done) -> tuple[str, list[Call]]:
-        """The rest of the text, and the calls; no half call of an answer that was cut off, by the
-        limit or a stop string."""
+        """Return the rest of the text, and the calls.
+
+        There is no half call of an answer that was cut off, by the limit or a stop string.
+        """
         if not self.schemas:
             return "", []
         cut = done.reason == "length" or done.matched is not None

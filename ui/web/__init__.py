@@ -1,4 +1,4 @@
-"""What the web page (ui/web/app.py) is made of: one file a tab, and what they share."""
+"""The parts of the web page (ui/web/app.py): one file a tab, and what they share."""
 
 import os
 

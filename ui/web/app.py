@@ -1,4 +1,4 @@
-"""The web page (Gradio): Ask, Summarize, Edit and Speed, mounted beside the API.
+"""The web page (Gradio): Ask, Summarize, Edit and Speed, mounted next to the API.
 
 The page loads nothing from other servers, serves no file outside the upload folder, and sends
 nothing to anybody.
@@ -43,7 +43,7 @@ UPLOADS = Path(os.environ["GRADIO_TEMP_DIR"])  # deleted with the process
 atexit.register(shutil.rmtree, UPLOADS, ignore_errors=True)
 HERE = Path(__file__).parent
 HOUR_S, DAY_S = 3600, 86400
-EVENTS_PER_SLOT = 8  # UI events that may wait, for each slot of the engine's queue
+EVENTS_PER_SLOT = 8  # events of the UI that may wait, for each slot of the engine's queue
 
 
 def mount(
@@ -107,7 +107,7 @@ def build(page: PageState) -> gr.Blocks:
 
 
 def head(model: str, where: str = "") -> str:
-    """The mark, the name, and the model, which runs on this machine unless it says where."""
+    """Return the mark, the name, and the model, which runs on this machine unless it says where."""
     mark = (HERE / "icon.svg").read_text("utf-8").replace("<svg ", '<svg aria-hidden="true" ')
     return (
         f"<h1>{mark}Draftline</h1>"
@@ -117,6 +117,6 @@ def head(model: str, where: str = "") -> str:
 
 
 def icon() -> str:
-    """The favicon, as a data URL."""
+    """Return the favicon, as a data URL."""
     data = b64encode((HERE / "icon.svg").read_bytes()).decode()
     return f'<link rel="icon" type="image/svg+xml" href="data:image/svg+xml;base64,{data}">'

@@ -66,19 +66,19 @@ class Question(NamedTuple):
 
     @property
     def earlier(self) -> list[HistoryEntry]:
-        return [one for one in self.history.list() if one != self.replaces]
+        return [entry for entry in self.history.list() if entry != self.replaces]
 
     @property
     def topic(self) -> int:
         return self.replaces.topic if self.replaces else self.history.topic
 
     def turns(self) -> list[Turn]:
-        """The earlier questions and answers that this one may refer to."""
-        before = [one.entry for one in self.earlier if one.topic == self.topic and one.entry.found]
+        """Return the earlier questions and answers that this one may refer to."""
+        before = [it.entry for it in self.earlier if it.topic == self.topic and it.entry.found]
         return [Turn(entry.title, entry.text) for entry in before]
 
     def unchanged(self, entry: Entry) -> bool:
-        """Whether regenerating gave the same answer, as greedy decoding always does."""
+        """Return whether regenerating gave the same answer, as greedy decoding always does."""
         text = self.replaces.entry.text if self.replaces else None
         return entry.text == text and self.options.temperature == 0
 
@@ -105,7 +105,7 @@ class AskTab:
         self._wire()
 
     def _build(self) -> None:
-        self.hint = gr.HTML(  # style.css hides it beside an answer
+        self.hint = gr.HTML(  # style.css hides it next to an answer
             BEFORE_LOAD, elem_id="ask-hint", js_on_load=SAMPLES_SCRIPT
         )
         self.earlier = gr.HTML(elem_id="ask-earlier")
@@ -254,7 +254,7 @@ class AskTab:
             with self.page.stoppable(name) as cancellation:
                 yield self._starting(question, progress)
                 retrieved = await asyncio.to_thread(self._retrieve, question, request)
-                await asyncio.to_thread(give_back_memory)  # that the texts of all documents took
+                await asyncio.to_thread(give_back_memory)  # the texts of all documents took it
                 if not cancellation.cancelled:
                     if prompt := retrieved.prepared.request:
                         steps = self._stream(prompt, question, progress, cancellation, request)
@@ -314,7 +314,7 @@ class AskTab:
         return Retrieved(prepared, {id: documents[id] for id in used})
 
     def _entry(self, retrieved: Retrieved, progress: AnswerProgress) -> Entry:
-        """The answer with its citations."""
+        """Return the answer with its citations."""
         prepared = retrieved.prepared
         if prepared.request is None:
             return Entry(
@@ -367,7 +367,7 @@ class AskTab:
         } | {button: gr.update(visible=False) for button in (self.again, self.new, self.clear)}
 
     def _idle(self, history: History) -> Updates:
-        """The tab while nothing is running."""
+        """Return the tab while nothing is running."""
         entries, topic = history.list(), history.topic
         last, before = entries[-1:], entries[:-1]
         updates: Updates = {
@@ -382,7 +382,7 @@ class AskTab:
         for button, (name, render) in zip(self.files, EXPORTS, strict=True):
             path = None
             if entries:
-                text = render([one.entry for one in entries])
+                text = render([entry.entry for entry in entries])
                 path = export.write(self.folder, name, text, history.key)
             updates[button] = gr.update(value=path, visible=bool(entries))
         return updates
@@ -392,7 +392,7 @@ class AskTab:
 
 
 def _sanitized(text: str) -> str:
-    """The question as valid Unicode; a browser may send lone surrogates."""
+    """Return the question as valid Unicode; a browser may send lone surrogates."""
     return (text or "")[:MAX_QUESTION_CHARS].encode("utf-8", "replace").decode("utf-8").strip()
 
 
@@ -401,8 +401,7 @@ def _run_name(request: gr.Request) -> str:
 
 
 def offer_html() -> str:
-    """The line below the documents that offers the embedding model; nothing once it was
-    dismissed."""
+    """Offer the embedding model below the documents; nothing once that was dismissed."""
     if not embedding_offer.is_open(PAGE):
         return ""
     return (

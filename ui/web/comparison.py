@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from ui.web.state import PageState
 
 LABELS = {True: "with speculation", False: "plain"}
-MAX_POINTS = 160  # of a curve
+MAX_POINTS = 160  # points of a curve
 
 
 class Mark(NamedTuple):
-    """How far a run was after a forward pass."""
+    """The state of a run after a forward pass."""
 
     decode_s: float
     tokens: int
@@ -71,7 +71,7 @@ class BenchmarkRun(AnswerProgress):
         return self.completion_tokens / seconds if seconds else 0.0
 
     def at(self, seconds: float) -> BenchmarkRun:
-        """The run as it was after so many seconds of decoding; itself at its end."""
+        """Return the run as it was after so many seconds of decoding; itself at its end."""
         passed = bisect_right(self.marks, seconds, key=lambda mark: mark.decode_s)
         if passed == len(self.marks):
             return self
@@ -111,7 +111,7 @@ class Benchmark:
 
     @property
     def equal(self) -> bool:
-        """Whether all complete answers have the same text."""
+        """Return whether all complete answers have the same text."""
         runs = (*self.speculative, *self.plain)
         return len({run.text for run in runs if run.complete}) <= 1
 
@@ -123,7 +123,7 @@ class Benchmark:
 
 
 def run_order(speculative_first: bool, repeats: int) -> list[bool]:
-    """Whether each run speculates: in pairs, of which every other one is reversed."""
+    """Return whether each run speculates: in pairs, of which every other one is reversed."""
     pair = [speculative_first, not speculative_first]
     return [
         speculation
@@ -158,7 +158,7 @@ async def run_benchmark(
 
 
 def run_html(run: BenchmarkRun | None, speculation: bool, waiting: bool) -> str:
-    """One side of the comparison: figures, tokens per pass and text."""
+    """Return one side of the comparison: figures, tokens per pass and text."""
     label = LABELS[speculation]
     if run is None:
         status = "waits for the other run: there is one model" if waiting else ""
@@ -193,7 +193,7 @@ def run_html(run: BenchmarkRun | None, speculation: bool, waiting: bool) -> str:
 def headline_html(
     benchmark: Benchmark, speculative: BenchmarkRun | None, plain: BenchmarkRun | None
 ) -> str:
-    """The result so far, and the curves of the given runs."""
+    """Return the result so far, and the curves of the given runs."""
     out = []
     if count := len(benchmark.pairs):
         how = f"medians of {count} runs each" if count > 1 else "one run each: repeat for medians"
@@ -220,7 +220,7 @@ def headline_html(
 
 
 def table_html(pairs: Sequence[tuple[BenchmarkRun, BenchmarkRun]]) -> str:
-    """The figures of each pair."""
+    """Return the figures of each pair."""
     rows = "".join(
         f"<tr><th scope=row>{number}</th><td>{a.rate:.1f}</td><td>{b.rate:.1f}</td>"
         f"<td>{a.measured_decode_s:.2f}</td><td>{b.measured_decode_s:.2f}</td>"

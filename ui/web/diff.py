@@ -16,11 +16,11 @@ from typing import NamedTuple
 from engine.editing.edits import BOM, LINE, LINE_END, WORD, align, plain
 from ui.common.terminal import visible
 
-CONTEXT_LINES = 3  # shown around a hunk
+CONTEXT_LINES = 3  # lines around a hunk
 MAX_UNFOLDABLE_LINES = 400
-MAX_LINE_PAIRS = 4000  # of a hunk; larger ones are not aligned line by line
+MAX_LINE_PAIRS = 4000  # pairs of lines in a hunk; larger ones are not aligned line by line
 MIN_SIMILARITY = 0.4  # share of common words of two versions of a line
-MAX_COMPARED_CHARS = 2000  # of a line whose words are compared
+MAX_COMPARED_CHARS = 2000  # characters of a line whose words are compared
 LINE_END_NAMES = {"\n": "LF", "\r\n": "CRLF", "\r": "CR", "": "no line end"}
 RowPair = tuple[int | None, int | None]  # indices of an old and a new line in one row
 
@@ -35,19 +35,19 @@ class Hunk(NamedTuple):
 
 
 def split_lines(text: str) -> list[str]:
-    """The lines with their ends."""
+    """Return the lines with their ends."""
     lines: list[str] = LINE.findall(text)
     return lines
 
 
 def find_hunks(old: str, new: str) -> list[Hunk]:
-    """The differences in order; at least one equal line separates two hunks."""
+    """Return the differences in order; at least one equal line separates two hunks."""
     old_lines, new_lines = split_lines(old), split_lines(new)
     return [Hunk(*run) for same, *run in align(old_lines, new_lines) if not same]
 
 
 def apply_hunks(old: str, new: str, hunks: Sequence[Hunk], accepted: Collection[int]) -> str:
-    """The old text with the accepted hunks, given by index."""
+    """Return the old text with the accepted hunks, given by index."""
     old_lines, new_lines = split_lines(old), split_lines(new)
     out, position = [], 0
     for index, hunk in enumerate(hunks):
@@ -87,13 +87,13 @@ def apply_typing(exact: str, typed: str) -> str:
 
 
 def common_line_end(text: str) -> str:
-    """The most common line end, "\\n" by default."""
+    """Return the most common line end, "\\n" by default."""
     most_common = Counter(LINE_END.findall(text)).most_common(1)
     return most_common[0][0] if most_common else "\n"
 
 
 def describe_hunks(hunks: Sequence[Hunk]) -> str:
-    """The number of changes and lines."""
+    """Return the number of changes and lines."""
     removed = sum(hunk.old_stop - hunk.old_start for hunk in hunks)
     added = sum(hunk.new_stop - hunk.new_start for hunk in hunks)
     changes = f"{len(hunks)} change{'s' * (len(hunks) != 1)}"
@@ -104,7 +104,7 @@ def describe_hunks(hunks: Sequence[Hunk]) -> str:
 
 
 def side_by_side(old: str, new: str, hunks: Sequence[Hunk]) -> str:
-    """The old text left and the new one right, with a ticked checkbox for each hunk."""
+    """Show the old text left and the new one right, with a ticked checkbox for each hunk."""
     old_lines, new_lines = split_lines(old), split_lines(new)
     out, position, shift = [], 0, 0  # shift: line number in the new text minus that in the old
     for index, hunk in enumerate(hunks):
@@ -191,13 +191,15 @@ def _line(kind: str, row: int, number: int, tag: str, html: str) -> str:
 
 
 def _escaped(line: str) -> str:
-    """A line without its end, with visible control characters."""
+    """Return a line without its end, with visible control characters."""
     return escape(visible(LINE_END.sub("", line)))
 
 
 def _mark_words(old: str, new: str) -> tuple[str, str]:
-    """Two versions of a line with marks around the words that differ, or around the line end if
-    nothing else does."""
+    """Return two versions of a line with marks around the words that differ.
+
+    If nothing else differs, they are around the line end.
+    """
     a, b = (LINE_END.sub("", text) for text in (old, new))
     if a == b and old != new:
         sides = [
@@ -219,7 +221,7 @@ def _mark_words(old: str, new: str) -> tuple[str, str]:
 
 
 def pair_lines(old: Sequence[str], new: Sequence[str]) -> list[RowPair]:
-    """The rows of a hunk: similar lines share a row, and so do the lines between these."""
+    """Return the rows of a hunk: similar lines share a row, and so do the lines between these."""
     rows: list[RowPair] = []
     i = k = 0
     for a, b in [*_similar_pairs(old, new), (len(old), len(new))]:
@@ -231,7 +233,7 @@ def pair_lines(old: Sequence[str], new: Sequence[str]) -> list[RowPair]:
 
 
 def _similar_pairs(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """The alignment of similar lines with the largest total similarity, by dynamic programming."""
+    """Align similar lines with the largest total similarity, by dynamic programming."""
     if not old or not new or len(old) * len(new) > MAX_LINE_PAIRS:
         return
     similarity = [[_similarity(a, b) for b in new] for a in old]
@@ -254,7 +256,7 @@ def _similar_pairs(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[int
 
 
 def _similarity(a: str, b: str) -> float:
-    """The share of words that two lines have in common, white space aside."""
+    """Return the share of words that two lines have in common, white space aside."""
     words_a, words_b = (
         Counter(filter(str.strip, WORD.findall(line[:MAX_COMPARED_CHARS]))) for line in (a, b)
     )

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 MAX_PARALLEL_READS = 2
-REFRESH_S = 0.2  # between two updates of the uploads' state
+REFRESH_S = 0.2  # seconds between two updates of the uploads' state
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 READABLE = "PDF, Word, HTML, Markdown, text, code"
 
@@ -44,11 +44,13 @@ Updates = dict[Any, Any]  # component -> its new value
 
 
 class DocumentPanel:
-    """The panel, created in the current block. `selected`, a gr.State, has the ids of the selected
-    documents in order.
+    """The panel of documents, created in the current block.
+
+    `selected`, a gr.State, has the ids of the selected documents in order.
 
     `prefix` starts the element ids. With `single`, exactly one document is selected, at first the
-    newest, and the choice between passages and whole document is hidden."""
+    newest, and the choice between passages and whole document is hidden.
+    """
 
     def __init__(self, page: PageState, prefix: str, single: bool = False) -> None:
         self.page, self.prefix, self.single = page, prefix, single
@@ -142,16 +144,18 @@ class DocumentPanel:
     def _select(self, deselected: list[str], event: gr.EventData, request: gr.Request) -> Updates:
         id, on = string_of(event._data, "id"), bool(event._data.get("on"))
         if self.single:
-            deselected = [one.id for one in self._documents(request) if one.id != id]
+            deselected = [document.id for document in self._documents(request) if document.id != id]
         else:
-            deselected = [one for one in deselected if one != id] + ([] if on else [id])
+            deselected = [other for other in deselected if other != id] + ([] if on else [id])
         return self._updates(deselected, request)
 
     def _select_all(
         self, deselected: list[str], event: gr.EventData, request: gr.Request
     ) -> Updates:
         on = bool(event._data.get("on"))
-        return self._updates([] if on else [one.id for one in self._documents(request)], request)
+        return self._updates(
+            [] if on else [document.id for document in self._documents(request)], request
+        )
 
     def _set_whole(
         self, deselected: list[str], event: gr.EventData, request: gr.Request
@@ -181,7 +185,7 @@ class DocumentPanel:
             documents = self._documents(request)
         except DocumentError as error:  # the database cannot be read
             return {self._list: f'<p class="error" role="alert">{escape(str(error))}</p>'}
-        selected = selection([one.id for one in documents], deselected, self.single)
+        selected = selection([document.id for document in documents], deselected, self.single)
         return {
             self._list: document_list(documents, selected, self.prefix, self.single),
             self._deselected: list(deselected),
@@ -190,7 +194,10 @@ class DocumentPanel:
 
 
 def reload_events() -> list[Any]:
-    """The events after which the tab may be out of date: the page loads, or the tab is opened."""
+    """Return the events after which the tab may be out of date.
+
+    They are that the page loads, or the tab is opened.
+    """
     events = [Context.root_block.load] if isinstance(Context.root_block, gr.Blocks) else []
     block = Context.block
     while block is not None and not isinstance(block, gr.Tab):
@@ -211,7 +218,7 @@ def drop_zone(prefix: str) -> str:
 
 
 def selection(ids: Sequence[str], deselected: Collection[str], single: bool) -> list[str]:
-    """The selected documents: all but the deselected ones, or only the newest of these."""
+    """Return the selected documents: all but the deselected ones, or only the newest of these."""
     selected = [id for id in ids if id not in deselected]
     return (selected or list(ids))[-1:] if single else selected
 
@@ -219,10 +226,10 @@ def selection(ids: Sequence[str], deselected: Collection[str], single: bool) -> 
 def document_list(
     documents: Sequence[Document], selected: Collection[str], name: str, single: bool
 ) -> str:
-    """The list, with the controls of each document."""
+    """Return the list, with the controls of each document."""
     if not documents:
         return ""
-    rows = "".join(_row(one, one.id in selected, name, single) for one in documents)
+    rows = "".join(_row(document, document.id in selected, name, single) for document in documents)
     head = "" if single else _head(len(documents), len(selected))
     return f'{head}<ul class="documents">{rows}</ul>'
 

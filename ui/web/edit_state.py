@@ -27,7 +27,7 @@ from ui.web.diff import (
 if TYPE_CHECKING:
     from engine.editing.outcome import Outcome
 
-MAX_TEXT_BYTES = 1 << 20  # more is slow in the browser's editor
+MAX_TEXT_BYTES = 1 << 20  # bytes; more is slow in the browser's editor
 MAX_UNDO_STEPS = 20
 DEFAULT_NAME = "text.txt"
 LINE_RANGE = re.compile(r"([0-9]{1,9})?(?:\s*([:\u2013-])\s*([0-9]{1,9})?)?")
@@ -42,7 +42,7 @@ class Proposal:
     new: str
     hunks: tuple[Hunk, ...]
     accepted: frozenset[int]  # indices of hunks
-    lines: Lines | None  # that were edited; None: all
+    lines: Lines | None  # the edited lines; None: all
 
     @property
     def text(self) -> str:
@@ -63,7 +63,7 @@ class EditState:
 
 
 def read_upload(path: Path, name: str) -> str:
-    """A file's exact text. Raises FileError if it cannot be edited."""
+    """Read a file's exact text. Raises FileError if it cannot be edited."""
     try:
         text = read_text(path)
     except FileError as error:
@@ -76,7 +76,7 @@ def read_upload(path: Path, name: str) -> str:
 
 
 def file_name(path: str) -> str:
-    """A name without folders, control characters and what file names must not contain."""
+    """Return a name without folders, control characters and what file names must not contain."""
     last = re.split(r"[/\\]", path.strip())[-1]
     return re.sub(r'[\x00-\x1f\x7f-\x9f<>:"|?*\u200b-\u200f\u202a-\u202e\u2066-\u2069]', "", last)[
         :120
@@ -84,7 +84,7 @@ def file_name(path: str) -> str:
 
 
 def line_range(field: str, text: str) -> Lines | None:
-    """The lines of `10:40`, `10-40`, `10:`, `:40` or `12`; None for an empty field."""
+    """Parse the lines of `10:40`, `10-40`, `10:`, `:40` or `12`; None for an empty field."""
     field = field.strip()
     if not field:
         return None
@@ -112,7 +112,7 @@ def check_text(text: str, what: str = "the text") -> None:
 
 
 def make_request(text: str, name: str, lines: str, instruction: str) -> Request:
-    """The request for an edit. Raises RequestError if a field is invalid."""
+    """Make the request for an edit. Raises RequestError if a field is invalid."""
     check_text(text)
     if not instruction.strip():
         raise RequestError("the instruction is empty: say what to change")
@@ -130,7 +130,7 @@ def check_length(request: Request, model: str) -> None:
 
 
 def describe(text: str) -> str:
-    """The number of lines, and unusual line ends."""
+    """Return the number of lines, and unusual line ends."""
     if not text:
         return ""
     count = line_count(text)
@@ -190,7 +190,7 @@ def continue_from_result(state: EditState, box: str, lines: str) -> tuple[EditSt
 
 
 def undo(state: EditState) -> tuple[EditState, str]:
-    """The text before the last step, and its line range."""
+    """Return the text before the last step, and its line range."""
     if not state.history:
         return state, ""
     *history, (text, lines) = state.history

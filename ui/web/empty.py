@@ -1,4 +1,4 @@
-"""What the Ask tab shows before the first question: what to do, a sample document, questions."""
+"""The Ask tab before the first question: what to do, a sample document, questions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SAMPLE_QUESTIONS = (
     "How much is the rent for heating and hot water?",
     "May the tenant keep a dog?",
 )
-# Buttons for the sample, and for questions, which are asked at once. Gradio provides `element` and
+# Buttons for the sample, and for questions, which are sent at once. Gradio provides `element` and
 # `trigger`.
 SAMPLES_SCRIPT = """
 element.addEventListener("click", ({ target }) => {

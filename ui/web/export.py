@@ -23,19 +23,22 @@ BACKTICKS = re.compile(r"`{3,}")
 
 
 def as_markdown(entries: Sequence[Entry], title: str = "Questions and answers") -> str:
-    """All entries as Markdown."""
+    """Return all entries as Markdown."""
     return "\n".join([f"# {escaped(title)}\n", *map(_markdown, entries)])
 
 
 def as_json(entries: Sequence[Entry], title: str = "Questions and answers") -> str:
-    """All entries as JSON. Offsets count code points."""
+    """Return all entries as JSON. Offsets count code points."""
     data = {"title": title, "entries": [_object(entry) for entry in entries]}
     return json.dumps(data, indent=1, ensure_ascii=False) + "\n"
 
 
 def write(folder: Path, name: str, text: str, key: str = "") -> str:
-    """Write a file and return its path, which cannot be guessed: the file is in a subfolder named
-    after the secret `key`, where it replaces the previous one, or else after a random number."""
+    """Write a file and return its path, which cannot be guessed.
+
+    The file is in a subfolder named after the secret `key`, where it replaces the previous one, or
+    else after a random number.
+    """
     subfolder = folder / f"export-{key or secrets.token_hex(16)}"
     subfolder.mkdir(mode=0o700, parents=True, exist_ok=True)
     new = subfolder / f".{name}.new"
@@ -49,18 +52,18 @@ def remove(folder: Path, key: str) -> None:
 
 
 def escaped(text: str) -> str:
-    """A text as one line of Markdown without markup."""
+    """Write a text as one line of Markdown without markup."""
     return MARKDOWN_CHARS.sub(r"\\\1", " ".join(text.split()))
 
 
 def fenced(text: str) -> str:
-    """A text in a fence that is longer than any in it."""
+    """Put a text in a fence that is longer than any in it."""
     fence = "`" * (1 + max([2, *(len(run) for run in BACKTICKS.findall(text))]))
     return f"{fence}text\n{text}\n{fence}"
 
 
 def figures(entry: Entry) -> str:
-    """The figures of an answer, on one line."""
+    """Return the figures of an answer, on one line."""
     values = entry.figures
     parts = [
         f"{values['tokens']:.0f} tokens" if values.get("tokens") else "",
@@ -102,7 +105,7 @@ def _object(entry: Entry) -> dict[str, Any]:
             _citation(entry, citation, entry.passages[index])
             for citation, index in zip(entry.citations, entry.cited_passages, strict=True)
         ],
-        "passages": [dataclasses.asdict(one) for one in entry.passages],
+        "passages": [dataclasses.asdict(passage) for passage in entry.passages],
         "notes": list(entry.notes),
         "model": entry.model,
         "figures": dict(entry.figures),
@@ -110,7 +113,7 @@ def _object(entry: Entry) -> dict[str, Any]:
 
 
 def _citation(entry: Entry, citation: Citation, passage: Passage) -> dict[str, Any]:
-    """A citation with the words of the answer and of the document."""
+    """Return a citation with the words of the answer and of the document."""
     return dataclasses.asdict(citation) | {
         "text": entry.text[citation.start : citation.stop],
         "quote": passage.quote(citation),

@@ -1,5 +1,6 @@
-"""Access control for the mounted Gradio application: allowed routes, logins, sessions and size
-limits.
+"""Access control for the mounted Gradio application.
+
+It has allowed routes, logins, sessions and size limits.
 
 Gradio can also fetch URLs, read other files, store a history on the hub and edit itself. None of it
 is reachable here, whatever a future version adds. Hosts and origins are checked by security.py.
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
     from gradio.routes import App as Gradio
 
-Picture = Callable[[str | None, str], bytes]  # of a user, and a query
+Picture = Callable[[str | None, str], bytes]  # (user, query) -> PNG
 
 API = "/gradio_api"
 UPLOAD, FILE, JOIN = f"{API}/upload", f"{API}/file=", f"{API}/queue/join"
@@ -64,10 +65,10 @@ ROUTES = {  # an entry that ends with / or = is a prefix
     "POST": (JOIN, CANCEL, RESET, UPLOAD),
 }
 OWNED = ("session_hash", "upload_id")  # query parameters that Gradio looks up for anyone
-MAX_UPLOAD_BYTES = 16 * MAX_FILE_BYTES  # of one request
+MAX_UPLOAD_BYTES = 16 * MAX_FILE_BYTES  # bytes of one request
 MAX_LOGIN_BYTES = 64 << 10
 BROWSER_COOKIE = "draftline-browser"  # tells browsers apart where there are no logins
-MIN_BROWSER_CHARS = 16  # a shorter value could be guessed
+MIN_BROWSER_CHARS = 16  # characters; a shorter value could be guessed
 MAX_TOKENS = 64  # logins of a user that stay valid
 DOWNLOAD_HEADERS = [  # uploaded files are never rendered as pages
     (b"content-security-policy", b"default-src 'none'; sandbox"),
@@ -76,8 +77,10 @@ DOWNLOAD_HEADERS = [  # uploaded files are never rendered as pages
 
 
 def install(app: FastAPI, path: str, users: int, picture: Picture) -> None:
-    """Put a guard before the Gradio application that is mounted at a path. `users`: how many can
-    log in. `picture`: see GradioGuard."""
+    """Put a guard before the Gradio application that is mounted at a path.
+
+    `users`: how many can log in. `picture`: see GradioGuard.
+    """
     [mount] = [route for route in app.routes if isinstance(route, Mount) and route.path == path]
     mount.app = GradioGuard(mount.app, users, picture)  # type: ignore[arg-type]
 
@@ -86,13 +89,18 @@ class GradioGuard:
     """ASGI middleware before a mounted Gradio application."""
 
     def __init__(self, app: Gradio, users: int, picture: Picture) -> None:
-        """`users`: how many can log in; 0 if no login is needed. `picture` draws a page of a user's
-        document, from a query as ui/web/pictures.py writes it. Raises KeyError if there is none."""
+        """Guard the application.
+
+        `users`: how many can log in; 0 if no login is needed.
+
+        `picture` draws a page of a user's document, from a query as ui/web/pictures.py writes it.
+        Raises KeyError if there is none.
+        """
         self.app: App = app
         self.picture = picture
         self.files = Path(app.uploaded_file_dir).resolve()
         self.needs_login = app.auth is not None
-        self.users: MutableMapping[str, str] = app.tokens  # by login cookie, oldest first
+        self.users: MutableMapping[str, str] = app.tokens  # indexed by login cookie, oldest first
         self.cookie = f"access-token-unsecure-{app.cookie_id}"
         self.events = app.get_blocks().fns
         self.sessions = Sessions(app.get_blocks(), users)
@@ -145,7 +153,7 @@ class GradioGuard:
             raise ApiError(413, body_too_large(limit))
 
     def user(self, scope: Scope) -> str | None:
-        """The user who is logged in."""
+        """Return the user who is logged in."""
         return self.users.get(HTTPConnection(scope).cookies.get(self.cookie, ""))
 
     def owner(self, scope: Scope) -> Owner:
@@ -154,8 +162,10 @@ class GradioGuard:
         return Owner(self.user(scope), browser if len(browser) >= MIN_BROWSER_CHARS else "")
 
     def with_own_names(self, scope: Scope, path: str) -> Scope:
-        """The scope, with Gradio's names for the owner's sessions and uploads in its URL. Raises
-        ApiError for the stream of a session that does not exist."""
+        """Return the scope, with Gradio's names for the owner's sessions and uploads in its URL.
+
+        Raises ApiError for the stream of a session that does not exist.
+        """
         owner = self.owner(scope)
         query = [
             (key, self.sessions.name(owner, value) if key in OWNED else value)
@@ -182,8 +192,10 @@ class GradioGuard:
                 del self.users[token]
 
     def may_read(self, name: str, user: str | None) -> bool:
-        """Whether a path, with links resolved, is a file in the upload folder and not another
-        user's."""
+        """Return whether a path is a file in the upload folder and not another user's.
+
+        Links in it are resolved first.
+        """
         path = Path(name)
         if "\0" in name or not path.is_absolute() or ".." in path.parts:
             return False
@@ -195,9 +207,11 @@ class GradioGuard:
         return uploaded and self.space.may_read(real, user)
 
     async def event_body(self, scope: Scope, path: str, receive: Receive) -> bytes:
-        """The checked body of a request that starts or ends a UI event, with Gradio's name for the
-        owner's session. Files in it must have been uploaded: a mounted Gradio would read any file,
-        and fetch URLs."""
+        """Check the body of a request that starts or ends a UI event.
+
+        It is returned with Gradio's name for the owner's session. Files in it must have been
+        uploaded: a mounted Gradio would read any file, and fetch URLs.
+        """
         raw = bytearray()
         while (message := await receive())["type"] == "http.request":
             raw += message.get("body", b"")
@@ -224,8 +238,11 @@ class GradioGuard:
         return json.dumps(body).encode()  # exactly what was checked, without duplicate keys
 
     def is_event(self, body: dict[str, Any]) -> bool:
-        """Whether the page has such an event, with as many inputs, and numbers where it has some.
-        Gradio would log others with all that they contain."""
+        """Return whether the page has such an event.
+
+        It must have as many inputs, and numbers where it has some. Gradio would log others with all
+        that they contain.
+        """
         event = body.get("fn_index")
         if not isinstance(event, int) or event not in self.events:
             return False
@@ -241,7 +258,7 @@ class GradioGuard:
         )
 
     async def send_picture(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """A page of a document of the user. Raises ApiError if there is none."""
+        """Send a page of a document of the user. Raises ApiError if there is none."""
         query = scope["query_string"].decode("latin-1")
         try:
             png = await asyncio.to_thread(self.picture, self.user(scope), query)
@@ -279,7 +296,7 @@ def is_listed(path: str, routes: Sequence[str]) -> bool:
 
 
 def file_paths(value: Any) -> Iterator[Any]:
-    """The values of all keys `path` in a JSON value, which is how Gradio refers to files."""
+    """Yield the values of all keys `path` in a JSON value, which is how Gradio refers to files."""
     stack = [value]
     while stack:
         item = stack.pop()

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from ui.web.transcript import Entry
 
-MAX_ENTRIES, MAX_SUMMARIES = 30, 20  # of a browser
-MAX_BROWSERS = 64  # of a user
-MIN_ID_CHARS = 16  # a shorter browser id could be guessed
+MAX_ENTRIES, MAX_SUMMARIES = 30, 20  # entries, summaries of a browser
+MAX_BROWSERS = 64  # browsers of a user
+MIN_ID_CHARS = 16  # characters; a shorter browser id could be guessed
 MAX_ID_CHARS = 64
 
 # JavaScript: the browser's id, which is created on the first visit.
@@ -40,8 +40,10 @@ WITH_BROWSER_ID = f"""(...inputs) => {{
 
 
 class HistoryEntry(NamedTuple):
-    """An entry and its number, which is unique within a history. Only questions of the same topic
-    may refer to each other."""
+    """An entry and its number, which is unique within a history.
+
+    Only questions of the same topic may refer to each other.
+    """
 
     number: int
     entry: Entry
@@ -50,7 +52,9 @@ class HistoryEntry(NamedTuple):
 
 class History:
     """The entries of one browser, oldest first, and the last summary of each document.
-    Thread-safe."""
+
+    Thread-safe.
+    """
 
     def __init__(self) -> None:
         self.key = secrets.token_hex(16)  # names the folder of its exported files
@@ -66,7 +70,7 @@ class History:
 
     @property
     def topic(self) -> int:
-        """That of the next question."""
+        """The topic of the next question."""
         return self._topic
 
     def begin_topic(self) -> None:
@@ -112,7 +116,10 @@ class Histories:
         self._lock = Lock()
 
     def of(self, user: str | None, browser_id: object, session: str | None) -> History:
-        """The history of a user's browser; of this session alone if the browser has no id."""
+        """Return the history of a user's browser.
+
+        It is of this session alone if the browser has no id.
+        """
         key = f"session {session}"
         if isinstance(browser_id, str) and MIN_ID_CHARS <= len(browser_id) <= MAX_ID_CHARS:
             key = browser_id

@@ -30,11 +30,11 @@ SOURCES = {  # draft source -> its name in the legend; style.css has the colors
 }
 OTHER = "other drafts"
 NEW_TOPIC = '<p class="topic" role="status"><span>New question</span></p>'
-MAX_QUOTE_CHARS = 160  # of a passage while it is collapsed
-MAX_LEAD_CHARS = 80  # of them, before the longest mark
+MAX_QUOTE_CHARS = 160  # characters of a passage while it is collapsed
+MAX_LEAD_CHARS = 80  # characters of them before the longest mark
 # The end of a line of a pdf's paragraph, which goes on in the next one
 SOFT_BREAK = re.compile(r"(?<=[^\n]{40}[^\n.!?:])\n(?=[^\W\d])")
-MAX_BARS = 120  # of the plot, one per forward pass
+MAX_BARS = 120  # bars of the plot, one per forward pass
 
 
 # -- texts -----------------------------------------------------------------------------------------
@@ -46,8 +46,10 @@ def colored(
     passages: Sequence[Passage] = (),
     name: str = "",
 ) -> str:
-    """The text, each piece in the color of its draft source. A piece that was drafted from one of
-    the passages links to it, as in `cited`."""
+    """Color each piece of the text by its draft source.
+
+    A piece that was drafted from one of the passages links to it, as in `cited`.
+    """
     out = []
     for piece in pieces:
         css_class = f"from-{piece.source if piece.source in SOURCES else 'other'}"
@@ -65,7 +67,7 @@ def colored(
 
 
 def written(pieces: Iterable[Piece]) -> str:
-    """The text so far, while it is being written."""
+    """Return the text so far, while it is being written."""
     text = escape("".join(piece.text for piece in pieces))
     return (
         f'<div class="answer" dir="auto">{text}<span class="caret" aria-hidden="true"></span></div>'
@@ -73,7 +75,7 @@ def written(pieces: Iterable[Piece]) -> str:
 
 
 def legend(sources: Iterable[str]) -> str:
-    """What the colors mean, for the sources that occur."""
+    """Explain the colors of the sources that occur."""
     occurring = {source if source in SOURCES else "other" for source in sources}
     items = "".join(
         f'<li><span class="swatch from-{source}"></span>{SOURCES.get(source, OTHER)}</li>'
@@ -84,7 +86,7 @@ def legend(sources: Iterable[str]) -> str:
 
 
 def cited(entry: Entry, name: str) -> str:
-    """The answer; each copy links to its passage `NAME-1`, `NAME-2`, ..."""
+    """Return the answer; each copy links to its passage `NAME-1`, `NAME-2`, ..."""
     out, indices = [], iter(entry.cited_passages)
     for part in answer_parts(entry.text, entry.citations):
         if part.citation is None:
@@ -101,8 +103,10 @@ def cited(entry: Entry, name: str) -> str:
 
 
 def sources(passages: Sequence[Passage], name: str, is_open: bool = True) -> str:
-    """The passages with the answer's words marked, collapsed; `is_open`: but for the first. Those
-    that were read and have none of its words are folded away below the others."""
+    """Show the passages with the answer's words marked, collapsed; `is_open`: but for the first.
+
+    Those that were read and have none of its words are folded away below the others.
+    """
     marked: list[str] = []
     others: list[str] = []
     for number, one in enumerate(passages, 1):
@@ -120,7 +124,7 @@ def sources(passages: Sequence[Passage], name: str, is_open: bool = True) -> str
 
 
 def _source(passage: Passage, number: int, id: str, is_open: bool) -> str:
-    """One passage."""
+    """Return one passage."""
     css_class = "passage code" if passage.is_code else "passage"
     return (
         f'<details class="source" id="{id}"{" open" if is_open else ""}><summary>'
@@ -132,7 +136,7 @@ def _source(passage: Passage, number: int, id: str, is_open: bool) -> str:
 
 
 def quote(passage: Passage) -> str:
-    """A line of a passage: from the beginning of the sentence with the longest mark."""
+    """Return a line of a passage: from the beginning of the sentence with the longest mark."""
     first, _ = max(passage.marks, key=lambda mark: mark[1] - mark[0], default=(0, 0))
     sentences = split_sentences(passage.text)
     start = next((start for start, stop in sentences if start <= first < stop), first)
@@ -143,7 +147,10 @@ def quote(passage: Passage) -> str:
 
 
 def _picture(passage: Passage) -> str:
-    """The page of a pdf, which a browser loads when it is to be seen; a link to it in full size."""
+    """Show the page of a pdf, which a browser loads when it is to be seen.
+
+    It links to the page in full size.
+    """
     if passage.page is None:
         return ""
     src, alt = escape(pictures.address(passage), quote=True), escape(passage.location, quote=True)
@@ -152,7 +159,7 @@ def _picture(passage: Passage) -> str:
 
 
 def marked_text(passage: Passage) -> str:
-    """The text of a passage with its marks. The lines of a pdf's paragraph are joined."""
+    """Return the text of a passage with its marks. The lines of a pdf's paragraph are joined."""
     text = SOFT_BREAK.sub(" ", passage.text) if passage.page is not None else passage.text
     out, at = [], 0
     for first, last in passage.marks:
@@ -162,7 +169,7 @@ def marked_text(passage: Passage) -> str:
 
 
 def support(entry: Entry) -> str:
-    """How far the passages support the answer, in one line."""
+    """Describe, in one line, how far the passages support the answer."""
     if not entry.supported:
         return note("No passage supports this: check it.", "warning")
     if not entry.passages:
@@ -181,7 +188,10 @@ def support(entry: Entry) -> str:
 
 
 def streaming_answer(title: str, progress: AnswerProgress, extract: str = "") -> str:
-    """An answer while it streams. `extract`: what the documents say, shown until it begins."""
+    """Show an answer while it streams.
+
+    `extract`: the documents' own words, shown until it begins.
+    """
     text = (
         f'<blockquote class="extract" dir="auto">{escape(extract)}</blockquote>' if extract else ""
     )
@@ -194,13 +204,15 @@ def streaming_answer(title: str, progress: AnswerProgress, extract: str = "") ->
 
 
 def finished_answer(entry: Entry, name: str, is_open: bool = True) -> str:
-    """A finished answer, the passages that it rests on, and how it was written. `name` is unique on
-    the page; `is_open`: the first passage is."""
+    """Show a finished answer, the passages that it rests on, and how it was written.
+
+    `name` is unique on the page; `is_open`: the first passage is.
+    """
     head = _heading(entry.title, entry.rewritten)
     notes = "".join(note(text) for text in entry.notes)
     if not entry.found:
-        said = f'<div class="said">{note(entry.text, "nothing")}{notes}</div>'
-        return f'<article class="turn">{head}{said}</article>'
+        body = f'<div class="said">{note(entry.text, "nothing")}{notes}</div>'
+        return f'<article class="turn">{head}{body}</article>'
     body = cited(entry, name) + support(entry)
     below = sources(entry.passages, name, is_open) if entry.passages else ""
     how = how_written(entry.figures, entry.tokens_per_pass, entry.pieces, entry.passages, name)
@@ -212,9 +224,11 @@ def finished_answer(entry: Entry, name: str, is_open: bool = True) -> str:
 def conversation(
     entries: Sequence[HistoryEntry], topic: int, name: str, is_open: bool = False
 ) -> str:
-    """Answers in order, and a line after those that what follows does not refer to. `topic`: that
-    of what follows them all; `is_open`: the first passage of each is."""
-    topics = [one.topic for one in entries] + [topic]
+    """Show answers in order, and a line after those that what follows does not refer to.
+
+    `topic`: that of what follows them all; `is_open`: the first passage of each is.
+    """
+    topics = [entry.topic for entry in entries] + [topic]
     return "".join(
         finished_answer(one.entry, f"{name}-{one.number}", is_open)
         + (NEW_TOPIC if one.topic != following else "")
@@ -223,13 +237,13 @@ def conversation(
 
 
 def _heading(text: str, rewritten: str = "") -> str:
-    """The question, and how it was understood if that is something else."""
+    """Return the question, and how it was understood if that is something else."""
     meant = f'<p class="note" dir="auto">Asked as: {escape(rewritten)}</p>' if rewritten else ""
     return f'<header><h2 class="asked" dir="auto">{escape(text)}</h2>{meant}</header>'
 
 
 def _passage_of(span: Span | None, passages: Sequence[Passage]) -> int | None:
-    """The number of the passage that overlaps a span of a document."""
+    """Return the number of the passage that overlaps a span of a document."""
     if span is not None:
         for number, one in enumerate(passages, 1):
             overlaps = one.start < span.stop and span.start < one.start + len(one.text)
@@ -242,7 +256,7 @@ def _passage_of(span: Span | None, passages: Sequence[Passage]) -> int | None:
 
 
 def status(progress: AnswerProgress) -> str:
-    """What is happening, and for how long, in one line."""
+    """Describe, in one line, the current work and its time."""
     phase = f"{progress.phase} {progress.detail}".strip()
     shown = f"{phase[:1].upper()}{phase[1:]}"
     return f'<p class="status">{escape(shown)} <span>{progress.elapsed_s:.1f} s</span></p>'
@@ -284,7 +298,10 @@ def how_written(
 
 
 def plot(tokens_per_pass: Sequence[int]) -> str:
-    """A bar chart of the tokens of each of the last forward passes; plain decoding gives 1."""
+    """Draw a bar chart of the tokens of each of the last forward passes.
+
+    Plain decoding gives 1.
+    """
     if not tokens_per_pass:
         return ""
     last = tokens_per_pass[-MAX_BARS:]
@@ -302,5 +319,5 @@ def plot(tokens_per_pass: Sequence[int]) -> str:
 
 
 def note(text: str, kind: str = "note") -> str:
-    """A message. `kind`, its CSS class: note, hint, warning, nothing or error."""
+    """Show a message. `kind`, its CSS class: note, hint, warning, nothing or error."""
     return f'<p class="{kind}" role="status">{escape(text)}</p>' if text else ""

@@ -20,13 +20,13 @@ from ui.api.security import digest
 # Failed attempts that are free, and the seconds until another one is allowed after them.
 USER_BURST, USER_INTERVAL_S = 10, 30.0
 
-client_address: ContextVar[str] = ContextVar("client_address", default="")  # of the login request
+client_address: ContextVar[str] = ContextVar("client_address", default="")  # the login request's
 
 
 def password_check(
     users: Sequence[tuple[str, str]], clock: Clock = time.monotonic
 ) -> Callable[[str, str], bool]:
-    """A check of names and passwords that takes constant time.
+    """Make a check of names and passwords that takes constant time.
 
     It raises HTTPException 429 while attempts for the name, or from `client_address`, have to wait.
     """

@@ -1,6 +1,6 @@
 """Addresses of pictures: a page of a document with the words of an answer marked.
 
-Relative to the page. The picture is drawn when a browser asks for it, so that nothing is kept.
+Relative to the page. The picture is drawn when a browser requests it, so that nothing is kept.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ drawing = Semaphore(MAX_PARALLEL)
 
 
 def address(passage: Passage) -> str:
-    """The URL of the page that a passage is on."""
+    """Return the URL of the page that a passage is on."""
     marks = [(passage.start + a, passage.start + b) for a, b in passage.marks[:MAX_MARKS]]
     query = {
         "document": passage.document,
@@ -31,10 +31,13 @@ def address(passage: Passage) -> str:
 
 
 def draw(library: Documents, query: str) -> bytes:
-    """The picture, a PNG, that the query of an address means. Blocking. Raises KeyError or
-    ValueError if it means none, DocumentError if the page cannot be drawn."""
+    """Draw the picture, a PNG, that the query of an address means.
+
+    Blocking. Raises KeyError or ValueError if it means none, DocumentError if the page cannot be
+    drawn.
+    """
     fields = {name: values[0] for name, values in parse_qs(query).items()}
-    marks = [one.split("-") for one in fields.get("marks", "").split()[:MAX_MARKS]]
+    marks = [part.split("-") for part in fields.get("marks", "").split()[:MAX_MARKS]]
     spans = [(int(first), int(last)) for first, last in marks]
     with drawing:
         return library.picture(fields["document"], int(fields["page"]), spans)

@@ -18,7 +18,7 @@ class AnswerProgress:
 
     pass_seconds: Sequence[float] = (1.0,)  # cost of a pass over 1, 2, ... tokens
     phase: str = WAITING
-    detail: str = ""  # of the phase
+    detail: str = ""  # what the phase is about
     pieces: list[Piece] = field(default_factory=list)
     tokens_per_pass: list[int] = field(default_factory=list)
     drafted: int = 0
@@ -38,17 +38,17 @@ class AnswerProgress:
 
     @property
     def elapsed_s(self) -> float:
-        """Since the request."""
+        """The seconds since the request."""
         return (self.ended or perf_counter()) - self.started
 
     @property
     def tokens_per_second(self) -> float:
-        """While decoding."""
+        """The tokens per second while decoding."""
         return self.tokens / self.decode_s if self.decode_s else 0.0
 
     @property
     def speedup(self) -> float:
-        """Over plain decoding, estimated from the costs of passes."""
+        """The speedup over plain decoding, estimated from the costs of passes."""
         return self.plain_s / self.decode_s if self.decode_s else 0.0
 
     def add(self, step: Step) -> None:
@@ -71,8 +71,10 @@ class AnswerProgress:
                 self.pieces[-1] = merged
 
     def finish(self, done: Done) -> None:
-        """Record the end; text that a stop string cut off is removed. What was written before a
-        failure stays."""
+        """Record the end; text that a stop string cut off is removed.
+
+        What was written before a failure stays.
+        """
         if done.reason == "failed":
             done = replace(done, text=self.text)
         self.done, self.ended, self.detail = done, perf_counter(), ""
@@ -85,7 +87,7 @@ class AnswerProgress:
 
 
 def cut(pieces: Sequence[Piece], text: str) -> list[Piece]:
-    """The pieces of `text`, which is a part of their text; none where it is not."""
+    """Return the pieces of `text`, which is a part of their text; none where it is not."""
     start, at = "".join(piece.text for piece in pieces).find(text), 0
     found = []
     for piece in pieces if start >= 0 else ():

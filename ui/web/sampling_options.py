@@ -13,7 +13,7 @@ MAX_ANSWER_TOKENS = 2048
 
 
 class SamplingOptions(NamedTuple):
-    """In the order of `components`."""
+    """The options, in the order of `components`."""
 
     temperature: float
     top_p: float
@@ -53,7 +53,7 @@ def components() -> list[Any]:
 
 
 def options_of(values: Sequence[Any]) -> SamplingOptions:
-    """The options from the components' values; an empty one has its default."""
+    """Return the options from the components' values; an empty one has its default."""
     temperature, top_p, seed, max_tokens, speculation = values
     return SamplingOptions(
         float(temperature or 0),

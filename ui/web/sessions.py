@@ -18,8 +18,8 @@ from ui.api.errors import ApiError
 if TYPE_CHECKING:
     from gradio import Blocks
 
-MAX_SESSIONS = 64  # of a user; the least recently used one is closed
-MAX_UNREAD_MESSAGES = 128  # of a session whose client does not read its stream
+MAX_SESSIONS = 64  # sessions of a user; the least recently used one is closed
+MAX_UNREAD_MESSAGES = 128  # messages of a session whose client does not read its stream
 MAX_HASH_CHARS = 128
 
 
@@ -34,7 +34,7 @@ class Sessions:
     """The sessions of all users."""
 
     def __init__(self, blocks: Blocks, users: int) -> None:
-        """`users`: how many there are."""
+        """Start without sessions. `users`: how many there are."""
         self._blocks = blocks
         self._secret = secrets.token_bytes(32)
         self._open: dict[str | None, OrderedDict[str, Owner]] = {}  # user -> names of sessions
@@ -42,16 +42,21 @@ class Sessions:
         blocks._queue.pending_messages_per_session.max_size = 2 * MAX_SESSIONS * max(1, users)
 
     def name(self, owner: Owner, given: object) -> str:
-        """Gradio's name for what an owner's page calls `given`: a session hash or an upload id.
-        Raises ApiError if it is not a text of reasonable length."""
+        """Return Gradio's name for what an owner's page calls `given`.
+
+        That is a session hash or an upload id. Raises ApiError if it is not a text of reasonable
+        length.
+        """
         if not isinstance(given, str) or not 0 < len(given) <= MAX_HASH_CHARS:
             raise ApiError(400, "the session has no valid hash: reload the page")
         data = json.dumps([*owner, given]).encode("ascii")
         return hmac.digest(self._secret, data, "sha256").hex()
 
     async def enter(self, owner: Owner, given: object) -> str:
-        """The name of a session in which an event is about to start. Raises ApiError if its client
-        does not read its stream."""
+        """Return the name of a session in which an event is about to start.
+
+        Raises ApiError if its client does not read its stream.
+        """
         name = self.name(owner, given)
         messages = self._blocks._queue.pending_messages_per_session.get(name)
         if messages is not None and messages.qsize() > MAX_UNREAD_MESSAGES:

@@ -1,4 +1,4 @@
-"""What a browser shows before the page is there: its outline, and what is being waited for.
+"""The page that a browser shows before the real one: its outline, and the current wait.
 
 It is part of the page's HTML, so that it is visible at once: Gradio's scripts take seconds. While
 the model loads, ui/api/startup.py serves it alone.
@@ -63,7 +63,7 @@ body:has(:is(#tabs, .gradio-container input)) #shell { display: none; }
 
 
 def shell(status: str, extra: str = "") -> str:
-    """The outline with a status. `extra`: HTML below the status."""
+    """Write the outline with a status. `extra`: HTML below the status."""
     mark = ICON.read_text("utf-8").replace("<svg ", '<svg aria-hidden="true" ')
     return (
         f'{STYLE}<div id="shell"><header>{mark}Draftline</header><main><div></div><section>'
@@ -73,7 +73,7 @@ def shell(status: str, extra: str = "") -> str:
 
 
 def loading_page() -> str:
-    """A page of its own, with the progress."""
+    """Write a page of its own, with the progress."""
     outline = shell(LOADING, '<progress max="1" aria-label="loaded"></progress>')
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Draftline</title>'
@@ -84,6 +84,6 @@ def loading_page() -> str:
 
 
 def with_shell(page: bytes) -> bytes:
-    """The HTML of Gradio's page with the outline in front, until its components are there."""
+    """Put the outline in front of Gradio's page, until its components are there."""
     head, body, rest = page.partition(b"<gradio-app")
     return head + shell("Loading the page\u2026").encode() + body + rest if body else page

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 REPEATS = (1, 3, 5)
 ORDERS = (("with speculation", True), ("plain", False))
-FRAME_S = 0.05  # between two frames of a replay
+FRAME_S = 0.05  # seconds between two frames of a replay
 QUEUE_FULL = "Too many requests are waiting: try again in a moment."
 NOTE = (
     "Both run on the same model, one after the other, and nothing of one run is cached for the "
@@ -209,7 +209,7 @@ class SpeedTab:
 
 
 def render(benchmark: Benchmark, seconds: float | None = None) -> Render:
-    """The current state; in a replay, that after so many seconds of decoding."""
+    """Render the current state; in a replay, that after so many seconds of decoding."""
     sides = (benchmark.speculative, benchmark.plain)
     speculative, plain = (runs[-1] if runs else None for runs in sides)
     if seconds is not None:
@@ -228,7 +228,7 @@ def run_number(benchmark: Benchmark) -> str:
 
 
 async def replay(page: PageState, benchmark: Benchmark, session: str) -> AsyncGenerator[Render]:
-    """The last run of each mode, in real time and side by side, until it is stopped."""
+    """Replay the last run of each mode, in real time and side by side, until it is stopped."""
     sides = (benchmark.speculative, benchmark.plain)
     runs = [side[-1] for side in sides if side and side[-1].marks]
     if not runs:

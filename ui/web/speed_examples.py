@@ -89,7 +89,7 @@ EXAMPLES = {
 
 
 def make_request(kind: str, text: str, prompt: str, lines: str, max_tokens: int) -> Request:
-    """The request of that kind. Raises RequestError if a field is invalid."""
+    """Make the request of that kind. Raises RequestError if a field is invalid."""
     if kind not in EXAMPLES:
         raise RequestError(f"{kind[:40]}: no such example: choose one of {', '.join(EXAMPLES)}")
     example = EXAMPLES[kind]

@@ -1,4 +1,7 @@
-"""What the tabs share: the engine, its queue, each user's documents, and the running work."""
+"""The state that the tabs share.
+
+It has the engine, its queue, each user's documents, and the running work.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
     from index.documents.embeddings import Embed
     from ui.api.jobs import Jobs
 
-MAX_PASS_TOKENS = 65  # of the passes whose cost is looked up
+MAX_PASS_TOKENS = 65  # tokens of the passes whose cost is looked up
 
 
 @dataclass
@@ -32,12 +35,12 @@ class PageState:
     embed: Embed | None = None  # adds semantic search
     offers_embedding: bool = False  # until that is dismissed
     histories: Histories = field(default_factory=Histories)
-    running: dict[str, Cancellation] = field(default_factory=dict)  # by session and tab
+    running: dict[str, Cancellation] = field(default_factory=dict)  # indexed by session and tab
     _libraries: dict[str, Documents] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
     def library(self, user: str | None) -> Documents:
-        """The documents of a user; without users there is one library."""
+        """Return the documents of a user; without users there is one library."""
         name = sha256(user.encode()).hexdigest()[:16] if user else "local"
         with self._lock:
             if name not in self._libraries:
@@ -50,12 +53,12 @@ class PageState:
         return Path(self.engine.config.model).name
 
     def pass_seconds(self) -> Sequence[float]:
-        """The cost of a forward pass over 1, 2, ... tokens on this machine."""
+        """Return the cost of a forward pass over 1, 2, ... tokens on this machine."""
         return self.engine.pass_seconds(MAX_PASS_TOKENS)
 
     @contextmanager
     def stoppable(self, name: str) -> Iterator[Cancellation]:
-        """A block of work that `stop(name)` cancels."""
+        """Run a block of work that `stop(name)` cancels."""
         cancellation = self.running[name] = Cancellation()
         try:
             yield cancellation

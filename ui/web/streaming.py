@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from engine.aio import Cancellation
     from ui.web.state import PageState
 
-MIN_REFRESH_S = 0.06  # between two updates of the page
-MAX_REFRESH_S = 0.5  # so that the clock runs even when nothing else changes
+MIN_REFRESH_S = 0.06  # seconds between two updates of the page
+MAX_REFRESH_S = 0.5  # seconds; the clock runs even when nothing else changes
 
 
 async def stream_answer(

@@ -132,12 +132,12 @@ class SummarizeTab:
                 yield self._starting(progress)
                 choices = SummaryOptions(length, style)
                 summary: Summary | None = None
-                kept = False
+                stored = False
                 steps = self._stream(document, choices, progress, cancellation, request)
                 async with aclosing(steps):
                     async for summary in steps:  # noqa: B007
-                        if progress.body and not kept:  # a reload of the page finds it
-                            kept = True
+                        if progress.body and not stored:  # a reload of the page finds it
+                            stored = True
                             history.put_summary(document.id, self._so_far(progress))
                         yield {
                             self.answer: streaming_summary(progress),
@@ -202,14 +202,14 @@ class SummarizeTab:
                     await asyncio.sleep(0)
 
     def _document(self, selected: list[str], request: gr.Request) -> Document:
-        """The selected document. Blocking."""
+        """Return the selected document. Blocking."""
         for document in self.page.library(request.username).list():
             if selected and document.id == selected[0]:
                 return document
         raise RequestError(NONE_SELECTED)
 
     def _finished(self, document: Document, progress: SummaryProgress, summary: Summary) -> Entry:
-        """The summary with its citations. Blocking."""
+        """Return the summary with its citations. Blocking."""
         answer = progress.answer
         answer.ended = perf_counter()
         passages, cited = find_passages((), summary.citations, {document.id: document})
@@ -229,7 +229,7 @@ class SummarizeTab:
         )
 
     def _so_far(self, progress: SummaryProgress) -> Entry:
-        """All but the overall statement."""
+        """Return all but the overall statement."""
         model = self.page.model_name
         return Entry(progress.name, progress.body, stopped=True, notes=(STOPPED,), model=model)
 
@@ -247,7 +247,7 @@ class SummarizeTab:
         return {self.start: gr.update(interactive=False), self.stop: gr.update(visible=True)}
 
     def _idle(self, id: str, history: History, request: gr.Request) -> Updates:
-        """The tab while nothing is running, with the last summary of a document."""
+        """Return the tab while nothing is running, with the last summary of a document."""
         summary = history.summary(id)
         label = "Continue" if summary and summary.stopped else "Summarize"
         updates: Updates = {
@@ -281,7 +281,7 @@ def _run_name(request: gr.Request) -> str:
 
 
 def streaming_summary(progress: SummaryProgress) -> str:
-    """What the model writes, and the rest of the summary, as HTML."""
+    """Render what the model writes, and the rest of the summary, as HTML."""
     answer = progress.answer
     statement = html.written(answer.pieces) if answer.pieces else ""
     body = f'<div class="answer" dir="auto">{escape(progress.body)}</div>' if progress.body else ""

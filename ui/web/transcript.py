@@ -19,14 +19,17 @@ if TYPE_CHECKING:
     from index.documents.documents import Document
     from ui.web.progress import AnswerProgress
 
-CONTEXT_CHARS = 600  # of a document, kept on each side of a copy that is in no evidence
+CONTEXT_CHARS = 600  # characters on each side of a copy that is in no evidence
 Marks = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A passage that an answer rests on. It starts at code point `start` of its document; `marks`
-    are code points of `text`: the answer's words, in order."""
+    """A passage that an answer rests on.
+
+    It starts at code point `start` of its document; `marks` are code points of `text`: the answer's
+    words, in order.
+    """
 
     document: str
     name: str
@@ -44,7 +47,7 @@ class Passage:
         return f"{name}, line {self.line}" if self.page is None else f"{name}, page {self.page}"
 
     def quote(self, citation: Citation) -> str:
-        """What the document says where a citation of this passage points to."""
+        """Return the document's text that a citation of this passage points to."""
         return self.text[citation.source_start - self.start : citation.source_stop - self.start]
 
 
@@ -58,12 +61,12 @@ class Entry:
     passages: tuple[Passage, ...] = ()  # best first
     cited_passages: tuple[int, ...] = ()  # the index of the passage of each citation
     covered: float = 0.0  # share of the words that are cited
-    supported: bool = True  # by the passages
-    rewritten: str = ""  # the question as it was asked, if it referred to earlier ones
+    supported: bool = True  # whether the passages support the answer
+    rewritten: str = ""  # the question that was searched, if it referred to earlier ones
     pieces: tuple[Piece, ...] = ()  # the text by draft source
     found: bool = True  # False: no document matches the question, as `text` says
-    stopped: bool = False  # by the user
-    notes: tuple[str, ...] = ()  # for the user
+    stopped: bool = False  # whether the user stopped it
+    notes: tuple[str, ...] = ()  # notes to the user
     model: str = ""
     figures: Mapping[str, float] = field(default_factory=dict)
     tokens_per_pass: tuple[int, ...] = ()
@@ -72,21 +75,23 @@ class Entry:
 def find_passages(
     evidence: Sequence[Evidence], citations: Sequence[Citation], documents: Mapping[str, Document]
 ) -> tuple[tuple[Passage, ...], tuple[int, ...]]:
-    """The passages of the evidence, and of citations that are in none of it; and for each citation
-    the index of its passage. `documents`: by id."""
-    spans = [(one.document, one.start, one.stop, list(one.marks)) for one in evidence]
+    """Return the passages of the evidence, and of citations that are in none of it.
+
+    The second result has the index of its passage for each citation. `documents`: by id.
+    """
+    spans = [(item.document, item.start, item.stop, list(item.marks)) for item in evidence]
     indices = []
-    for one in citations:
-        first, last = one.source_start, one.source_stop
+    for citation in citations:
+        first, last = citation.source_start, citation.source_stop
         fitting = (
             index
             for index, (id, start, stop, _) in enumerate(spans)
-            if id == one.document and start <= first and last <= stop
+            if id == citation.document and start <= first and last <= stop
         )
         index = next(fitting, len(spans))
         if index == len(spans):
-            end = min(len(documents[one.document].text), last + CONTEXT_CHARS)
-            spans.append((one.document, max(0, first - CONTEXT_CHARS), end, []))
+            end = min(len(documents[citation.document].text), last + CONTEXT_CHARS)
+            spans.append((citation.document, max(0, first - CONTEXT_CHARS), end, []))
         spans[index][3].append((first, last))
         indices.append(index)
     passages = (_passage(documents[id], start, stop, marks) for id, start, stop, marks in spans)
@@ -94,7 +99,7 @@ def find_passages(
 
 
 def _passage(document: Document, start: int, stop: int, marks: list[tuple[int, int]]) -> Passage:
-    """`marks`: code points of the document, in any order."""
+    """Make the passage around `marks`, code points of the document in any order."""
     merged: list[tuple[int, int]] = []
     for first, last in sorted(marks):
         if merged and first <= merged[-1][1]:
@@ -110,8 +115,11 @@ def _passage(document: Document, start: int, stop: int, marks: list[tuple[int, i
 
 
 def figures_of(progress: AnswerProgress) -> dict[str, float]:
-    """The figures of an answer. Tokens per second and the ratio to plain decoding leave prefill
-    out; the ratio is estimated from the costs of forward passes on this machine."""
+    """Return the figures of an answer.
+
+    Tokens per second and the ratio to plain decoding leave prefill out; the ratio is estimated from
+    the costs of forward passes on this machine.
+    """
     figures: dict[str, float] = {
         "seconds": round(progress.elapsed_s, 3),
         "tokens": progress.tokens,

@@ -1,4 +1,4 @@
-"""How much disk the uploads take that have not been read yet, and whose they are."""
+"""The disk space of the uploads that have not been read yet, and their owners."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from starlette.exceptions import HTTPException
 from ui.api.errors import ApiError
 from ui.api.security import Message, Receive
 
-MAX_STORED_BYTES = 2 << 30  # of a user
-MAX_STORED_FILES = 10_000  # of a user
+MAX_STORED_BYTES = 2 << 30  # bytes of a user's uploads
+MAX_STORED_FILES = 10_000  # files of a user's uploads
 FULL = "too many uploads have not been read yet: wait until they are, then retry"
 
 
@@ -28,7 +28,7 @@ class UploadSpace:
         self._active = 0
 
     def may_read(self, path: Path, user: str | None) -> bool:
-        """Whether a file is not only other users'."""
+        """Return whether a file is not only other users'."""
         return user in self._users.get(path, {user})
 
     def add(self, path: Path, user: str | None) -> None:
@@ -39,18 +39,20 @@ class UploadSpace:
 
     @contextmanager
     def receiving(self, user: str | None, receive: Receive) -> Iterator[Receive]:
-        """A block that stores an upload, with `receive` wrapped to refuse what does not fit. Raises
-        ApiError if nothing does. What an interrupted upload leaves is deleted."""
+        """Store an upload, with `receive` wrapped to refuse what does not fit.
+
+        Raises ApiError if nothing does. What an interrupted upload leaves is deleted.
+        """
         if self._room(user) <= 0:
             self._forget_deleted()
-        room = self._room(user)
-        if room <= 0:
+        capacity = self._room(user)
+        if capacity <= 0:
             raise ApiError(413, FULL)
 
         async def receive_counted() -> Message:
             message = await receive()
             self._received[user] += len(message.get("body", b""))
-            if self._received[user] > room:
+            if self._received[user] > capacity:
                 raise HTTPException(413, FULL)
             return message
 
@@ -74,7 +76,7 @@ class UploadSpace:
             del self._sizes[path], self._users[path]
 
     def _delete_partial(self) -> None:
-        """Delete what Gradio leaves of interrupted uploads: files beside its folders."""
+        """Delete what Gradio leaves of interrupted uploads: files next to its folders."""
         if not self.folder.is_dir():
             return
         for path in self.folder.iterdir():

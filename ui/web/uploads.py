@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from index.documents.documents import Documents
     from index.documents.formats.parser import Parser
 
-MAX_NAME_CHARS = 200  # of the browser's data that are shown
+MAX_NAME_CHARS = 200  # characters of the browser's data that are shown
 CHARS_PER_WORD = 6
 
 
@@ -36,13 +36,13 @@ class UploadBatch:
 @dataclass
 class UploadedFile:
     name: str
-    path: str = ""  # of the uploaded copy
+    path: str = ""  # the path of the uploaded copy
     state: Literal["waiting", "reading", "added", "failed"] = "waiting"
-    message: str = ""  # for the user
+    message: str = ""  # a message to the user
 
 
 def files_of(data: Any) -> list[UploadedFile]:
-    """The uploaded files that an event lists, with upload errors. `data` may be anything."""
+    """Return the uploaded files that an event lists, with upload errors. `data` may be anything."""
     listed = data.get("files") if isinstance(data, dict) else None
     files = []
     for item in listed if isinstance(listed, list) else []:
@@ -60,8 +60,10 @@ def files_of(data: Any) -> list[UploadedFile]:
 def add_to_library(
     file: UploadedFile, folder: Path, library: Documents, parser: Parser | None = None
 ) -> str | None:
-    """Read an uploaded file: the document's id, or None if it failed. Blocking; closing the parser
-    ends it."""
+    """Read an uploaded file, and return the document's id, or None if it failed.
+
+    Blocking; closing the parser ends it.
+    """
     start = perf_counter()
     try:
         document = library.add(copy_of(file, folder), file.name, parser)
@@ -79,7 +81,7 @@ def add_to_library(
 
 
 def copy_of(file: UploadedFile, folder: Path) -> Path:
-    """The uploaded copy. Raises DocumentError for a path outside of the upload folder."""
+    """Return the uploaded copy. Raises DocumentError for a path outside of the upload folder."""
     try:
         path = Path(file.path).resolve()
         if path.is_relative_to(folder) and path.is_file():
@@ -99,7 +101,7 @@ def delete_copy(file: UploadedFile, folder: Path) -> None:
 
 
 def size_of(document: Document) -> str:
-    """The size of a document, in pages if it has them."""
+    """Return the size of a document, in pages if it has them."""
     if pages := len(document.pages):
         return "1 page" if pages == 1 else f"{pages} pages"
     words = len(document.text) // CHARS_PER_WORD
@@ -107,7 +109,7 @@ def size_of(document: Document) -> str:
 
 
 def uploads_html(batch: UploadBatch) -> str:
-    """The state of each upload; once all have ended, a summary and those that failed."""
+    """Return the state of each upload; once all have ended, a summary and those that failed."""
     files = batch.files
     if not files:
         return ""

@@ -3,7 +3,7 @@
 A request is recognised by its tokens: all of those that are known must be in its row, before the
 newly sampled ones. So rows may move, prompts may be equal, and a request that was preempted is
 found again when it returns. Of a request that is missing, only its tokens are kept, up to a limit;
-from these its drafter is made anew.
+from these its drafter is made again.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from engine.model.cost_model import CostModel
 
 Ids = NDArray[np.int32]
 
-KEY_TOKENS = 16  # of a request's end, by which it is looked up
-MISSING_STEPS = 4  # in which a request may be left out before its drafter is dropped
-MAX_PARKED_TOKENS = 1 << 18  # of missing requests together, prompts included
+KEY_TOKENS = 16  # tokens at a request's end, by which it is looked up
+MISSING_STEPS = 4  # steps that a request may miss before its drafter is dropped
+MAX_PARKED_TOKENS = 1 << 18  # tokens of missing requests together, prompts included
 
 
 class Answer:
     """A request and what was written for it."""
 
     def __init__(self, prompt: Ids) -> None:
-        self._tokens = prompt.astype(np.int32)  # a copy, with room at the end
+        self._tokens = prompt.astype(np.int32)  # a copy, with spare capacity at the end
         self.size = self.prompt_size = self.remembered = len(prompt)
         self.drafter: ChainDrafter | None = None
         self.seen = 0  # the step in which it was last in the batch
@@ -58,9 +58,9 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class DraftingLimits:
-    """What a host allows."""
+    """The limits that a host sets."""
 
-    tokens: int  # of a draft
+    tokens: int  # tokens of a draft
     context: int  # tokens of a request, prompt included
     vocabulary: int  # ids are below it
     ends: frozenset[int] = frozenset()  # tokens that end an answer
@@ -79,11 +79,14 @@ class BatchDrafter:
         learning: float = LEARNING_RATE,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
-        """`cost`: of the host's passes by their rows, in any unit; it is corrected by the time
-        between two calls of `propose`, which `clock` tells in seconds."""
+        """Start without requests.
+
+        `cost`: that of the host's passes by their rows, in any unit; it is corrected by the time
+        between two calls of `propose`, which `clock` gives in seconds.
+        """
         self._model, self._texts, self._shared, self._cost = model, texts, shared, cost
         self._limits, self._learning, self._clock = limits, learning, clock
-        self._live: list[Answer] = []  # with a drafter
+        self._live: list[Answer] = []  # requests with a drafter
         self._parked: OrderedDict[int, Answer] = OrderedDict()  # by id(), the oldest first
         self._parked_tokens = 0
         self._known: dict[bytes, list[Answer]] = {}
@@ -108,10 +111,11 @@ class BatchDrafter:
     def propose(
         self, sampled: Sequence[Sequence[int]], sizes: Sequence[int] | Ids, rows: NDArray[np.int32]
     ) -> list[list[int]]:
-        """A draft for each row, [] for none.
+        """Propose a draft for each row, [] for none.
 
         `sampled`: the tokens that the last pass added to each row, none for a partial prefill.
-        `sizes`: tokens of each row with these. `rows`: [at least as many, any], token ids."""
+        `sizes`: tokens of each row with these. `rows`: [at least as many, any], token ids.
+        """
         self._step += 1
         answers: list[Answer | None] = []
         for place, new in enumerate(sampled):
@@ -124,14 +128,14 @@ class BatchDrafter:
             self._draft(answer, new, batch) if answer else []
             for answer, new in zip(answers, sampled, strict=True)
         ]
-        for answer in [one for one in self._live if self._step - one.seen > MISSING_STEPS]:
+        for answer in [live for live in self._live if self._step - live.seen > MISSING_STEPS]:
             self._park(answer)
         return drafts
 
     # -- one request ---------------------------------------------------------------------------
 
     def _advance(self, row: Ids, count: int) -> Answer:
-        """The request of a row whose last `count` tokens are new, with these committed."""
+        """Return the request of a row whose last `count` tokens are new; commit these."""
         before, new = row[:-count], row[-count:]
         answer = self._recognised(before)
         if answer is None:
@@ -146,7 +150,7 @@ class BatchDrafter:
         return answer
 
     def _recognised(self, before: Ids) -> Answer | None:
-        """A request that has exactly these tokens, and was not found in this step yet."""
+        """Find a request that has exactly these tokens, and was not found in this step yet."""
         for answer in self._known.get(_key(before), []):
             if answer.seen != self._step and np.array_equal(answer.tokens, before):
                 return answer
@@ -163,16 +167,16 @@ class BatchDrafter:
         self._live.append(answer)
 
     def _draft(self, answer: Answer, new: Sequence[int], batch: int) -> list[int]:
-        """A chain for a request in a batch of so many, after `new` tokens."""
+        """Draft a chain for a request in a batch of so many, after `new` tokens."""
         answer.drafted = 0
         if not self._limits.ends.isdisjoint(new):
             self._park(answer)
             return []
-        room = min(self._limits.tokens, self._limits.context - answer.size - 1)
-        if room <= 0:
+        capacity = min(self._limits.tokens, self._limits.context - answer.size - 1)
+        if capacity <= 0:
             return []
         assert answer.drafter is not None
-        chain = answer.drafter.propose(room, self._costs(batch, room))
+        chain = answer.drafter.propose(capacity, self._costs(batch, capacity))
         # Shared texts may hold ids that the model lacks: they end the chain.
         wrong = (n for n, token in enumerate(chain) if not 0 <= token < self._limits.vocabulary)
         chain = chain[: next(wrong, len(chain))]
@@ -187,7 +191,7 @@ class BatchDrafter:
 
     def _forget(self, answer: Answer) -> None:
         """Remove a request from where it is filed."""
-        filed = [one for one in self._known.get(answer.key, []) if one is not answer]
+        filed = [other for other in self._known.get(answer.key, []) if other is not answer]
         if filed:
             self._known[answer.key] = filed
         else:
@@ -196,8 +200,10 @@ class BatchDrafter:
     # -- requests that are missing -------------------------------------------------------------
 
     def _park(self, answer: Answer) -> None:
-        """Drop a request's drafter, and keep its tokens, of which those that it wrote are shared
-        from now on."""
+        """Drop a request's drafter, but keep its tokens.
+
+        Those that it wrote are shared from now on.
+        """
         answer.drafter = None
         self._live.remove(answer)
         self._shared.add(answer.tokens[answer.remembered :])
@@ -215,14 +221,19 @@ class BatchDrafter:
 
     # -- what a pass costs ---------------------------------------------------------------------
 
-    def _costs(self, batch: int, room: int) -> NDArray[np.float64]:
-        """A request's share of a pass in which every request of the batch drafts 0, 1, ... `room`
-        tokens. So drafts are shorter where the batch alone fills a pass."""
-        return self._cost.table(0, batch * (room + 1))[batch - 1 :: batch] / batch
+    def _costs(self, batch: int, capacity: int) -> NDArray[np.float64]:
+        """Return a request's share of a pass by the tokens that each request drafts.
+
+        Every request of the batch drafts 0, 1, ... `capacity` tokens. So drafts are shorter where
+        the batch alone fills a pass.
+        """
+        return self._cost.table(0, batch * (capacity + 1))[batch - 1 :: batch] / batch
 
     def _observe_pass(self, answers: Sequence[Answer | None]) -> None:
-        """Correct the costs, if the same requests were decoded in the last two passes and nothing
-        was prefilled."""
+        """Correct the costs, if the same requests were decoded in the last two passes.
+
+        A pass that prefills does not count.
+        """
         now = self._clock()
         found = {id(answer) for answer in answers if answer is not None}
         if self._last is not None and None not in answers and found == self._last[0]:
@@ -232,5 +243,5 @@ class BatchDrafter:
 
 
 def _key(tokens: Ids) -> bytes:
-    """What requests with equal tokens have in common: their number and the last ones."""
+    """Return the common key of requests with equal tokens: their number and the last ones."""
     return len(tokens).to_bytes(8, "little") + tokens[-KEY_TOKENS:].tobytes()

@@ -26,16 +26,16 @@ from engine.drafting.next_token import (
 Ids = NDArray[np.int32]
 
 WEIGHTS: WeightKind = "hunk"
-MAX_LINE_BYTES = 256  # of the answer's current line; longer ones open no block
+MAX_LINE_BYTES = 256  # bytes of the answer's current line; longer ones open no block
 
 
 class ChainDrafter:
-    """One answer. One thread at a time, and one `model` for all answers."""
+    """Drafts chains for one answer, on one thread at a time, with one `model` for all answers."""
 
     def __init__(
         self, model: NextTokenModel, texts: TokenTexts, shared: SharedText, prompt: Ids
     ) -> None:
-        """`prompt`: its tokens, at least one."""
+        """Begin an answer. `prompt`: its tokens, at least one."""
         self._texts, self._shared = texts, shared
         found = find_blocks(prompt, texts)
         self._blocks, self._fence = found.blocks, found.open_fence
@@ -48,8 +48,10 @@ class ChainDrafter:
         self._align()
 
     def commit(self, tokens: Sequence[int], learning: float = 0.0) -> None:
-        """Advance by tokens that the host has verified. `learning`: rate of the online update by
-        the last draft; 0 for none."""
+        """Advance by tokens that the host has verified.
+
+        `learning`: rate of the online update by the last draft; 0 for none.
+        """
         tail = np.append(self._tail, np.array(tokens, np.int32))
         self._tail = tail[-WORKSPACE_QUERY.limit :]
         done = 0
@@ -62,8 +64,10 @@ class ChainDrafter:
             self._native.commit(tokens[done:], learning)
 
     def propose(self, room: int, costs: NDArray[np.float64]) -> list[int]:
-        """At most `room` tokens that may follow, as many as are worth their time. `costs`: seconds
-        of a pass by its rows, 1 to room + 1."""
+        """Propose at most `room` tokens that may follow, as many as are worth their time.
+
+        `costs`: seconds of a pass by its rows, 1 to room + 1.
+        """
         if self._native.run < CONFIDENT_RUN_TOKENS:
             tree = self._shared.tree(self._tail)
             if tree is not None:
@@ -71,7 +75,7 @@ class ChainDrafter:
         return self._native.propose(room, costs)[0]
 
     def _opens_block(self, text: bytes) -> bool:
-        """Whether the answer opens a code block with this token, which ends its line."""
+        """Return whether the answer opens a code block with this token, which ends its line."""
         *lines, rest = text.split(b"\n")
         opened = False
         for line in lines:

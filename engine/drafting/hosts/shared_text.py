@@ -16,14 +16,14 @@ from index._core import Automaton, Documents, Segments, Tree
 
 Ids = NDArray[np.int32]
 
-RECENT_TOKENS = 1 << 16  # of answers that are kept
+RECENT_TOKENS = 1 << 16  # tokens of answers that are kept
 
 
 class SharedText:
-    """One thread at a time."""
+    """The text of an index and of earlier answers. One thread at a time."""
 
     def __init__(self, index: Sequence[Documents] = (), recent_tokens: int = RECENT_TOKENS) -> None:
-        """`recent_tokens`: how much of earlier answers is kept; 0 keeps none."""
+        """Join the index. `recent_tokens`: the size of the earlier answers to keep; 0 for none."""
         self._index, self._most = list(index), recent_tokens // 2
         self._older, self._younger = Automaton(), Automaton()
         self._segments = self._joined()
@@ -44,7 +44,7 @@ class SharedText:
         self._younger.add(np.ascontiguousarray(answer), self._younger.documents)
 
     def tree(self, tail: Ids) -> Tree | None:
-        """What follows the tail; None where nothing does."""
+        """Return the continuations of the tail; None for none."""
         query = WORKSPACE_QUERY
         tree = self._segments.tree(
             tail, query.nodes, query.width, limit=query.limit, most=query.most, least=query.least

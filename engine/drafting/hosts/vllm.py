@@ -34,18 +34,21 @@ from index.workspace.persistence import open_shared
 log = logging.getLogger("vllm.draftline")  # below vLLM's own logger, which has a handler
 
 INDEX, HISTORY, COSTS = "DRAFTLINE_INDEX", "DRAFTLINE_HISTORY", "DRAFTLINE_COSTS"
-USUAL_COSTS = {"cpu": USUAL, "gpu": USUAL_GPU}  # of passes by their rows
+USUAL_COSTS = {"cpu": USUAL, "gpu": USUAL_GPU}  # costs of passes by their rows
 
 
 class Proposer:
     """vLLM's interface of proposers (`method: custom_class`)."""
 
     def __init__(self, vllm_config: Any) -> None:
-        """Raises ValueError or OSError with one line that names what cannot be used."""
-        model, asked = vllm_config.model_config, vllm_config.speculative_config
+        """Open the drafter.
+
+        Raises ValueError or OSError with one line that names what cannot be used.
+        """
+        model, speculative = vllm_config.model_config, vllm_config.speculative_config
         tokenizer = Tokenizer(tokenizer_folder(str(model.tokenizer)))
         limits = DraftingLimits(
-            asked.num_speculative_tokens,
+            speculative.num_speculative_tokens,
             model.max_model_len,
             model.get_vocab_size(),
             frozenset(tokenizer.eos),
@@ -64,11 +67,11 @@ class Proposer:
             usual_costs(os.environ.get(COSTS, ""), vllm_config.device_config.device_type),
             limits,
         )
-        tokens = sum(one.living for one in index)
+        tokens = sum(segment.living for segment in index)
         log.info("Draftline drafts up to %d tokens; shared index: %d tokens", limits.tokens, tokens)
 
     def load_model(self, *args: Any, **kwargs: Any) -> None:
-        """There is no model to load."""
+        """Do nothing: there is no model to load."""
 
     def propose(
         self,
@@ -77,13 +80,16 @@ class Proposer:
         token_ids_cpu: NDArray[np.int32],
         slot_mappings: Any = None,
     ) -> list[list[int]]:
-        """A draft for each row of the batch, [] for none. `sampled_token_ids`: what the last pass
-        added to it. `token_ids_cpu` [rows, context]: its tokens, `num_tokens_no_spec` of them."""
+        """Propose a draft for each row of the batch, [] for none.
+
+        `sampled_token_ids`: the tokens that the last pass added to it. `token_ids_cpu` [rows,
+        context]: its tokens, `num_tokens_no_spec` of them.
+        """
         return self._drafter.propose(sampled_token_ids, num_tokens_no_spec, token_ids_cpu)
 
 
 def tokenizer_folder(name: str) -> Path:
-    """The local folder of a tokenizer that vLLM has loaded, by folder or hub id."""
+    """Return the local folder of a tokenizer that vLLM has loaded, by folder or hub id."""
     try:
         found = path_of(name) or find(name)
     except WeightsError as error:
@@ -97,9 +103,12 @@ def tokenizer_folder(name: str) -> Path:
 
 
 def shared_index(paths: str, fingerprint: str) -> list[Frozen]:
-    """The mapped segments of saved indexes, whose folders are joined by the system's separator of
-    paths. Raises OSError, or ValueError if one is damaged or made with another tokenizer."""
-    folders = [Path(one) for one in paths.split(os.pathsep) if one]
+    """Map the segments of saved indexes.
+
+    Their folders are joined by the system's separator of paths. Raises OSError, or ValueError if
+    one is damaged or made with another tokenizer.
+    """
+    folders = [Path(part) for part in paths.split(os.pathsep) if part]
     return [
         segment.core
         for folder in folders
@@ -109,15 +118,20 @@ def shared_index(paths: str, fingerprint: str) -> list[Frozen]:
 
 
 def usual_costs(name: str, device: str) -> CostModel:
-    """The costs of passes to start from, by default those of the device. Raises ValueError for an
-    unknown name."""
+    """Return the costs of passes to start from, by default those of the device.
+
+    Raises ValueError for an unknown name.
+    """
     if name not in ("", *USUAL_COSTS):
         raise ValueError(f"{COSTS}={name}: choose from {', '.join(USUAL_COSTS)}")
     return CostModel(USUAL_COSTS[name or ("cpu" if device == "cpu" else "gpu")])
 
 
 def history_tokens(text: str) -> int:
-    """How many tokens of earlier answers are kept. Raises ValueError for what is no number."""
+    """Read how many tokens of earlier answers are kept.
+
+    Raises ValueError for what is no number.
+    """
     if not text:
         return RECENT_TOKENS
     if not text.isdecimal():

@@ -1,5 +1,8 @@
-"""The formats in which models write calls of functions: what each is known by in a chat template,
-how its calls are read, and the grammar that forces them."""
+"""The formats in which models write calls of functions.
+
+Each has its signs in a chat template, a function that reads its calls, and a grammar that forces
+them.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,15 @@ from engine.prompts.call_formats.xml_calls import XML
 # The first whose signs a template has is the model's.
 FORMATS = (MISTRAL_ARGS, MISTRAL, HARMONY, GEMMA, GRANITE, XML, HERMES, LLAMA)
 # All marks of calls. Where they are control tokens they are text in an answer that may call.
-MARKS = tuple(dict.fromkeys(mark for one in FORMATS for mark in one.marks))
+MARKS = tuple(dict.fromkeys(mark for format in FORMATS for mark in format.marks))
 
 
 def format_of(template: str) -> CallFormat:
-    """The format of a chat template; Hermes's for one without tools, whose prompt describes it."""
+    """Return the format of a chat template.
+
+    Without tools in it, it is Hermes's, whose prompt describes it.
+    """
     if "tools" not in template:
         return HERMES
-    known = (one for one in FORMATS if all(sign in template for sign in one.signs))
+    known = (format for format in FORMATS if all(sign in template for sign in format.signs))
     return next(known, HERMES)

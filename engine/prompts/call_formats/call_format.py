@@ -21,7 +21,7 @@ class Call(NamedTuple):
 
     @classmethod
     def of(cls, name: str, arguments: dict[str, Any]) -> Call:
-        """A call with these arguments."""
+        """Make a call with these arguments."""
         text = json.dumps(arguments, ensure_ascii=False)
         try:
             text.encode()
@@ -36,19 +36,22 @@ class HalfCall(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class CallFormat:
-    """What a format's calls are made of. A forced answer is `first`, a call, `between` and another
-    call any number of times, `last`; a call is `before_name`, the name, `after_name`, the
-    arguments, `after_arguments`.
+    """The parts of a format's calls.
+
+    A forced answer is `first`, a call, `between` and another call any number of times, `last`; a
+    call is
+    `before_name`, the name, `after_name`, the arguments, `after_arguments`.
 
     `read` reads the calls in a text, at the place behind `opening`, and returns them and their end:
     no calls where there are none, HalfCall where the text ends inside one. `rules` makes the
     grammar of the arguments that fit a JSON schema: rules for llguidance, of which the first has
-    the given name; RequestError for a schema that cannot be enforced."""
+    the given name; RequestError for a schema that cannot be enforced.
+    """
 
     name: str
     signs: tuple[str, ...]  # a chat template of this format has all of them
     opening: str  # the mark before a call, or before several
-    marks: tuple[str, ...]  # that may be control tokens
+    marks: tuple[str, ...]  # these may be control tokens
     read: Callable[[str, int, Schemas], tuple[list[Call], int]]
     rules: Callable[[str, dict[str, Any], Mark], list[str]]
     first: str = ""

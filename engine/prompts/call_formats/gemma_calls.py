@@ -1,5 +1,6 @@
-"""Calls of Gemma 4 (https://ai.google.dev/gemma/docs/core/prompt-formatting-gemma4): names of
-arguments have no quotes, and texts have marks in place of them.
+"""Calls of Gemma 4: names of arguments have no quotes, and texts have marks for them.
+
+https://ai.google.dev/gemma/docs/core/prompt-formatting-gemma4:
 
     <|tool_call>call:NAME{key:<|"|>text<|"|>,list:[1,true],inner:{key:null}}<tool_call|>
 """
@@ -20,8 +21,8 @@ from engine.prompts.call_formats.schema_parts import (
 )
 
 OPEN, CLOSE, QUOTE = "<|tool_call>", "<tool_call|>", '<|"|>'
-MAX_DEPTH = 64  # of lists and objects
-MAX_NAME_CHARS = 400  # with the marks around it
+MAX_DEPTH = 64  # lists and objects inside each other
+MAX_NAME_CHARS = 400  # characters, with the marks around it
 HEAD = re.compile(r"\s*call:([\w.-]{1,128})(?=\{)")
 HALF_HEAD = re.compile(r"\s*(?:c|ca|cal|call|call:[\w.-]{0,128})?")
 KEY = re.compile(r'(?:<\|"\|>)?([^\s<>{}\[\],:"|]{1,256})(?:<\|"\|>)?:')
@@ -31,7 +32,7 @@ LIST_KEYS = {"type", "items", "minItems", "maxItems"}
 
 
 def read_call(text: str, at: int, schemas: Schemas) -> tuple[list[Call], int]:
-    """The call at a place, up to the closing mark if there is one."""
+    """Read the call at a place, up to the closing mark if there is one."""
     head = HEAD.match(text, at)
     if head is None:
         if HALF_HEAD.fullmatch(text[at : at + MAX_NAME_CHARS]):
@@ -50,7 +51,10 @@ def read_call(text: str, at: int, schemas: Schemas) -> tuple[list[Call], int]:
 
 
 def _value(text: str, at: int, depth: int) -> tuple[Any, int]:
-    """The value at a place, and its end. ValueError for none, HalfCall at the text's end."""
+    """Read the value at a place; return it and its end.
+
+    ValueError for none, HalfCall at the text's end.
+    """
     if depth > MAX_DEPTH:
         raise ValueError
     if text.startswith(QUOTE, at):
@@ -96,7 +100,7 @@ def _object(text: str, at: int, depth: int) -> tuple[dict[str, Any], int]:
 
 
 def _next(text: str, at: int, end: str) -> int:
-    """The place of the next value, or of the end."""
+    """Find the place of the next value, or of the end."""
     at = skip(text, at)
     if at == len(text):
         raise HalfCall
@@ -108,7 +112,7 @@ def _next(text: str, at: int, end: str) -> int:
 
 
 def gemma_rules(name: str, schema: dict[str, Any], mark: Mark) -> list[str]:
-    """The rules of `CallFormat.rules`. Properties come in the schema's order."""
+    """Make the rules of `CallFormat.rules`. Properties come in the schema's order."""
     return _Rules(name, schema, mark).rules
 
 
@@ -122,13 +126,13 @@ class _Rules:
         self.rules[0] = f"{name}: {self._object(root)}"
 
     def _rule(self, schema: Any) -> str:
-        """The name of a schema's rule. Schemas that refer to themselves have one as well."""
+        """Return the name of a schema's rule. Schemas that refer to themselves have one as well."""
         key = json.dumps(schema, sort_keys=True)
         if key not in self.known:
             self.known[key] = name = f"{self.name}_{len(self.known)}"
             texts, others = alternatives(schema, self.root)
-            ways = [way for one in texts for way in self._text(one)]
-            ways += [self._other(one) for one in others]
+            ways = [way for text in texts for way in self._text(text)]
+            ways += [self._other(other) for other in others]
             if not ways:
                 raise unenforceable("value that nothing fits")
             self.rules.append(f"{name}: {' | '.join(ways)}")
@@ -148,12 +152,12 @@ class _Rules:
             return self._object(schema)
         if schema.get("type") == "array":
             return self._list(schema)
-        if any(isinstance(one, dict | list) for one in schema.get("enum", [])):
+        if any(isinstance(value, dict | list) for value in schema.get("enum", [])):
             raise unenforceable("enum of lists or objects")
         return self._new(f"%json {json.dumps(schema)}", terminal=False)
 
     def _new(self, body: str, terminal: bool = True) -> str:
-        """The name of a new rule."""
+        """Add a rule, and return its name."""
         name = f"{self.name}_new_{len(self.rules)}"
         name = name.upper() if terminal else name
         self.rules.append(f"{name}: {body}")
@@ -176,7 +180,7 @@ class _Rules:
             key = self._new(r"/[A-Za-z_][\w-]{0,63}/")
             pair = f'{key} ":" {self._rule(more)}'
             return f'"{{" ({pair} ("," {pair})*)? "}}"'
-        rest, whole = "", ""  # after another property, and as the first one
+        rest, whole = "", ""  # rules after another property, and as the first one
         for name, one in reversed(properties.items()):
             if not KEY.fullmatch(f"{name}:"):
                 raise unenforceable(f"properties.{name}")

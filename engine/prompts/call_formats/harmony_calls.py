@@ -1,5 +1,7 @@
-"""Calls of gpt-oss, in OpenAI's harmony format (https://cookbook.openai.com/articles/openai-harmony):
-messages to a function, whose name is in the header, before or behind the channel.
+"""Calls of gpt-oss, in OpenAI's harmony format.
+
+They are messages to a function, whose name is in the header, before or behind the channel
+(https://cookbook.openai.com/articles/openai-harmony):
 
     <|start|>assistant<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{...}
 """
@@ -19,11 +21,11 @@ HALF_HEADERS = (f" {TO_FUNCTION}", CHANNEL)
 
 
 def read_message(text: str, at: int, schemas: Schemas) -> tuple[list[Call], int]:
-    """The call in a message."""
+    """Read the call in a message."""
     stop = text.find(MESSAGE, at, at + MAX_HEADER_CHARS)
     rest = text[at:]
     if stop < 0:
-        begun = any(one.startswith(rest) or rest.startswith(one) for one in HALF_HEADERS)
+        begun = any(header.startswith(rest) or rest.startswith(header) for header in HALF_HEADERS)
         if begun and len(rest) < MAX_HEADER_CHARS:
             raise HalfCall
         return [], at

@@ -1,5 +1,7 @@
-"""Calls whose arguments are a JSON object: Hermes's (Qwen and most others), Mistral's, Granite 3's,
-and Llama 3's, which has no marks."""
+"""Calls whose arguments are a JSON object.
+
+They are Hermes's (Qwen and most others), Mistral's, Granite 3's, and Llama 3's, which has no marks.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,12 @@ CALL_OF_MISTRAL = re.compile(r"\s*([\w.-]{1,128})(?:\[CALL_ID\]\w*)?(?:\[ARGS\])
 
 
 def json_rules(name: str, schema: dict[str, Any], mark: Mark) -> list[str]:
-    """The rules of `CallFormat.rules`."""
+    """Make the rules of `CallFormat.rules`."""
     return [f"{name}: %json {json.dumps(schema | WRITTEN)}"]
 
 
 def read_hermes(text: str, at: int, schemas: Schemas) -> tuple[list[Call], int]:
-    """Calls in JSON objects, up to the closing mark if there is one."""
+    """Read calls in JSON objects, up to the closing mark if there is one."""
     calls, end = read_objects(text, at, schemas)
     close = skip(text, end)
     if text.startswith(CLOSE, close) or CLOSE.startswith(text[close:]):  # cut off
@@ -34,7 +36,7 @@ def read_hermes(text: str, at: int, schemas: Schemas) -> tuple[list[Call], int]:
 
 
 def read_mistral(text: str, at: int, schemas: Schemas) -> tuple[list[Call], int]:
-    """A name and a JSON object, or calls in JSON objects."""
+    """Read a name and a JSON object, or calls in JSON objects."""
     named = CALL_OF_MISTRAL.match(text, at)
     if named is None:
         return read_objects(text, at, schemas)
@@ -46,7 +48,7 @@ def read_mistral(text: str, at: int, schemas: Schemas) -> tuple[list[Call], int]
 
 
 def read_objects(text: str, at: int, schemas: Schemas) -> tuple[list[Call], int]:
-    """Calls in JSON objects, or lists of them."""
+    """Read calls in JSON objects, or lists of them."""
     calls, end = objects(text, at)
     if not calls:
         _check_half(text, at)
@@ -59,19 +61,21 @@ def _check_half(text: str, at: int) -> None:
 
 
 def is_half(text: str) -> bool:
-    """Whether a text is the beginning of a call behind its mark: a name, if the format has it
-    there, and JSON that does not end."""
+    """Return whether a text is the beginning of a call behind its mark.
+
+    That is a name, if the format has it there, and JSON that does not end.
+    """
     text = STRING.sub("", NAME_OF_MISTRAL.sub("", text.lstrip(), count=1).lstrip())
     return not text or (text[0] in "{[" and sum(map(text.count, "{[")) > sum(map(text.count, "}]")))
 
 
 def objects(text: str, at: int) -> tuple[list[Call], int]:
-    """The calls in JSON objects, or lists of them, at a place in a text, and their end."""
+    """Read the calls in JSON objects, or lists of them; return them and their end."""
     calls: list[Call] = []
     end = at
     while True:
         value, stop = decoded(text, skip(text, end, " \n\t\r;,") if calls else end)
-        found = [_call(one) for one in (value if isinstance(value, list) else [value])]
+        found = [_call(item) for item in (value if isinstance(value, list) else [value])]
         if not found or None in found:
             return calls, end
         calls += [call for call in found if call]
@@ -79,14 +83,14 @@ def objects(text: str, at: int) -> tuple[list[Call], int]:
 
 
 def skip(text: str, at: int, chars: str = " \n\t\r") -> int:
-    """The place of the first other character."""
+    """Find the place of the first other character."""
     while at < len(text) and text[at] in chars:
         at += 1
     return at
 
 
 def decoded(text: str, at: int) -> tuple[Any, int]:
-    """The JSON object or list at a place, and its end; None where there is none."""
+    """Decode the JSON object or list at a place; return it and its end. None for none."""
     at = skip(text, at)
     if text[at : at + 1] not in ("{", "["):
         return None, at
@@ -94,7 +98,10 @@ def decoded(text: str, at: int) -> tuple[Any, int]:
 
 
 def json_value(text: str, at: int) -> tuple[Any, int]:
-    """The JSON value at a place, and its end; None and the place where there is none."""
+    """Decode the JSON value at a place; return it and its end.
+
+    Where there is none: None and the place.
+    """
     try:
         return DECODER.raw_decode(text, at)
     except (ValueError, RecursionError):

@@ -1,5 +1,7 @@
-"""JSON schemas for values that are not written as JSON: which values are texts, and the grammar of
-texts without quotes."""
+"""JSON schemas for values that are not written as JSON.
+
+Finds which values are texts, and makes the grammar of texts without quotes.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,8 @@ from typing import Any
 
 from engine.records import RequestError
 
-MAX_DEPTH = 32  # of alternatives and references in a schema
-MAX_SHOWN_CHARS = 120  # of a schema, in an error
+MAX_DEPTH = 32  # alternatives and references inside each other in a schema
+MAX_SHOWN_CHARS = 120  # characters of a schema in an error
 TYPES = ("array", "boolean", "integer", "null", "number", "object")  # all but texts
 TEXT_KEYS = frozenset({"type", "enum", "minLength", "maxLength", "pattern"})
 OF_OTHERS = frozenset(  # keys that say nothing about texts
@@ -26,8 +28,11 @@ ESCAPED, BRACKETED = re.compile(r"\\.", re.DOTALL), re.compile(r"\[[^\]]*\]|\([^
 
 
 def alternatives(schema: Any, root: Any) -> tuple[list[Any], list[Any]]:
-    """The schemas of the texts and of the other values that fit a schema, the latter of one type
-    each or with an `enum`. `root` is where references lead. What cannot be told apart is both."""
+    """Return the schemas of the texts and of the other values that fit a schema.
+
+    The latter are of one type each or have an `enum`. `root` is where references lead. What cannot
+    be told apart is in both.
+    """
     return _alternatives(schema, root, set(), 0)
 
 
@@ -37,7 +42,7 @@ def _alternatives(
     """`followed`: the references that need not be followed again."""
     if not isinstance(schema, dict) or depth > MAX_DEPTH:
         schema = {}
-    own = {key: one for key, one in schema.items() if key not in ANNOTATIONS}
+    own = {key: value for key, value in schema.items() if key not in ANNOTATIONS}
     if isinstance(path := own.get("$ref"), str):
         if path in followed:
             return [], []
@@ -46,8 +51,8 @@ def _alternatives(
     for key in ("anyOf", "oneOf"):
         if isinstance(branches := own.pop(key, None), list):
             texts, others = list[Any](), list[Any]()
-            for one in branches:
-                branch = own | one if isinstance(one, dict) else one
+            for option in branches:
+                branch = own | option if isinstance(option, dict) else option
                 more = _alternatives(branch, root, followed, depth + 1)
                 texts += more[0]
                 others += more[1]
@@ -55,17 +60,17 @@ def _alternatives(
     if "const" in own:
         own["enum"] = [own.pop("const")]
     if isinstance(values := own.get("enum"), list):
-        words = [one for one in values if isinstance(one, str)]
-        rest = [one for one in values if not isinstance(one, str)]
+        words = [value for value in values if isinstance(value, str)]
+        rest = [value for value in values if not isinstance(value, str)]
         return [own | {"enum": words}] * bool(words), [{"enum": rest}] * bool(rest)
     types = own.get("type", ["string", *TYPES])
     types = types if isinstance(types, list) else [types]
-    others = [own | {"type": one} for one in types if one in TYPES]
+    others = [own | {"type": name} for name in types if name in TYPES]
     return [own | {"type": "string"}] * ("string" in types), others
 
 
 def _referred(path: str, root: Any) -> Any:
-    """What a reference leads to; {} for nothing."""
+    """Return the target of a reference; {} for nothing."""
     if not path.startswith("#"):
         return {}
     for name in path[1:].split("/")[1:]:
@@ -75,17 +80,17 @@ def _referred(path: str, root: Any) -> Any:
 
 
 def types_of(others: list[Any]) -> set[str]:
-    """The types of the values that are no texts."""
+    """Return the types of the values that are no texts."""
     found: set[str] = set()
-    for one in others:
-        found |= {one["type"]} if "type" in one else set()
-        for value in one.get("enum", []):
+    for schema in others:
+        found |= {schema["type"]} if "type" in schema else set()
+        for value in schema.get("enum", []):
             found |= type_names(value)
     return found
 
 
 def type_names(value: Any) -> set[str]:
-    """The types that a JSON value has."""
+    """Return the types that a JSON value has."""
     if isinstance(value, bool):
         return {"boolean"}
     if isinstance(value, int):
@@ -97,8 +102,11 @@ def type_names(value: Any) -> set[str]:
 
 
 def text_terminal(schema: dict[str, Any], closing: str, not_first: str = "") -> tuple[str, bool]:
-    """The texts of a schema as a terminal of llguidance, without the empty one, and whether that
-    fits. None contains `closing`, and none begins with a character of `not_first`. RequestError."""
+    """Make a terminal of llguidance for the texts of a schema without the empty one.
+
+    Returns it and whether the empty text fits. No text contains `closing`, and none begins with a
+    character of `not_first`. RequestError.
+    """
     if unknown := schema.keys() - TEXT_KEYS - OF_OTHERS - ANNOTATIONS:
         raise unenforceable(", ".join(sorted(unknown)))
     if "enum" in schema:
@@ -119,7 +127,7 @@ def text_terminal(schema: dict[str, Any], closing: str, not_first: str = "") -> 
 
 
 def _whole(pattern: str) -> str:
-    """A pattern that may begin anywhere in a text as one of the whole text."""
+    """Return a pattern that may begin anywhere in a text as one of the whole text."""
     bare = ESCAPED.sub("", pattern)
     while (shorter := BRACKETED.sub("", bare)) != bare:
         bare = shorter
@@ -134,16 +142,19 @@ def _whole(pattern: str) -> str:
 
 
 def _regex(pattern: str) -> str:
-    """A regular expression in a grammar."""
+    """Write a regular expression as a grammar does."""
     pattern = re.sub(
-        r"\\(.)|(/)", lambda one: r"\/" if "/" in (one[1], one[2]) else one[0], pattern
+        r"\\(.)|(/)", lambda found: r"\/" if "/" in (found[1], found[2]) else found[0], pattern
     )
     return f"/{pattern}/".replace("\r", r"\r").replace("\n", r"\n")
 
 
 def properties_of(schema: dict[str, Any]) -> tuple[dict[str, Any], set[str], Any]:
-    """Of the schema of an object: its properties, which of them are required, and the schema of
-    further ones, None where there are none. RequestError for what only JSON's grammar enforces."""
+    """Return the properties of an object's schema, the required ones, and one for others.
+
+    The last is the schema of further properties, None where there are none. RequestError for what
+    only JSON's grammar enforces.
+    """
     known = {"type", "properties", "required", "additionalProperties"} | ANNOTATIONS
     if unknown := schema.keys() - known:
         raise unenforceable(", ".join(sorted(unknown)))
@@ -156,6 +167,6 @@ def properties_of(schema: dict[str, Any]) -> tuple[dict[str, Any], set[str], Any
 
 
 def unenforceable(what: str) -> RequestError:
-    """The error for a part of a schema."""
+    """Make the error for a part of a schema."""
     what = repr(what[:MAX_SHOWN_CHARS])
     return RequestError(f"the schema's {what} cannot be enforced in the model's format of calls")

@@ -1,4 +1,4 @@
-"""Calls of Qwen3-Coder and Qwen3.5, in tags:
+"""Calls of Qwen3-Coder and Qwen3.5, in tags.
 
     <tool_call>
     <function=NAME>
@@ -44,11 +44,11 @@ HALF_KEY = re.compile(r"<parameter=[^<>\n]{0,256}")
 END = re.compile(r"\n?</parameter>(?=\s*(?:<parameter=|</function>))")
 ANY_NUMBER = ({"type": "integer"}, {"type": "number"})
 EMPTY = '""'
-PYTHONS = {"True": True, "False": False, "None": None}  # as templates write these values
+PYTHONS = {"True": True, "False": False, "None": None}  # the values that templates write
 
 
 def read_function(text: str, at: int, schemas: Schemas) -> tuple[list[Call], int]:
-    """The call at a place, up to the closing mark if there is one."""
+    """Read the call at a place, up to the closing mark if there is one."""
     place = skip(text, at)
     head = HEAD.match(text, place)
     if head is None:
@@ -73,12 +73,12 @@ def read_function(text: str, at: int, schemas: Schemas) -> tuple[list[Call], int
 
 def _check_half(rest: str, half: re.Pattern[str], *whole: str) -> None:
     """HalfCall where a text is the beginning of what must come."""
-    if half.fullmatch(rest) or any(one.startswith(rest) for one in whole):
+    if half.fullmatch(rest) or any(tag.startswith(rest) for tag in whole):
         raise HalfCall
 
 
 def _schema_of(schema: Any, key: str) -> Any:
-    """The schema of a parameter."""
+    """Return the schema of a parameter."""
     if not isinstance(schema, dict):
         return {}
     properties = schema.get("properties")
@@ -88,7 +88,10 @@ def _schema_of(schema: Any, key: str) -> Any:
 
 
 def _value(text: str, at: int, schema: Any, root: Any) -> tuple[Any, int]:
-    """A parameter's value, and the place behind its closing tag. HalfCall if there is none."""
+    """Read a parameter's value; return it and the place behind its closing tag.
+
+    HalfCall if there is none.
+    """
     texts, others = alternatives(schema, root)
     types = types_of(others)
     value, stop = json_value(text, at) if others else (None, at)
@@ -108,7 +111,7 @@ def _value(text: str, at: int, schema: Any, root: Any) -> tuple[Any, int]:
 
 
 def xml_rules(name: str, schema: dict[str, Any], mark: Mark) -> list[str]:
-    """The rules of `CallFormat.rules`. Parameters come in the schema's order."""
+    """Make the rules of `CallFormat.rules`. Parameters come in the schema's order."""
     properties, required, more = properties_of(schema)
     parts, rules = [], list[str]()
     for number, (key, one) in enumerate(properties.items()):
@@ -128,17 +131,19 @@ def xml_rules(name: str, schema: dict[str, Any], mark: Mark) -> list[str]:
 
 
 def _value_rules(name: str, schema: Any, root: dict[str, Any]) -> list[str]:
-    """The rules of a value and its closing tag. Text that would be read as another value is one
-    only where that fits as well."""
+    """Make the rules of a value and its closing tag.
+
+    Text that would be read as another value is one only where that fits as well.
+    """
     texts, others = alternatives(schema, root)
     close = json.dumps(f"\n{END_PARAMETER}\n")
     ways, rules, not_first = list[str](), list[str](), ""
-    free = any("enum" not in one for one in texts)
+    free = any("enum" not in text for text in texts)
     defs = {key: root[key] for key in ("$defs", "definitions") if key in root}
     for number, one in enumerate(others):
         kind = one.get("type", "enum")
         if free and kind == "enum":
-            raise unenforceable("enum beside a text")
+            raise unenforceable("enum next to a text")
         if free and (kind in ("boolean", "null") or one in ANY_NUMBER):
             continue  # each of these values is also such a text
         not_first += {"array": "[", "object": "{"}.get(kind, "-0123456789")

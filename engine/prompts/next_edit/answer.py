@@ -1,4 +1,4 @@
-"""Whether the answer of a next-edit model may be shown, and the text that it makes of the region.
+"""Checks the answer of a next-edit model, and makes the region's new text of it.
 
 Answers that are cut off, have marks in them, change nothing, or take away what was just typed are
 no edits (https://github.com/zed-industries/zed/issues/52770).
@@ -15,12 +15,12 @@ from engine.records import Done
 
 NO_EDITS = ("NO_EDITS", "KEEP_PREVIOUS")  # whole answers of models that would change nothing
 CURSOR = re.compile(r"<\|(?:user_)?cursor(?:_is_here)?\|>")
-FENCE = re.compile(r"^```", re.MULTILINE)  # which models write that are not made for this
+FENCE = re.compile(r"^```", re.MULTILINE)  # models that are not made for this write fences
 MARK = re.compile(r"<\|[a-z]\w*\|>|<\[[^\]\s]{1,40}\]>|</s>|\ufffd|\0")
 
 
 def new_region(prompt: NextEditPrompt, known: NextEditFormat, done: Done) -> str:
-    """The region's new text. NoEdit says why there is none."""
+    """Return the region's new text. NoEdit says why there is none."""
     if done.reason != "stop":
         raise NoEdit(done.error or f"the model's answer is incomplete: {done.reason}")
     answer, region = CURSOR.sub("", done.text), prompt.region
@@ -44,7 +44,7 @@ def new_region(prompt: NextEditPrompt, known: NextEditFormat, done: Done) -> str
 
 
 def _is_cut_off(region: str, new: str) -> bool:
-    """Whether the last lines are missing."""
+    """Return whether the last lines are missing."""
     old, lines = region.rstrip("\n").split("\n"), new.rstrip("\n").split("\n")
     runs = [run for run in align(old, lines) if run[1] < run[2] or run[3] < run[4]]
     same, start, stop, first, last = runs[-1]
@@ -52,7 +52,7 @@ def _is_cut_off(region: str, new: str) -> bool:
 
 
 def _takes_back(prompt: NextEditPrompt, new: str) -> bool:
-    """Whether a word that was just typed would be gone, or what was deleted would come back."""
+    """Return whether a word that was just typed would go, or a deleted one come back."""
     before, region = prompt.before, prompt.region
     if before == region:
         return False
@@ -65,4 +65,4 @@ def _takes_back(prompt: NextEditPrompt, new: str) -> bool:
         if not same
         for line in "".join(now[start:stop]).split("\n")
     }
-    return any(re.search(r"\w", one) and new.count(one) < region.count(one) for one in typed)
+    return any(re.search(r"\w", word) and new.count(word) < region.count(word) for word in typed)

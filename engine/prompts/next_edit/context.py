@@ -1,4 +1,4 @@
-"""What a next-edit model is shown: data that every format builds its prompts from."""
+"""The context of a next edit: data that every format builds its prompts from."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Count = Callable[[str], int]  # tokens of a prompt, in which marks are one token
 
 
 class NoEdit(ValueError):
-    """There is no next edit; the message says why, in one line."""
+    """The error that there is no next edit; the message says why, in one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +30,12 @@ class RecentChange:
 class EditContext:
     """A cursor in a file and what was edited lately. Texts have "\\n" line ends."""
 
-    path: str  # as the prompt shows it, and all others
+    path: str  # the path that the prompt shows, as it shows all others
     text: str
     cursor: int  # code points
     changes: tuple[RecentChange, ...] = ()  # oldest first
     related: tuple[tuple[str, str], ...] = ()  # (path, text) of definitions in other files
-    undo: Change | None = None  # of the latest edit of this file
+    undo: Change | None = None  # takes back the latest edit of this file
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class NextEditPrompt:
     """A prompt with a format's marks, and the lines that its answer rewrites."""
 
     text: str
-    start: int  # of the region, in code points of the file
+    start: int  # the region's start, in code points of the file
     region: str
     before: str  # the region without the latest edit; equal to it where that is elsewhere
     stop: tuple[str, ...]
@@ -53,7 +53,7 @@ class NextEditPrompt:
         return self.start + len(self.region)
 
     def request(self, path: str, version: int, max_tokens: int) -> Request:
-        """The request of an answer of at most so many tokens."""
+        """Make the request of an answer of at most so many tokens."""
         return Request(
             "complete",
             self.text,
@@ -76,8 +76,10 @@ def lines_around(text: str, cursor: int, above: int, below: int) -> tuple[int, i
 
 
 def without_latest(context: EditContext, start: int, stop: int) -> str:
-    """The lines `start:stop` as they were before the latest edit of this file. Of an edit that is
-    not inside them, as they are."""
+    """Return the lines `start:stop` as they were before the latest edit of this file.
+
+    If the edit is not inside them, they are as they are now.
+    """
     text, undo = context.text, context.undo
     if undo is None or not start <= undo.start <= undo.stop <= stop:
         return text[start:stop]
@@ -97,21 +99,23 @@ def within(
     related: Sequence[str],
     layout: Callable[[list[str], list[str]], str],
 ) -> str:
-    """`layout(changes, related)` with what fits `limit` tokens: the newest changes first, then
-    related files. NoEdit if it does not fit without any."""
+    """Return `layout(changes, related)` with what fits `limit` tokens.
+
+    The newest changes come first, then related files. NoEdit if it does not fit without any.
+    """
     left = limit - count(layout([], []))
     if left < 0:
         raise NoEdit("the lines at the cursor are too long for the model")
     shown, files = list[str](), list[str]()
-    for one in reversed(changes):
-        if (cost := count(one)) > left:
+    for change in reversed(changes):
+        if (cost := count(change)) > left:
             break
         left -= cost
-        shown.insert(0, one)
-    for one in related:
-        if (cost := count(one)) <= left:
+        shown.insert(0, change)
+    for file in related:
+        if (cost := count(file)) <= left:
             left -= cost
-            files.append(one)
+            files.append(file)
     while count(prompt := layout(shown, files)) > limit and (shown or files):
         del (files or shown)[-1 if files else 0]  # the whole has more tokens than its parts
     return prompt

@@ -17,19 +17,19 @@ from engine.weights.errors import WeightsError
 
 @dataclass(frozen=True, slots=True)
 class NextEditFormat:
-    """How a family of models is asked for the next edit."""
+    """The way in which a family of models is prompted for the next edit."""
 
     name: str
-    models: re.Pattern[str]  # in their names
-    marks: tuple[str, ...]  # that their tokenizers must have
-    max_tokens: int  # of prompt and answer
-    build: Callable[[EditContext, int, Count], NextEditPrompt]  # within so many tokens
+    models: re.Pattern[str]  # matches their names
+    marks: tuple[str, ...]  # their tokenizers must have these
+    max_tokens: int  # tokens of prompt and answer
+    build: Callable[[EditContext, int, Count], NextEditPrompt]  # at most so many tokens
     read: Callable[[str, str], str]  # (region, answer) -> new region; both may raise NoEdit
 
 
 FORMATS = {
-    one.name: one
-    for one in (
+    format.name: format
+    for format in (
         NextEditFormat(
             "sweep",
             re.compile(r"sweep[-_]?next[-_]?edit", re.IGNORECASE),
@@ -51,12 +51,15 @@ FORMATS = {
 
 
 def format_of(model: str, name: str = "") -> NextEditFormat:
-    """A model's format: the one with this name or, without, by the model's. WeightsError."""
+    """Return a model's format: the one with this name or, without, by the model's.
+
+    WeightsError for an unknown one.
+    """
     if name:
         if name not in FORMATS:
             raise WeightsError(f"next-edit format {name}: choose {' or '.join(FORMATS)}")
         return FORMATS[name]
-    found = next((one for one in FORMATS.values() if one.models.search(model)), None)
+    found = next((format for format in FORMATS.values() if format.models.search(model)), None)
     if found is None:
         raise WeightsError(
             f"{model}: its name tells no format of next-edit models: set the next-edit format to "
@@ -69,9 +72,9 @@ def check_marks(known: NextEditFormat, model: str, tokenizer: Tokenizer) -> None
     """WeightsError where a model lacks a format's marks: it is made for another one."""
     if missing := [mark for mark in known.marks if mark not in tokenizer.control]:
         own = [
-            one.name
-            for one in FORMATS.values()
-            if all(mark in tokenizer.control for mark in one.marks)
+            format.name
+            for format in FORMATS.values()
+            if all(mark in tokenizer.control for mark in format.marks)
         ]
         remedy = f"set the next-edit format to {own[0]}" if own else "choose another model"
         raise WeightsError(
@@ -81,5 +84,5 @@ def check_marks(known: NextEditFormat, model: str, tokenizer: Tokenizer) -> None
 
 
 def counter(tokenizer: Tokenizer) -> Count:
-    """Counts the tokens of prompts as the model reads them."""
+    """Make a function that counts the tokens of prompts as the model reads them."""
     return lambda text: len(marked_ids(text, PromptEncoder(tokenizer)))

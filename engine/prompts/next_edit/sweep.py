@@ -1,5 +1,7 @@
-"""The format of Sweep's next-edit models (0.5B, 1.5B, v2-7B): the lines around the cursor before
-and after the latest edit, which the answer writes once more as they should be.
+"""The format of Sweep's next-edit models (0.5B, 1.5B, v2-7B).
+
+The prompt has the lines around the cursor before and after the latest edit; the answer writes them
+once more as they should be.
 
 Source: the models' cards, and the client of the editor Zed.
 """
@@ -23,16 +25,16 @@ from engine.prompts.next_edit.context import (
 FILE = "<|file_sep|>"
 STOP = (FILE, "</s>")
 RESERVED = re.compile(r"<\|[a-z_]+\|>|</s>")
-LINES_AROUND = 10  # on either side of the cursor's; the model is trained on just as many
+LINES_AROUND = 10  # lines on either side of the cursor's; the model is trained on just as many
 MAX_CHANGES = 3
 MAX_CHANGE_LINES = 40
 
 
 def build(context: EditContext, limit: int, count: Count) -> NextEditPrompt:
-    """The prompt, of at most `limit` tokens: fewer lines around the cursor where they are long."""
+    """Build the prompt, of at most `limit` tokens: fewer lines where they are long."""
     path = context.path
-    changes = [_change(one) for one in context.changes[-MAX_CHANGES:] if _is_clean(one)]
-    related = [_block(*one) for one in context.related if not RESERVED.search("\n".join(one))]
+    changes = [_change(change) for change in context.changes[-MAX_CHANGES:] if _is_clean(change)]
+    related = [_block(*file) for file in context.related if not RESERVED.search("\n".join(file))]
     for lines in range(LINES_AROUND, -1, -1):
         start, stop = lines_around(context.text, context.cursor, lines, lines)
         region, before = context.text[start:stop], without_latest(context, start, stop)
@@ -53,7 +55,7 @@ def build(context: EditContext, limit: int, count: Count) -> NextEditPrompt:
 
 
 def read(region: str, answer: str) -> str:
-    """The region as the answer has it. NoEdit for an empty answer."""
+    """Read the region as the answer has it. NoEdit for an empty answer."""
     for mark in STOP:
         answer = answer.split(mark, 1)[0]
     if region.strip() and not answer.strip():
@@ -71,7 +73,7 @@ def _change(change: RecentChange) -> str:
 
 
 def _limited(text: str) -> str:
-    """At most MAX_CHANGE_LINES lines: the first and the last ones."""
+    """Limit a text to MAX_CHANGE_LINES lines: the first and the last ones."""
     lines = text.removesuffix("\n").split("\n")
     if len(lines) > MAX_CHANGE_LINES:
         half = MAX_CHANGE_LINES // 2

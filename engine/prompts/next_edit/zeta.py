@@ -1,5 +1,7 @@
-"""The format of Zeta 2.1, a fine-tuned Seed-Coder: the lines around the cursor in blocks between
-numbered marks, of which the answer writes some anew, with the marks around them.
+"""The format of Zeta 2.1, a fine-tuned Seed-Coder.
+
+The prompt has the lines around the cursor in blocks between numbered marks; the answer writes some
+of the blocks again, with the marks around them.
 
 Source: the model's card and the editor Zed (its format V0318, alias Zeta2.1).
 """
@@ -28,21 +30,21 @@ MARKER = re.compile(r"<\|marker_(\d{1,4})\|>")
 RESERVED = re.compile(
     rf"<\[fim-\w+\]>|{re.escape(END)}|{FILE}|<\|marker_\d+\|>|{re.escape(CURSOR)}"
 )
-TOKEN_BYTES = 3  # as the model's data were cut
-REGION_BYTES = 350 * TOKEN_BYTES  # that the answer may rewrite
-AROUND_BYTES = 150 * TOKEN_BYTES  # that are shown around them
+TOKEN_BYTES = 3  # bytes per token; the model's data were cut so
+REGION_BYTES = 350 * TOKEN_BYTES  # bytes that the answer may rewrite
+AROUND_BYTES = 150 * TOKEN_BYTES  # bytes that are shown around them
 MIN_BLOCK_LINES, MAX_BLOCK_LINES = 6, 16
-MAX_NUDGE_LINES = 5  # that a block may begin later, so that its first line says something
+MAX_NUDGE_LINES = 5  # lines; a block may begin later, so that its first line says something
 MAX_CHANGES = 6
 CLOSING = ("}", "]", ")")
 LAST_STATEMENTS = frozenset({"break", "continue", "return", "throw", "end"})
 
 
 def build(context: EditContext, limit: int, count: Count) -> NextEditPrompt:
-    """The prompt, of at most `limit` tokens: fewer lines around the cursor where they are long."""
+    """Build the prompt, of at most `limit` tokens: fewer lines where they are long."""
     text, path = context.text, context.path
-    changes = [_event(one) for one in context.changes[-MAX_CHANGES:]]
-    changes = [one for one in changes if not RESERVED.search(one)]
+    changes = [_event(change) for change in context.changes[-MAX_CHANGES:]]
+    changes = [change for change in changes if not RESERVED.search(change)]
     related = [
         f"{FILE}{name}\n{_ended(part)}...\n"
         for name, part in context.related
@@ -50,8 +52,8 @@ def build(context: EditContext, limit: int, count: Count) -> NextEditPrompt:
     ]
     for share in (1, 2, 4, 8, 16):
         start, stop = lines_around(text, context.cursor, 0, 0)
-        room = REGION_BYTES // share - len(text[start:stop].encode())
-        start, stop = _widened(text, start, stop, room)
+        capacity = REGION_BYTES // share - len(text[start:stop].encode())
+        start, stop = _widened(text, start, stop, capacity)
         low, high = _widened(text, start, stop, AROUND_BYTES // share)
         region, before = text[start:stop], without_latest(context, start, stop)
         check_reserved(f"{path}\n{text[low:high]}\n{before}", RESERVED)
@@ -70,8 +72,10 @@ def build(context: EditContext, limit: int, count: Count) -> NextEditPrompt:
 
 
 def read(region: str, answer: str) -> str:
-    """The region with the blocks that the answer has anew. NoEdit for "nothing to change", and for
-    an answer that is not between two marks."""
+    """Read the region, with the blocks that the answer has again.
+
+    NoEdit for "nothing to change", and for an answer that is not between two marks.
+    """
     answer = answer.replace(CURSOR, "").split(END, 1)[0]
     marks = [*MARKER.finditer(answer)]
     if len(marks) < 2 or answer[: marks[0].start()].strip() or answer[marks[-1].end() :].strip():
@@ -92,8 +96,10 @@ def read(region: str, answer: str) -> str:
 
 
 def block_bounds(region: str) -> list[int]:
-    """Where the blocks of a region begin, and its end: blocks of MIN_BLOCK_LINES or more, that end
-    at blank lines where there are some."""
+    """Return the starts of a region's blocks, and its end.
+
+    Blocks have MIN_BLOCK_LINES or more, and end at blank lines where there are some.
+    """
     lines = region.removesuffix("\n").split("\n")
     starts = [0]
     for line in lines:
@@ -112,7 +118,7 @@ def block_bounds(region: str) -> list[int]:
 
 
 def _good_start(lines: list[str], first: int) -> int:
-    """The first line from `first` on that does not merely end something, or `first`."""
+    """Return the first line from `first` on that does not merely end something, or `first`."""
     near = range(first, min(first + MAX_NUDGE_LINES, len(lines)))
     return next((n for n in near if _says_something(lines[n].strip())), first)
 
@@ -122,7 +128,7 @@ def _says_something(line: str) -> bool:
 
 
 def _marked(region: str, cursor: int) -> str:
-    """The region's blocks between numbered marks, with the cursor."""
+    """Write the region's blocks between numbered marks, with the cursor."""
     found, is_placed = [], False
     bounds = block_bounds(region)
     for number, (start, stop) in enumerate(pairwise(bounds), 1):
@@ -133,28 +139,28 @@ def _marked(region: str, cursor: int) -> str:
     return "".join((*found, f"<|marker_{len(bounds)}|>"))
 
 
-def _widened(text: str, start: int, stop: int, room: int) -> tuple[int, int]:
-    """`start:stop` with further lines of `room` bytes, alternately above and below."""
+def _widened(text: str, start: int, stop: int, capacity: int) -> tuple[int, int]:
+    """Widen `start:stop` by further lines of `capacity` bytes, alternately above and below."""
     while True:
         above, below = lines_around(text, start, 1, 0)[0], text.find("\n", stop) + 1 or len(text)
         cost = len(text[above:start].encode())
-        if grew := start > 0 and cost <= room:
-            start, room = above, room - cost
+        if grew := start > 0 and cost <= capacity:
+            start, capacity = above, capacity - cost
         cost = len(text[stop:below].encode())
-        if below > stop and cost <= room:
-            stop, room, grew = below, room - cost, True
+        if below > stop and cost <= capacity:
+            stop, capacity, grew = below, capacity - cost, True
         if not grew:
             return start, stop
 
 
 def _event(change: RecentChange) -> str:
-    """A recent change as a unified diff."""
+    """Write a recent change as a unified diff."""
     old, new = (
         [f"{line}\n" for line in text.removesuffix("\n").split("\n")] if text else []
         for text in (change.original, change.updated)
     )
     diff = [*unified_diff(old, new)][2:]
-    shown = [_moved(one, change.line - 1) if one.startswith("@@") else one for one in diff]
+    shown = [_moved(line, change.line - 1) if line.startswith("@@") else line for line in diff]
     return f"--- a/{change.path}\n+++ b/{change.path}\n" + "".join(shown)
 
 

@@ -38,6 +38,6 @@ class DocumentError(ValueError):
 
 
 def kind_of(name: str) -> str:
-    """The kind that a file name's suffix indicates: a value of KINDS, code, else txt."""
+    """Return the kind that a file name's suffix indicates: a value of KINDS, code, else txt."""
     suffix = PurePosixPath(name.lower()).suffix
     return "code" if suffix in CODE_SUFFIXES else KINDS.get(suffix, "txt")

@@ -41,7 +41,7 @@ def check_signature(kind: str, data: bytes) -> None:
 
 
 def decode(kind: str, data: bytes) -> str:
-    """The text of a text file without its byte order mark; line ends are kept."""
+    """Return the text of a text file without its byte order mark; line ends are kept."""
     mark = next((each for each in BYTE_ORDER_MARKS if data.startswith(each)), b"")
     charset = META_CHARSET.search(data[:2048]) if kind == "html" and not mark else None
     encoding = BYTE_ORDER_MARKS.get(mark, "utf-8")

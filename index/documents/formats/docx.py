@@ -20,7 +20,7 @@ from index.documents.formats.blocks import Block, ParsedDocument, join_blocks
 
 MAX_ENTRIES = 10_000  # files in the archive
 MAX_ENTRY_BYTES = 256 << 20  # one file, unpacked
-MAX_COMPRESSION_RATIO = 400  # of files over a MiB
+MAX_COMPRESSION_RATIO = 400  # bytes unpacked per byte packed; for files over a MiB
 READ_BYTES = 1 << 16
 NAMESPACES = (
     "http://schemas.openxmlformats.org/wordprocessingml/2006/main ",
@@ -65,7 +65,7 @@ def _check_size(archive: zipfile.ZipFile) -> None:
 
 
 def _main_part(archive: zipfile.ZipFile) -> str:
-    """The path of the document's body, which the archive's relationships name."""
+    """Return the path of the document's body, which the archive's relationships name."""
     targets: list[str] = []
 
     def start(tag: str, attributes: Attributes) -> None:
@@ -105,7 +105,10 @@ def _parse_xml(
 
 
 def _local_name(tag: str) -> str:
-    """The name of a WordprocessingML element or attribute, "" for those of other namespaces."""
+    """Return the name of a WordprocessingML element or attribute.
+
+    It is "" for other namespaces.
+    """
     for namespace in NAMESPACES:
         if tag.startswith(namespace):
             return tag[len(namespace) :]
@@ -142,14 +145,14 @@ class _Styles:
             self._in_list[self._style] = 1
 
     def level(self, style: str) -> int:
-        """The heading level; 0 for body text."""
+        """Return the heading level of a style; 0 for body text."""
         return self._inherited(self._levels, style)
 
     def in_list(self, style: str) -> bool:
         return bool(self._inherited(self._in_list, style))
 
     def _inherited(self, values: dict[str, int], style: str) -> int:
-        """The value of a style, or of the nearest style that it is based on."""
+        """Return the value of a style, or of the nearest style that it is based on."""
         seen = {""}
         while style not in values and style not in seen:
             seen.add(style)
@@ -158,7 +161,7 @@ class _Styles:
 
 
 def _outline_level(value: str) -> int:
-    """The heading level of an outline level; 0 for body text, which is outline level 9."""
+    """Return the heading level of an outline level; 0 for body text, which is outline level 9."""
     return int(value) + 2 if value in tuple("012345678") else 0
 
 
@@ -197,7 +200,7 @@ class _Body:
             self._start_in_paragraph(self._open[-1], name, _attribute(attributes))
 
     def _start_in_paragraph(self, paragraph: _Paragraph, name: str, value: str) -> None:
-        """A paragraph's properties, and elements that are one character."""
+        """Take a paragraph's properties, and elements that are one character."""
         if name == "pStyle":
             paragraph.level = self._styles.level(value)
             paragraph.in_list = self._styles.in_list(value)
@@ -234,7 +237,7 @@ class _Body:
         self._add(text, paragraph.level, paragraph.in_list)
 
     def _add(self, text: str, level: int, tight: bool) -> None:
-        """A block of its own, or part of the open table cell."""
+        """Add a block, or a part of the open table cell."""
         if self._rows:
             if self._rows[-1] and text.strip():
                 self._rows[-1][-1].append(text.strip())

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from markdown_it import MarkdownIt
 
 MAX_TITLE_CHARS = 160
-MAX_LINE_CHARS = 400  # the rest of a line of reStructuredText or code is not scanned
+MAX_LINE_CHARS = 400  # characters; the rest of a line of reStructuredText or code is not scanned
 TAB_WIDTH = 4
 
 LINE_END = re.compile(r"\r\n?|\n")
@@ -54,7 +54,10 @@ Line = tuple[int, str]  # where it starts; its text without the line end
 
 
 def find_headings(kind: str, text: str) -> tuple[Heading, ...]:
-    """The headings of a text of kind "md", "rst" or "code", in order; none for other kinds."""
+    """Find the headings of a text of kind "md", "rst" or "code", in order.
+
+    Other kinds have none.
+    """
     if kind == "md":
         return tuple(_markdown(text))
     scan = {"rst": _rst, "code": _code}.get(kind)
@@ -62,20 +65,20 @@ def find_headings(kind: str, text: str) -> tuple[Heading, ...]:
 
 
 def top_levels(headings: Sequence[Heading], most: int) -> tuple[Heading, ...]:
-    """The headings of as many levels, from the top, as have at most `most` headings together."""
+    """Return the headings of the top levels that have at most `most` headings together."""
     counts = Counter(heading.level for heading in headings)
     levels = sorted(counts)
     total = 0
     for number, level in enumerate(levels):
         total += counts[level]
         if total > most:
-            kept = set(levels[:number])
-            return tuple(heading for heading in headings if heading.level in kept)
+            top = set(levels[:number])
+            return tuple(heading for heading in headings if heading.level in top)
     return tuple(headings)
 
 
 def clean_title(text: str) -> str:
-    """A title on one line, shortened and without inline markup."""
+    """Put a title on one line, shortened and without inline markup."""
     plain = MARKUP.sub(lambda match: match[1] or "", text[: 4 * MAX_TITLE_CHARS])
     return " ".join(plain.split()).rstrip("¶ ")[:MAX_TITLE_CHARS]
 
@@ -92,7 +95,7 @@ def _markdown(text: str) -> Iterator[Heading]:
 
 @cache
 def _markdown_parser() -> MarkdownIt:
-    """A parser of blocks only: inline markup is not needed."""
+    """Make a parser of blocks only: inline markup is not needed."""
     from markdown_it import MarkdownIt  # slow to import, and not needed for other formats
 
     parser = MarkdownIt("commonmark")

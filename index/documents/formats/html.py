@@ -71,10 +71,10 @@ class _Page:
     def __init__(self, max_chars: int) -> None:
         self.blocks: list[Block] = []
         self._chars_left = max_chars
-        self._pieces: list[str] = []  # of the open block
+        self._pieces: list[str] = []  # the open block's
         self._pre_depth = 0
-        self._level = 0  # of the open heading
-        self._prefix = ""  # of the next block
+        self._level = 0  # the open heading's
+        self._prefix = ""  # the next block's
         self._tight = False
 
     def enter(self, tag: str) -> None:

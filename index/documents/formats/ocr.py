@@ -14,24 +14,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 Pixels = NDArray[np.uint8]  # (height, width, 3): blue, green and red
-SAME_LINE = 0.5  # of a line's height by which the middles of its parts may differ
-DARK = 128  # of a pixel's darkest color, up to 255
+SAME_LINE = 0.5  # share of a line's height; the middles of its parts may differ by it
+DARK = 128  # brightness, up to 255; a dark pixel's darkest color is below it
 MARGIN_PIXELS = 40
-THREADS = 4  # at most, since each needs address space
+THREADS = 4  # threads at most; each needs address space
 
 
 def is_installed() -> bool:
-    """Whether text can be recognized."""
+    """Return whether text can be recognized."""
     return all(map(find_spec, ("rapidocr", "onnxruntime")))
 
 
 def threads() -> int:
-    """How many threads recognize text at once."""
+    """Return the number of threads that recognize text at once."""
     return min(THREADS, os.cpu_count() or 1)
 
 
 def load() -> Callable[[Pixels], str]:
-    """A function that returns the text of a picture, line by line."""
+    """Load the models; return a function that reads the text of a picture, line by line."""
     from rapidocr import RapidOCR
 
     options = {
@@ -50,7 +50,10 @@ def load() -> Callable[[Pixels], str]:
 
 
 def _content(pixels: Pixels) -> Pixels:
-    """The part of a page that is not blank: a few words on an empty page would not be found."""
+    """Return the part of a page that is not blank.
+
+    A few words on an empty page would not be found.
+    """
     dark = pixels.min(axis=2) < DARK
     rows, columns = (np.flatnonzero(dark.any(axis=axis)) for axis in (1, 0))
     if not len(rows):
@@ -73,6 +76,6 @@ def _join(boxes: Any, texts: tuple[str, ...]) -> str:
         else:
             lines.append([int(number)])
     return "\n".join(
-        " ".join(texts[number] for number in sorted(line, key=lambda one: lefts[one]))
+        " ".join(texts[number] for number in sorted(line, key=lambda number: lefts[number]))
         for line in lines
     )

@@ -23,14 +23,14 @@ from index.documents.formats import MAX_FILE_BYTES, DocumentError, ParsedDocumen
 from index.documents.formats.headings import Heading
 from index.os_calls import IS_WINDOWS
 
-TIMEOUT_S = 30.0  # to parse one file
-SCAN_TIMEOUT_S = 600.0  # to recognize the text of one file; a dense page takes some 5 s on 2 cores
-MIN_TIMEOUT_S = 0.001  # of a socket; 0 would mean not to wait at all
-MAX_TEXT_BYTES = 16 << 20  # text of one file, in UTF-8
-MAX_HEADINGS = 20_000  # of one file; the deepest levels of more are left out
-MAX_HEADER_BYTES = 32 << 20  # pages and headings, in JSON
-MAX_MEMORY_BYTES = 2 << 30  # address space of a child process
-MAX_REUSE_BYTES = 256 << 10  # size of a file after which the child process is kept
+TIMEOUT_S = 30.0  # seconds to parse one file
+SCAN_TIMEOUT_S = 600.0  # seconds to recognize one file's text; a dense page takes 5 s on 2 cores
+MIN_TIMEOUT_S = 0.001  # seconds; for a socket, 0 would mean not to wait at all
+MAX_TEXT_BYTES = 16 << 20  # bytes; the text of one file, in UTF-8
+MAX_HEADINGS = 20_000  # headings of one file; the deepest levels of more are left out
+MAX_HEADER_BYTES = 32 << 20  # bytes; pages and headings, in JSON
+MAX_MEMORY_BYTES = 2 << 30  # bytes; the address space of a child process
+MAX_REUSE_BYTES = 256 << 10  # bytes; after a smaller file the child process is kept
 MAX_REASON_CHARS = 400
 FAILED = "the parser failed ({}); save it again, or split it"
 CANCELLED = "cancelled before it was read; add it again"
@@ -71,7 +71,7 @@ class Parser:
             child.end()
 
     def parse(self, name: str, data: bytes) -> ParsedDocument:
-        """The text of a file, with its pages and headings. Raises DocumentError."""
+        """Return the text of a file, with its pages and headings. Raises DocumentError."""
         if len(data) > MAX_FILE_BYTES:
             raise DocumentError(f"{name}: over {MAX_FILE_BYTES >> 20} MiB; split it")
         header, text = self._ask(name, kind_of(name), data)
@@ -89,8 +89,10 @@ class Parser:
     def picture(
         self, name: str, data: bytes, page: int, marks: Sequence[tuple[str, float]]
     ) -> bytes:
-        """A page of a pdf, from 0, as a PNG with texts marked, as index.documents.formats.pdf does
-        it. Raises DocumentError."""
+        """Return a page of a pdf, counted from 0, as a PNG with texts marked.
+
+        See `index.documents.formats.pdf.picture`. Raises DocumentError.
+        """
         what = json.dumps([page, marks]).encode()
         _, png = self._ask(name, "picture", what + b"\n" + data)
         return bytes(png)
@@ -113,7 +115,7 @@ class Parser:
         return header, body
 
     def _take(self, name: str, kind: str) -> _Child:
-        """A child process that no other call uses."""
+        """Take a child process that no other call uses."""
         with self._lock:
             if self._closed:
                 raise DocumentError(f"{name}: {CANCELLED}")
@@ -146,7 +148,7 @@ class _Child:
     def request(self, kind: str, data: bytes) -> tuple[dict[str, Any], bytearray]:
         """Header and body of the reply to a file. Raises _ChildError."""
         timeout = SCAN_TIMEOUT_S if kind == "scan" else TIMEOUT_S
-        seconds = int(timeout + 1) * (ocr.threads() if kind == "scan" else 1)  # of CPU time
+        seconds = int(timeout + 1) * (ocr.threads() if kind == "scan" else 1)  # seconds of CPU time
         process, connection = self._start(seconds)
         try:
             if self._killed:
@@ -162,8 +164,10 @@ class _Child:
             raise _ChildError(self._killed or FAILED.format(status)) from error
 
     def _start(self, seconds: int) -> tuple[subprocess.Popen[bytes], socket.socket]:
-        """The process, started unless it is running. `seconds`: its limit of CPU time. Raises
-        _ChildError."""
+        """Start the process unless it is running, and return it with its connection.
+
+        `seconds`: its limit of CPU time. Raises _ChildError.
+        """
         if self._process and self._connection and self._process.poll() is None:
             return self._process, self._connection
         self.end()
@@ -218,7 +222,7 @@ def _exchange(
 
 
 def _receive(connection: socket.socket, size: int, deadline: float) -> bytearray:
-    """The next `size` bytes. Raises EOFError if the process has ended, or TimeoutError."""
+    """Receive `size` bytes. Raises EOFError if the process has ended, or TimeoutError."""
     data = bytearray(size)
     rest = memoryview(data)
     while rest:
@@ -231,5 +235,5 @@ def _receive(connection: socket.socket, size: int, deadline: float) -> bytearray
 
 
 def _one_line(reason: str) -> str:
-    """A reason without control characters, which may come from the file."""
+    """Return a reason without control characters, which may come from the file."""
     return "".join(each if each.isprintable() else "\ufffd" for each in reason[:MAX_REASON_CHARS])

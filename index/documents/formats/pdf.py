@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 MAX_PAGES = 5000
 PASSWORD_ERROR = 4  # FPDF_ERR_PASSWORD
-HEADING_SCALE = 1.15  # a line this many times larger than the usual size is a heading
-HEADING_LEVELS = 4  # the largest font sizes that make headings
+HEADING_SCALE = 1.15  # times the usual font size; a larger line is a heading
+HEADING_LEVELS = 4  # font sizes; text in the largest ones is a heading
 MAX_HEADING_CHARS = 120
 PAGE_BREAK = "\n\n"
 
@@ -37,9 +37,9 @@ HYPHEN = re.compile(r"[\ufffe\x02]")
 
 
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
-PICTURE_PIXELS = 1000  # width of a page's picture
-MAX_PICTURE_PIXELS = 2000  # height of it
-SCAN_PIXELS = 1000  # width of a page whose text is recognized; more finds less of sparse pages
+PICTURE_PIXELS = 1000  # pixels; the width of a page's picture
+MAX_PICTURE_PIXELS = 2000  # pixels; its height
+SCAN_PIXELS = 1000  # pixels; a scan's width. More finds less text on sparse pages
 MARK = (255, 229, 154)  # red, green and blue where the page is white
 
 
@@ -47,15 +47,17 @@ MARK = (255, 229, 154)  # red, green and blue where the page is white
 class _Line:
     start: int
     text: str
-    size: float  # of the font, in points
+    size: float  # points; the font's size
 
 
 def read(
     data: bytes, max_chars: int, recognize: Callable[[NDArray[np.uint8]], str] | None = None
 ) -> ParsedDocument:
-    """Text, pages and headings. `recognize`: the text of a picture of a page that has no text, as
-    pixels (height, width, 3) in blue, green and red. Raises ValueError with a remedy, or
-    PdfiumError."""
+    """Read the text, pages and headings of a pdf.
+
+    `recognize`: the text of a picture of a page that has no text, as pixels (height, width, 3) in
+    blue, green and red. Raises ValueError with a remedy, or PdfiumError.
+    """
     try:
         document = pypdfium2.PdfDocument(data)
     except pypdfium2.PdfiumError as error:
@@ -83,7 +85,7 @@ def read(
 
 
 def has_scanned_pages(data: bytes, parsed: ParsedDocument) -> bool:
-    """Whether a page without text shows a picture."""
+    """Return whether a page without text shows a picture."""
     document, kinds = pypdfium2.PdfDocument(data), [pdfium.FPDF_PAGEOBJ_IMAGE]
     spans = enumerate(parsed.pages)
     empty = (number for number, (start, stop) in spans if not parsed.text[start:stop].strip())
@@ -91,8 +93,11 @@ def has_scanned_pages(data: bytes, parsed: ParsedDocument) -> bool:
 
 
 def picture(data: bytes, number: int, marks: Sequence[tuple[str, float]]) -> bytes:
-    """A page, from 0, as a PNG. Each mark is a text that is marked there, and the share of the
-    page's letters that precede it. Raises ValueError with a remedy, or PdfiumError."""
+    """Draw a page, counted from 0, as a PNG.
+
+    Each mark is a text that is marked there, and the share of the page's letters that precede it.
+    Raises ValueError with a remedy, or PdfiumError.
+    """
     import numpy as np
 
     document = pypdfium2.PdfDocument(data)
@@ -119,7 +124,7 @@ def picture(data: bytes, number: int, marks: Sequence[tuple[str, float]]) -> byt
 
 
 def _pixels(page: pypdfium2.PdfPage, width: int) -> NDArray[np.uint8]:
-    """A picture of a page, (height, width, 3) in blue, green and red."""
+    """Draw a page as pixels (height, width, 3) in blue, green and red."""
     import numpy as np
 
     scale = min(width / page.get_width(), 2 * width / page.get_height())
@@ -127,24 +132,29 @@ def _pixels(page: pypdfium2.PdfPage, width: int) -> NDArray[np.uint8]:
 
 
 def _letters(words: pypdfium2.PdfTextPage) -> list[tuple[str, int]]:
-    """The letters and digits of a page, and their indices. Blanks and hyphens depend on the layout
-    and are left out."""
+    """Return the letters and digits of a page, and their indices.
+
+    Blanks and hyphens depend on the layout and are left out.
+    """
     found = []
     for index in range(words.count_chars()):
         code = pdfium.FPDFText_GetUnicode(words.raw, index)
-        found += [(one, index) for one in chr(code).translate(LIGATURES).lower() if one.isalnum()]
+        letters = chr(code).translate(LIGATURES).lower()
+        found += [(letter, index) for letter in letters if letter.isalnum()]
     return found
 
 
 def _boxes(
     words: pypdfium2.PdfTextPage, letters: list[tuple[str, int]], text: str, share: float
 ) -> list[tuple[float, float, float, float]]:
-    """The rectangles (left, bottom, right, top) of a text: of its occurrence that is nearest to a
-    share of the page's letters."""
-    wanted = "".join(one for one in text.lower() if one.isalnum())
-    page = "".join(one for one, _ in letters)
+    """Return the rectangles (left, bottom, right, top) of a text.
+
+    Of its occurrences, the nearest to a `share` of the page's letters counts.
+    """
+    wanted = "".join(letter for letter in text.lower() if letter.isalnum())
+    page = "".join(letter for letter, _ in letters)
     places = (
-        [one.start() for one in re.finditer(f"(?={re.escape(wanted)})", page)] if wanted else []
+        [match.start() for match in re.finditer(f"(?={re.escape(wanted)})", page)] if wanted else []
     )
     if not places:
         return []
@@ -172,7 +182,7 @@ def _png(pixels: NDArray[np.uint8]) -> bytes:
 
 
 def _page_text(document: pypdfium2.PdfDocument, number: int, at: int, lines: list[_Line]) -> str:
-    """The text of a page that starts at position `at`; appends its lines to `lines`."""
+    """Return the text of a page that starts at position `at`; append its lines to `lines`."""
     page = document[number]
     try:
         words = page.get_textpage()
@@ -194,14 +204,14 @@ def _page_text(document: pypdfium2.PdfDocument, number: int, at: int, lines: lis
 
 
 def _clean_line(line: str) -> str:
-    """A line with split words joined, and without ligatures and trailing blanks."""
+    """Clean a line: join split words, and drop ligatures and trailing blanks."""
     line = HYPHEN.sub("-", SPLIT_WORD.sub("", line))
     line = replace_invalid(line.translate(LIGATURES))
     return line.replace("\r", " ").replace("\n", " ").rstrip()
 
 
 def _font_size(words: pypdfium2.PdfTextPage, place: int) -> float:
-    """The font size in points at an index of the page's text; 0 if unknown."""
+    """Return the font size in points at an index of the page's text; 0 if unknown."""
     letter = pdfium.FPDFText_GetCharIndexFromTextIndex(words.raw, place)
     return round(float(pdfium.FPDFText_GetFontSize(words.raw, letter)), 1) if letter >= 0 else 0.0
 
@@ -209,7 +219,10 @@ def _font_size(words: pypdfium2.PdfTextPage, place: int) -> float:
 def _outline_headings(
     document: pypdfium2.PdfDocument, text: str, pages: list[tuple[int, int]]
 ) -> list[Heading]:
-    """The outline's entries, each at the line of its page with the same words, or at the top."""
+    """Return the outline's entries, each at the line of its page with the same words.
+
+    An entry whose words are not found is at the top of its page.
+    """
     headings = []
     for entry in document.get_toc():
         title = clean_title(replace_invalid(entry.get_title() or ""))

@@ -31,7 +31,7 @@ def main(max_text: int, max_headings: int, max_memory: int, max_seconds: int) ->
     limit_cpu_time = _limit_resources(max_memory, max_seconds)
     requests = sys.stdin.buffer
     replies = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints is no reply
+    os.dup2(2, 1)  # a library's output is no reply
     while request := requests.readline():
         kind, size = request.decode().split()
         data = requests.read(int(size))
@@ -43,8 +43,10 @@ def main(max_text: int, max_headings: int, max_memory: int, max_seconds: int) ->
 
 
 def _limit_resources(max_memory: int, max_seconds: int) -> Callable[[], None]:
-    """Limit memory; the result limits the CPU time of the next file. macOS refuses a limit of
-    memory below what is mapped at start, and has none."""
+    """Limit memory, and return a function that limits the CPU time of the next file.
+
+    macOS refuses a limit of memory below what is mapped at start, and has none.
+    """
     import resource  # Windows has no such limits, and no process that parses (parser.py)
 
     def limit(what: int, most: int, may_grow: bool = False) -> None:
@@ -65,7 +67,7 @@ def _limit_resources(max_memory: int, max_seconds: int) -> Callable[[], None]:
 def _reply(
     kind: str, data: bytes, max_text: int, max_headings: int
 ) -> tuple[dict[str, Any], bytes]:
-    """The header's fields and the text of a reply."""
+    """Return the header's fields and the text of a reply."""
     from index.documents.formats.headings import top_levels
 
     try:

@@ -1,5 +1,7 @@
-"""Writes the parts of an answer as Anthropic's events. The whole answer is what the events add up
-to."""
+"""Writes the parts of an answer as Anthropic's events.
+
+The whole answer is what the events add up to.
+"""
 
 from __future__ import annotations
 
@@ -36,13 +38,13 @@ class MessageWriter:
         return cls(MessageAnswer(id=f"msg_{secrets.token_hex(12)}", model=model))
 
     async def whole(self, parts: AsyncIterator[Part]) -> MessageAnswer:
-        """The answer in one piece. Raises ApiError."""
+        """Return the answer in one piece. Raises ApiError."""
         async for _ in self.events(parts):
             pass
         return self.message
 
     async def chunks(self, parts: AsyncIterator[Part]) -> AsyncIterator[bytes]:
-        """The answer as server-sent events; an error is the last one."""
+        """Yield the answer as server-sent events; an error is the last one."""
         try:
             async for event in self.events(parts):
                 yield named_event(event)
@@ -83,7 +85,7 @@ class MessageWriter:
             yield self._changed({"type": "text_delta", "text": part.text})
 
     def _call(self, call: AnswerCall) -> Iterator[dict[str, Any]]:
-        """A call, in one piece."""
+        """Yield a call, in one piece."""
         name, arguments = call.function.name, call.function.arguments
         block = AnswerToolUse(id=f"toolu_{secrets.token_hex(12)}", name=name, input={})
         yield from self._started(block)
@@ -107,7 +109,7 @@ class MessageWriter:
         self._open = None
 
     def _ended(self, done: Done) -> dict[str, Any]:
-        called = any(isinstance(one, AnswerToolUse) for one in self.message.content)
+        called = any(isinstance(block, AnswerToolUse) for block in self.message.content)
         reason: StopReason = "end_turn"
         if done.reason == "length":
             reason = "max_tokens"

@@ -24,7 +24,7 @@ from ui.api.errors import ApiError
 
 
 def chat_of(body: MessagesRequest) -> types.ChatRequest:
-    """The same conversation for /v1/chat/completions. Raises ApiError."""
+    """Return the conversation as a request of /v1/chat/completions. Raises ApiError."""
     if body.messages[-1].role == "assistant":
         message = "messages: the last one is the assistant's: end with one of the user"
         raise ApiError(400, message, "messages")
@@ -35,7 +35,7 @@ def chat_of(body: MessagesRequest) -> types.ChatRequest:
     thinks = body.thinking is None or body.thinking.type != "disabled"
     # Validated already: by the other schema, whose limits may be others.
     return types.ChatRequest.model_construct(
-        messages=[*begun, *(one for message in body.messages for one in turns_of(message))],
+        messages=[*begun, *(turn for message in body.messages for turn in turns_of(message))],
         model=body.model,
         max_tokens=body.max_tokens,
         stop=body.stop_sequences,
@@ -53,20 +53,20 @@ def chat_of(body: MessagesRequest) -> types.ChatRequest:
 
 
 def turns_of(message: Message) -> Iterator[types.Message]:
-    """A message as the turns of a chat: results of tools are turns of their own."""
+    """Yield a message as the turns of a chat: results of tools are turns of their own."""
     if isinstance(message.content, str):
         yield types.Message(role=message.role, content=message.content)
         return
     text = text_of(message.content)
     if isinstance(message, UserMessage):
-        results = [one for one in message.content if isinstance(one, ToolResultBlock)]
-        for one in results:
-            content = text_of(one.content)
-            yield types.Message(role="tool", content=content, tool_call_id=one.tool_use_id)
+        results = [block for block in message.content if isinstance(block, ToolResultBlock)]
+        for result in results:
+            content = text_of(result.content)
+            yield types.Message(role="tool", content=content, tool_call_id=result.tool_use_id)
         if text or not results:
             yield types.Message(role="user", content=text)
     elif isinstance(message, AssistantMessage):
-        calls = [call_of(one) for one in message.content if isinstance(one, ToolUseBlock)]
+        calls = [call_of(block) for block in message.content if isinstance(block, ToolUseBlock)]
         yield types.Message.model_construct(
             role="assistant", content=text, tool_calls=calls or None
         )
@@ -75,7 +75,7 @@ def turns_of(message: Message) -> Iterator[types.Message]:
 
 
 def text_of(content: str | Iterable[object] | None) -> str:
-    """The text of a message, whose text blocks are joined."""
+    """Return the text of a message, whose text blocks are joined."""
     if content is None or isinstance(content, str):
         return content or ""
     return "".join(block.text for block in content if isinstance(block, TextBlock))

@@ -1,5 +1,7 @@
-"""Writes the parts of an answer as the events of OpenAI's responses. The whole response is the one
-of the last event."""
+"""Writes the parts of an answer as the events of OpenAI's responses.
+
+The whole response is the one of the last event.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ def new_id(prefix: str) -> str:
 
 
 def response_to(body: ResponsesRequest, model: str) -> ResponseAnswer:
-    """The response before it has any output."""
+    """Return the response before it has any output."""
     choice = body.tool_choice or "auto"
     return ResponseAnswer(
         id=new_id("resp"),
@@ -64,13 +66,13 @@ class ResponseWriter:
     _open: AnswerMessage | AnswerReasoning | None = field(default=None)
 
     async def whole(self, parts: AsyncIterator[Part]) -> ResponseAnswer:
-        """The response in one piece. Raises ApiError."""
+        """Return the response in one piece. Raises ApiError."""
         async for _ in self.events(parts):
             pass
         return self.response
 
     async def chunks(self, parts: AsyncIterator[Part]) -> AsyncIterator[bytes]:
-        """The response as server-sent events; where it fails, the last one says so."""
+        """Yield the response as server-sent events; where it fails, the last one says so."""
         try:
             async for event in self.events(parts):
                 yield named_event(event)
@@ -104,14 +106,14 @@ class ResponseWriter:
         return {"type": f"response.{kind}", "sequence_number": number} | fields
 
     def _item_event(self, kind: str, item: AnswerItem, **fields: Any) -> dict[str, Any]:
-        """An event of the item at the end of the output."""
+        """Return an event of the item at the end of the output."""
         place = {"item_id": item.id, "output_index": len(self.response.output) - 1}
         return self._event(kind, **place, **fields)
 
     def _part_event(
         self, kind: str, item: AnswerItem, part: OutputText | ReasoningText, **fields: Any
     ) -> dict[str, Any]:
-        """An event of an item's text."""
+        """Return an event of an item's text."""
         if isinstance(part, OutputText):
             fields["logprobs"] = []
         return self._item_event(f"{part.type}.{kind}", item, content_index=0, **fields)
@@ -160,7 +162,7 @@ class ResponseWriter:
         yield self._done(item, status)
 
     def _call(self, call: types.AnswerCall) -> Iterator[dict[str, Any]]:
-        """A call, whose arguments come in one piece."""
+        """Yield a call, whose arguments come in one piece."""
         yield from self._stopped()
         name, arguments = call.function.name, call.function.arguments
         item = ResponsesAnswerCall(id=new_id("fc"), call_id=call.id, name=name, arguments="")

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 def chat_of(body: ResponsesRequest) -> types.ChatRequest:
-    """The same conversation for /v1/chat/completions. Raises ApiError."""
+    """Return the conversation as a request of /v1/chat/completions. Raises ApiError."""
     messages = messages_of(body)
     if not messages:
         raise ApiError(400, "input: there is no message in it: send one at least", "input")
@@ -54,13 +54,13 @@ def chat_of(body: ResponsesRequest) -> types.ChatRequest:
 
 
 def messages_of(body: ResponsesRequest) -> list[types.Message]:
-    """The turns of the conversation. Calls belong to the assistant's message before them."""
+    """Return the turns of the conversation. Calls belong to the assistant's message before them."""
     found: list[types.Message] = []
     if body.instructions:
         found.append(types.Message(role="system", content=body.instructions))
     if isinstance(body.input, str):
         return [*found, types.Message(role="user", content=body.input)]
-    calls: list[types.ToolCall] | None = None  # of the assistant's turn at the end of `found`
+    calls: list[types.ToolCall] | None = None  # the last turn's calls, an assistant's
     for item in body.input:
         if isinstance(item, FunctionCallItem):
             if calls is None:
@@ -83,7 +83,7 @@ def messages_of(body: ResponsesRequest) -> list[types.Message]:
 
 
 def text_of(content: str | Sequence[TextContent]) -> str:
-    """The text of a message, whose parts are joined."""
+    """Return the text of a message, whose parts are joined."""
     return content if isinstance(content, str) else "".join(part.text for part in content)
 
 
@@ -93,13 +93,15 @@ def call_of(item: FunctionCallItem) -> types.ToolCall:
 
 
 def functions_of(body: ResponsesRequest) -> list[FunctionTool]:
-    """The tools that are functions of the client."""
+    """Return the tools that are functions of the client."""
     return [tool for tool in body.tools or () if isinstance(tool, FunctionTool)]
 
 
 def tools_of(body: ResponsesRequest) -> list[types.Tool]:
-    """The client's functions. Tools that only a server of OpenAI can run are left out, because
-    agents always send some."""
+    """Return the client's functions.
+
+    Tools that only a server of OpenAI can run are left out, because agents always send some.
+    """
     functions = functions_of(body)
     if left := len(body.tools or ()) - len(functions):
         log.info("/v1/responses: %d tools that are no functions are left out", left)

@@ -50,7 +50,7 @@ def refuse_state(value: Any) -> Any:
 
 
 def message_by_default(item: Any) -> Any:
-    """An item without a type is a message."""
+    """Make an item without a type a message."""
     return {"type": "message"} | item if isinstance(item, dict) else item
 
 
