@@ -137,13 +137,15 @@ def test_no_drafter_changes_an_answer(
     """On layers in f32, with several consecutive requests."""
     name = text.format(**trained)
     drafted = 0
+    cached: list[int] = []
     engine.forget()
-    engine.submit(Request("complete", "\n", max_tokens=1)).result()  # the cache has another text
     for seed in (0, 1, 0):
-        done = engine.submit(make_request(seed), drafter=name).result()
+        done = engine.submit(make_request(seed), drafter=name, owner=name).result()
         assert done.reason != "failed", done.error
         assert done.text == answers[seed], (name, seed)
         drafted += done.usage.drafted
+        cached.append(done.usage.cached_tokens)
+    assert cached[0] == 0 < cached[1], "the first one reads the prompt"
     assert drafted
 
 
