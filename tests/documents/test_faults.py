@@ -164,11 +164,12 @@ def test_a_file_may_be_large_and_odd(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", ["a.pdf", "a.docx", "a.html", "a.md", "a.txt"])
 def test_too_little_memory_is_no_crash(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """However the process that parses ends."""
+    """However the process that parses ends; the texts are larger than what is free there."""
     made = {"a.pdf": pdf(["a"]), "a.docx": docx(["a"])}
+    text = b"a b c d\n\n" * 100_000
     monkeypatch.setattr(parser, "MAX_MEMORY_BYTES", 16 << 20)
     with Documents() as documents:
-        assert re.search("memory|failed|damaged", refusal(documents, name, made.get(name, b"a")))
+        assert re.search("memory|failed|damaged", refusal(documents, name, made.get(name, text)))
         assert not documents.list()
 
 
