@@ -90,7 +90,7 @@ EDIT = ("edit", "my file.py", "-i", "nine", "--lines", "2", "--apply")
 
 @places(
     "engine.model.torch.torch_target:TorchTarget.__init__",
-    "engine.editing.outcome:apply",
+    "engine.editing.dialogue:apply",
     full=(
         "ui.cli.edit:_request",
         "ui.cli.edit:join_or_open",

@@ -110,7 +110,7 @@ def test_a_key_without_logins_disables_the_page(
 ) -> None:
     def check(first: Any, load: Any, listening: socket.socket, page: bool) -> None:
         assert not page
-        for app in (first, load()):
+        for app in (first, load()[0]):
             client = TestClient(app, "http://127.0.0.1")
             for path in ("/ui/", "/ui", "/ui/config", "/favicon.ico"):
                 assert client.get(path).status_code == 401
@@ -130,7 +130,7 @@ def test_without_the_page_s_packages_the_api_is_served(
 
     def check(first: Any, load: Any, listening: socket.socket, page: bool) -> None:
         assert not page
-        client = TestClient(load(), "http://127.0.0.1")
+        client = TestClient(load()[0], "http://127.0.0.1")
         assert client.get("/ui/").status_code == 404
         assert client.get("/v1/models").json()["data"][0]["id"] == "reciter"
 
@@ -152,7 +152,7 @@ def test_the_embedding_model_is_one_of_the_api(
 
     def check(first: Any, load: Any, listening: socket.socket, page: bool) -> None:
         body = {"model": name, "input": "text"}
-        answer = TestClient(load(), "http://127.0.0.1").post("/v1/embeddings", json=body)
+        answer = TestClient(load()[0], "http://127.0.0.1").post("/v1/embeddings", json=body)
         assert answer.json()["model"] == name
 
     monkeypatch.setattr(serve, "_serve", check)

@@ -183,6 +183,6 @@ def test_an_altered_gguf_in_the_cache_is_fetched_again(
     data = bytearray(kept.read_bytes())
     data[-1] ^= 1
     kept.write_bytes(data)
-    (folder / "config.json").unlink()
+    (folder / "tokenizer.json").unlink()
     assert weights.locate("tiny") == folder
     assert hashlib.sha256(kept.read_bytes()).hexdigest() == tiny.sha256

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from engine import weights
+from engine.model.families.gguf_tensors import settings_of
 from tests.support.weights import REPOSITORY
 
 
@@ -27,7 +28,7 @@ def test_smollm2_encodes_this_repository_losslessly() -> None:
 @pytest.mark.model
 def test_the_default_model_has_its_own_head_and_end_tokens() -> None:
     folder = weights.locate(weights.DEFAULT_MODEL)
-    config = json.loads((folder / "config.json").read_text())
+    config = settings_of(folder)
     generation = json.loads((folder / "generation_config.json").read_text())
     assert config["tie_word_embeddings"] is False
     assert generation["eos_token_id"] == [151645, 151643]
