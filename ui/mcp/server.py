@@ -125,7 +125,7 @@ def make_server(tools: Tools, folders: Sequence[Path]) -> MCPServer:
     ) -> str:
         """Find an exact text in all text files of the roots.
 
-        Each place is a line `path:line:column line`, the file that changed last first.
+        Each place is a line `path:line:column  line`, the file that changed last first.
         """
         return await _told(tools.find(roots_of(client), text, most))
 
