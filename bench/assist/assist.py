@@ -43,7 +43,7 @@ from engine.config import DEFAULT_MODEL
 
 PACKAGES = ("torch", "transformers", "tree-sitter")
 QUICK_STEP = 8
-MAX_TIME_MS = 60_000  # for a completion: its quality must not depend on the machine's speed
+MAX_TIME_MS = 60_000  # milliseconds: a completion's quality must not depend on speed
 CHECKS_SETTING = "checks"  # the server's setting
 LANGUAGES = (python, typescript, go, rust, markdown)
 EDITS = [task for language in LANGUAGES for task in language.EDITS]
