@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def answer(engine: Engine, request: Request, speculation: bool) -> tuple[Done, Tally]:
-    """One run with its progress, on an engine that has forgotten all earlier answers."""
+    """Run the request with its progress, on an engine that has forgotten all earlier answers."""
     from ui.common.answer_view import AnswerView
 
     engine.forget()

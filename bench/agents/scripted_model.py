@@ -15,9 +15,9 @@ from typing import Any
 from bench.agents.tasks import FILE, SOURCE
 
 EOS = "<|end|>"
-WIDTH = 64  # at least one for each token that leads to another
-CONTEXT_TOKENS = 1 << 17  # a character has one, and an agent's prompt 40,000
-SPARE_TURNS = 4  # after the last call
+WIDTH = 64  # numbers; at least one for each token that leads to another
+CONTEXT_TOKENS = 1 << 17  # tokens, one a character; an agent's prompt has 40,000
+SPARE_TURNS = 4  # turns after the last call
 OLD, NEW = ("def greet(", "print(greet("), ("def welcome(", "print(welcome(")
 COMMAND = f"sed -i.old 's/greet(/welcome(/' {FILE} && rm {FILE}.old"  # for codex
 DONE = "The function is renamed."

@@ -43,8 +43,8 @@ from engine.config import DEFAULT_MODEL
 
 PACKAGES = ("torch", "transformers", "tree-sitter")
 QUICK_STEP = 8
-MAX_TIME_MS = 60_000  # for a completion: its quality must not depend on the machine's speed
-CHECKS_SETTING = "checks"  # of the server
+MAX_TIME_MS = 60_000  # milliseconds: a completion's quality must not depend on speed
+CHECKS_SETTING = "checks"  # the server's setting
 LANGUAGES = (python, typescript, go, rust, markdown)
 EDITS = [task for language in LANGUAGES for task in language.EDITS]
 COMPLETIONS = [task for language in LANGUAGES for task in language.COMPLETIONS]

@@ -46,13 +46,13 @@ from bench.quality import run as sandbox
 from engine.editing.syntax import parse
 
 RIGHT, PARTLY, WRONG, HARMFUL, NONE = OUTCOMES = ("right", "partly", "wrong", "harmful", "none")
-LOST_SHARE, LOST_WORDS = 0.1, 4  # of the words to keep: more, and at least so many, are a loss
-SMALL_CHANGE_TOKENS = 6  # may be changed besides, however little was asked
-MIN_LINE_CHARS = 8  # of a line whose repetition counts, without blanks
+LOST_SHARE, LOST_WORDS = 0.1, 4  # share, words: missing more, and at least so many, is a loss
+SMALL_CHANGE_TOKENS = 6  # tokens that may be changed besides, however little was asked
+MIN_LINE_CHARS = 8  # characters, without blanks, of a line whose repetition counts
 LINES_ABOVE, LINES_BELOW = 2, 3  # that a completion must not repeat
-MIN_TAIL_CHARS = 4  # of the rest of a line that a completion must not repeat
+MIN_TAIL_CHARS = 4  # characters of the rest of a line that a completion must not repeat
 PREFIX_TOKENS, PREFIX_SHARE = 2, 1 / 3  # at least, of a statement that is right but cut
-MOST_SHARE = 3 / 4  # of a statement's tokens, before it goes on otherwise
+MOST_SHARE = 3 / 4  # share of a statement's tokens, before it goes on otherwise
 
 DEFINITION = re.compile(
     r"\b(?:class|def|enum|fn|func|function|interface|struct|trait|type)\s+(?:\([^)]*\)\s*)?(\w+)"

@@ -30,7 +30,7 @@ class EditTask:
     """One instruction for some lines of a sample file."""
 
     name: str
-    kind: str  # of instruction, for the results
+    kind: str  # the kind of instruction, for the results
     file: str
     first: str  # the selection: the first line with this text ...
     last: str  # ... up to the next one with this text

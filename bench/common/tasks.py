@@ -18,7 +18,7 @@ from engine import Request
 
 FOLDER = Path(__file__).with_name("samples")
 SUMMARY_TOKENS = 128
-TASK_TOKENS = 384  # of an edit from a file
+TASK_TOKENS = 384  # tokens of an edit from a file
 SUMMARY_SYSTEM = "You are a helpful assistant. You answer in plain English."
 SUMMARIZE = "Summarize this text in your own words. Do not copy sentences from it."
 

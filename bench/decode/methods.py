@@ -39,7 +39,7 @@ class Run:
     prefill: float
     prompt: int = 0  # prompt tokens (ours only)
     steps: tuple[tuple[int, int], ...] = ()  # (drafted, gained) tokens of each pass (ours only)
-    ids: tuple[int, ...] = ()  # of the answer (transformers only)
+    ids: tuple[int, ...] = ()  # token ids of the answer (transformers only)
     gains: tuple[int, ...] = ()  # tokens of each pass, prompt and end token included (ditto)
 
     @property

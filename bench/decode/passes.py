@@ -17,7 +17,7 @@ from engine.model.cost_model import NEAR_TOKENS, scratch, timed
 from engine.prompts.builder import prompt_of
 
 ROWS = (1, 2, 4, 8, 16, 32)
-ROUNDS = 5  # of passes in each repeat
+ROUNDS = 5  # rounds of passes in each repeat
 
 
 def passes(engine: Engine, repeats: int) -> list[dict[str, Any]]:

@@ -17,9 +17,9 @@ from engine.prompts.tokenizer import Tokenizer
 OUR_METHODS = ("plain", "draftline", "lookup")
 LLAMA_METHODS = ("llama.cpp", *(f"llama.cpp-{name}" for name in llama_cpp.NGRAMS))
 METHODS = (*OUR_METHODS, "hf", "hf-lookup", *LLAMA_METHODS)
-MAX_MEASURE_S = 60.0  # for the engine to measure this machine's passes
-LOOKUP_TOKENS = 10  # transformers' prompt_lookup_num_tokens
-CONTEXT_TOKENS = 8192  # of llama.cpp
+MAX_MEASURE_S = 60.0  # seconds for the engine to measure this machine's passes
+LOOKUP_TOKENS = 10  # tokens; transformers' prompt_lookup_num_tokens
+CONTEXT_TOKENS = 8192  # tokens, llama.cpp's context
 BYTES_PER_PARAMETER = {
     "stored": 1.2,
     "q8": 1.7,

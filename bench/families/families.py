@@ -27,7 +27,7 @@ from bench.families.random_gguf import write_random_gguf
 from bench.families.shapes import SHAPES, config_of
 
 ROWS = (1, 8, 16)
-CACHED_TOKENS = 128  # before a pass
+CACHED_TOKENS = 128  # tokens before a pass
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:

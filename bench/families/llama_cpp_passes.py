@@ -16,8 +16,8 @@ from typing import Any
 from bench.common.environment import ROOT
 from bench.common.llama_cpp_api import batch, load
 
-PROMPT_TOKENS = 128  # before the passes
-REST_S = 0.3  # for its threads to stop spinning
+PROMPT_TOKENS = 128  # tokens before the passes
+REST_S = 0.3  # seconds for its threads to stop spinning
 
 
 class Passes:

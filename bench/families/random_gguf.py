@@ -17,7 +17,7 @@ from bench.families.gguf_metadata import ARCHITECTURES, add_metadata
 from engine.model.families import read_config
 from engine.model.families.gguf_names import outputs_of
 
-CHUNK_BYTES = 1 << 20  # of random bytes, which repeat
+CHUNK_BYTES = 1 << 20  # bytes, random ones, which repeat
 PLAIN = ("ffn_gate_inp.weight", "ssm_conv1d.weight")  # always f32, as llama.cpp has them
 
 

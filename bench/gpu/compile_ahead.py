@@ -37,9 +37,9 @@ from engine.model.torch.cuda.static_forward import Static
 from engine.model.torch.cuda.static_pass import BUCKETS, MAX_ROWS, USUAL_ROWS, StaticPass
 from engine.model.torch.llama import Llama
 
-FORMATS = ("bf16", "f32", "int8", "fp8", "int4")  # of weights
-PROCESSORS = 132  # of an H100 and an H200: they decide into how many parts attention is split
-SHARED_BYTES = 232448  # of a block there
+FORMATS = ("bf16", "f32", "int8", "fp8", "int4")  # formats of weights
+PROCESSORS = 132  # in an H100 and an H200; they decide into how many parts attention is split
+SHARED_BYTES = 232448  # bytes of a block there
 CAPABILITY = 90
 LONG_PROMPT = 300  # tokens: a chunk's size is no special one
 
@@ -48,10 +48,10 @@ LONG_PROMPT = 300  # tokens: a chunk's size is no special one
 class Wanted:
     """A model's passes to compile."""
 
-    name: str  # of a shape, or the path of a config.json
+    name: str  # a shape's name, or the path of a config.json
     format: str
     exact: bool
-    rows: int  # of the widest pass
+    rows: int  # rows of the widest pass
 
     @property
     def settings(self) -> dict[str, Any]:

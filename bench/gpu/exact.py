@@ -18,7 +18,7 @@ from engine.drafting import chain
 from engine.model.torch.torch_target import TorchTarget
 
 CONTEXT = 2048
-TIE_STEPS = 8.0  # of bf16: closer logits are a tie
+TIE_STEPS = 8.0  # steps of bf16: closer logits are a tie
 
 
 def compare(

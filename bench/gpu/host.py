@@ -37,7 +37,7 @@ from engine.records import Draft, Request, Scores, Step
 
 MEANWHILE = "meanwhile"  # the part that a pass overlaps
 PARTS = ("propose", "inputs", "launch", MEANWHILE, "verify", "keep", "observe", "rest")
-PASS_SECONDS = 1e-3  # of a pass over one row, by which drafts are sized
+PASS_SECONDS = 1e-3  # seconds of a pass over one row, by which drafts are sized
 RUNS = 5
 Times = dict[str, float]
 
@@ -69,7 +69,7 @@ class StubTarget:
 
     def __init__(self, target: TorchTarget, card: StubCard, answer: RecordedAnswer) -> None:
         self.target, self.card, self.answer = copy(target), card, answer
-        self.stub_seconds = 0.0  # of preparing results, which is no part of a step
+        self.stub_seconds = 0.0  # seconds of preparing results, which is no part of a step
 
     def forward(self, last: int, draft: Draft, hidden: bool = False) -> Scores:
         """Stand for the target's own pass."""

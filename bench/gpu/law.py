@@ -21,7 +21,7 @@ from engine.records import Draft, Request
 from engine.sampling.verify import agreed, matching
 
 WRITTEN, PROMPT, COMPARED = 96, 300, 400  # tokens
-ROWS = (1, 16, 64)  # of the passes whose logits are compared
+ROWS = (1, 16, 64)  # rows of the passes whose logits are compared
 WIDEST_DRAFT = 250  # nodes
 REQUESTS = {
     "greedy": Request("complete"),

@@ -19,7 +19,7 @@ from bench.gpu.steps import synchronize
 from engine.config import Config
 from engine.model.torch.torch_target import TorchTarget
 
-EDITS = 9  # decoded each time
+EDITS = 9  # edits decoded each time
 WARM_UP_TOKENS = 40
 Spans = list[tuple[int, Any, Any]]  # (bucket, event before, event after)
 

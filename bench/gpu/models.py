@@ -20,7 +20,7 @@ from engine.model.torch.placement import choose_device
 from engine.model.torch.random_weights import RandomWeights
 from engine.model.torch.torch_target import TorchTarget
 
-RESERVED_SHARE = 0.06  # of the device's memory, never allocated
+RESERVED_SHARE = 0.06  # share of the device's memory, never allocated
 WEIGHT_BYTES = {"f32": 4, "bf16": 2}
 
 

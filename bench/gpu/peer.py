@@ -18,8 +18,8 @@ from torch import Tensor
 from bench.gpu.steps import synchronize
 from engine.model.torch.random_weights import RandomWeights
 
-CONTEXT, BEHIND = 2048, 256  # tokens in the cache, and room behind them
-RUNS, TOKENS = 5, 100  # of a run
+CONTEXT, BEHIND = 2048, 256  # tokens in the cache, and capacity behind them
+RUNS, TOKENS = 5, 100  # runs; tokens of a run
 WARM_UP_STEPS = 3
 
 

@@ -22,9 +22,9 @@ from engine.model.torch.ops import Product, product
 from engine.model.torch.placement import fp8_failure
 
 ROWS = (1, 16, 64)
-UNCACHED_BYTES = {"cuda": 256 << 20, "cpu": 0}  # of weights, more than a cache holds
+UNCACHED_BYTES = {"cuda": 256 << 20, "cpu": 0}  # bytes of weights, more than a cache holds
 MAX_COPIES = 64
-NEAR = 0.02  # of a library's results and ours, relative to their size
+NEAR = 0.02  # difference of a library's results and ours, relative to their size
 
 Maker = Callable[[Tensor], Product]
 

@@ -52,7 +52,7 @@ from engine.records import RequestError
 
 PROFILED_STEPS = ((1, 2048), (16, 2048))  # (bucket, context) to profile
 PLAIN_TOKENS, HF_TOKENS, LOOKUP_TOKENS, WARM_UP_TOKENS = 128, 48, 512, 12
-STATIC_CACHE_TOKENS = 4096  # of transformers
+STATIC_CACHE_TOKENS = 4096  # tokens; transformers' cache
 OF_A_TARGET = ("steps", "parts", "edits", "loop", "prompts", "sampled")  # sections
 FOUND = (
     "results", "edits", "runs", "parts", "memory", "exact", "host", "products", "law", "logits",

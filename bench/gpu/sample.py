@@ -28,7 +28,7 @@ from research.train.edit_records import Edit, EditError, Mode, cut, read
 EDITS = Path(__file__).parents[1] / "replay" / "sample_edits.jsonl"
 OUT = Path(__file__).parents[1] / "common" / "samples" / "gpu_edits.json"
 INSTRUCTION = "Make the planned change."
-MAX_TOKENS = 3_900  # of prompt and answer: Llama-2 has 4,096 positions
+MAX_TOKENS = 3_900  # tokens of prompt and answer: Llama-2 has 4,096 positions
 MIN_ANSWER_TOKENS = {"file": 400, "hunk": 24}
 Answer = dict[str, Any]
 

@@ -23,8 +23,8 @@ from engine.sampling.verify import agreed, matching
 
 GREEDY = Request("complete")
 WARM_UP_STEPS, MIN_STEPS, MAX_STEPS = 3, 20, 60  # steps
-MAX_SECONDS = 0.6  # of steps, once there are MIN_STEPS of them
-BUFFER_BYTES = {"cuda": 2 << 30, "cpu": 32 << 20}  # copied and read
+MAX_SECONDS = 0.6  # seconds of steps, once there are MIN_STEPS of them
+BUFFER_BYTES = {"cuda": 2 << 30, "cpu": 32 << 20}  # bytes copied and read
 PROFILE_STEPS = 8  # steps
 # A kernel belongs to the first part with a mark that occurs in its name.
 PARTS = {

@@ -23,9 +23,9 @@ from bench.index.peers import PEERS, TAIL
 
 Row = dict[str, Any]
 
-PYTHON_MAX_TOKENS = 1_000_000  # for the Python automaton
+PYTHON_MAX_TOKENS = 1_000_000  # tokens for the Python automaton
 PYTHON_REPEATS = 2
-YOUNG_TOKENS = 50_000  # of the young segment
+YOUNG_TOKENS = 50_000  # tokens of the young segment
 FORMS = (
     (1, 0),
     (1, YOUNG_TOKENS),
@@ -40,7 +40,7 @@ class Amounts:
     """The amounts to measure."""
 
     repeats: int = 5
-    tails: int = 1000  # of each kind
+    tails: int = 1000  # tails of each kind
     changes: int = 50
     unseen: int = 200_000  # tokens in no index
     folder: int = 20_000_000  # bytes

@@ -16,7 +16,7 @@ from index.workspace import file_filter
 Ids = NDArray[np.int32]
 
 CHANGED_FILE_TOKENS = 2000
-PIECE_TOKENS = 10  # that are adjacent in their source
+PIECE_TOKENS = 10  # tokens that are adjacent in their source
 
 
 def texts(source: list[Path]) -> Iterator[str]:

@@ -35,7 +35,7 @@ from index.workspace import file_filter
 Ids = NDArray[np.int32]
 WORD = re.compile(r"\w+|\s+|[^\w\s]")
 LINE = "    {}_{} = {}({}, {})\n"
-CHECKOUT_TIMEOUT_S = 120  # until a checkout's files count as lost
+CHECKOUT_TIMEOUT_S = 120  # seconds until a checkout's files count as lost
 
 
 class HashTokenizer:

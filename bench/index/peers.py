@@ -88,7 +88,7 @@ class DraftlineIndex:
 
     def _ask(self, parts: list[Frozen], young: Automaton) -> None:
         self.parts, self.young = parts, young
-        self.places: dict[int, tuple[Documents, int]] = {}  # of changed documents
+        self.places: dict[int, tuple[Documents, int]] = {}  # places of changed documents
         self.segments = Segments([*parts, young] if young.size else list(parts))
 
 

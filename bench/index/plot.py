@@ -20,7 +20,7 @@ COLOURS = {
     "python": "#3d5a9e",
     "suffix-array": "#8a8a8a",
 }
-SHADES = ("#9bd1bb", "#5fb394", "#2f9270", "#0b6e4f", "#064530")  # of draftline, by size
+SHADES = ("#9bd1bb", "#5fb394", "#2f9270", "#0b6e4f", "#064530")  # colours of draftline, by size
 CHARTS = (
     ("build_s", "build, seconds"),
     ("match_us_p50", "match of 64 tokens, p50, microseconds"),

@@ -36,7 +36,7 @@ from index import Workspace
 Row = dict[str, Any]
 
 FILES_A_FOLDER = 100
-SAMPLE_S = 0.02  # between two looks at the memory
+SAMPLE_S = 0.02  # seconds between two looks at the memory
 CHANGES = 50
 COLUMNS = (  # column title, key, unit, digits
     ("tokens/M", "tokens", 1e6, 0),
@@ -54,9 +54,9 @@ COLUMNS = (  # column title, key, unit, digits
     ("found_ms", "visible_ms", 1, 1),
     ("most", "visible_ms_max", 1, 1),
 )
-ROUNDS = 3  # of matches, in which the first warms up
+ROUNDS = 3  # rounds of matches; the first warms up
 STARTS = 3
-REPEATS = 10  # of the real text, with other ids, in the largest size
+REPEATS = 10  # copies of the real text, with other ids, in the largest size
 START_TAIL = 16  # tokens of the first match
 MAX_GB, MAX_DISK_BYTES, MAX_MATCH_RATIO, MAX_VISIBLE_MS, MAX_START_S = (
     2.0,

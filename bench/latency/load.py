@@ -20,7 +20,7 @@ from bench.latency.model import settle
 from bench.latency.typist import SEED, position
 
 PIECES = ("x", "é", "😋", "name", " = 1", "\n", "\n    return", "()", "# what\n", "")
-MAX_DELETED_CHARS = 12  # by one edit
+MAX_DELETED_CHARS = 12  # characters that one edit deletes
 CHEAP_METHOD = "workspace/executeCommand"
 CHEAP_PARAMS = {"command": "draftline.why", "arguments": []}
 
@@ -168,7 +168,7 @@ def percentile(values: list[float], rank: float) -> float:
 # -- eight clients -----------------------------------------------------------------------------
 
 CLIENTS = 8
-FLOOD_DOCUMENTS = 7  # requested by the first client before the others ask
+FLOOD_DOCUMENTS = 7  # documents requested by the first client before the others ask
 SHOPS = ("apple", "brick", "cedar", "denim", "ember", "flint", "grape", "honey")
 # No request times out, and every answer shows, whatever it is.
 CLIENT_SETTINGS = {"maxTimeMs": 120_000, "maxTokens": 16, "debounceMs": 0, "checks": False}

@@ -25,7 +25,7 @@ import psutil
 from bench.common.environment import ROOT
 from engine.remote.framing import Frames, framed
 
-TIMEOUT_S = 300.0  # for any response
+TIMEOUT_S = 300.0  # seconds for any response
 REQUEST_CANCELLED = -32800
 Notification = dict[str, Any]  # a notification, and "at": when it done
 Bodies = Callable[[], list[bytes]]  # waits for message bodies; [] at the end of the connection

@@ -20,10 +20,10 @@ SELECTED_LINES = (5, 65)  # 60 lines, counted from 0
 VARIED = "What all sales brought"  # in the second of these lines
 INSTRUCTION = "In this code, rename the parameter `sales` to `receipts`."  # not made by rule
 QUESTION = "What does this code do?"
-QUESTION_LINES = 330  # about 3000 tokens
-SAMPLE_S = 0.002  # between samples of the processor time
+QUESTION_LINES = 330  # lines, about 3000 tokens
+SAMPLE_S = 0.002  # seconds between samples of the processor time
 IDLE_WINDOW_S, IDLE_CPU_S = 0.1, 0.02  # idle: less than IDLE_CPU_S used in IDLE_WINDOW_S
-SETTLE_S = 1.0  # until a changed buffer is indexed
+SETTLE_S = 1.0  # seconds until a changed buffer is indexed
 
 
 # -- idle, as the operating system sees it -----------------------------------------------------

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from index.documents.documents import Document, Documents
 
 MARKUP = re.compile(r"[`*]+")
-QUOTE_SHARE = 0.5  # of an answer's words copied: the answer quotes
+QUOTE_SHARE = 0.5  # share of an answer's words that are copied: the answer quotes
 
 
 class AnswerRow(NamedTuple):

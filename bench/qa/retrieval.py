@@ -24,8 +24,8 @@ from engine.records import Message
 from index.documents.documents import Chunk, Document, Documents
 
 DEPTHS = (1, 3, 10)
-CONTEXT = 8192  # tokens, of a model that is not asked
-QUERY_WORDS = 5  # the rarest words of a sentence
+CONTEXT = 8192  # tokens; the context of a model that is not asked
+QUERY_WORDS = 5  # words, the rarest of a sentence
 UNANSWERABLE = Path(__file__).with_name("unanswerable.jsonl")  # questions about the same documents
 FIELDS = ("id", "doc_id", "source_path", "document", "question", "answer", "answer_start")
 SENTENCE = re.compile(
@@ -49,7 +49,7 @@ class PassageQuestion:
 class SearchRow(NamedTuple):
     """One search."""
 
-    name: str  # of the question
+    name: str  # the question's name
     depth: int | None  # the number of best chunks that contain the passage; None: more than 10
     seconds: float
 

@@ -14,7 +14,7 @@ import runpy
 import sys
 from pathlib import Path
 
-MAX_MEMORY_BYTES = 4 << 30  # of address space
+MAX_MEMORY_BYTES = 4 << 30  # bytes of address space
 MAX_FILE_BYTES = 16 << 20
 MAX_CPU_S = 10
 ROOT = str(Path(__file__).resolve().parents[2])

@@ -29,7 +29,7 @@ from index._core import Automaton
 
 BORDER = -1  # between the prediction and the rest of a text
 TOKEN_BYTES = 4  # bytes of a token
-MAX_MATCH_TOKENS = 64  # of a match
+MAX_MATCH_TOKENS = 64  # tokens of a match
 SAM_BIAS = 5  # SAM-Decoding: subtracted from the length of a match in other files
 SAM_BRANCHES = 8  # SAM-Decoding: children of a node
 ARCTIC_MIN_PROB = 0.1  # arctic: drafts nothing below this probability

@@ -52,7 +52,7 @@ from research.train.edit_records import Edit, EditError, read, replays
 
 SAMPLE = Path(__file__).with_name("sample_edits.jsonl")
 BUDGETS, BETAS = [16, 32, 64], [0.0, 0.02, 0.05, 0.1]
-SMALL_DIFF_BYTES = 9000  # of a unified diff, file names included
+SMALL_DIFF_BYTES = 9000  # bytes of a unified diff, file names included
 log = logging.getLogger(__name__)
 
 

@@ -19,9 +19,9 @@ from bench.common.cli import argument_parser
 from bench.common.environment import ROOT
 
 OUT = Path(__file__).with_name("sample_edits.jsonl")
-MAX_COMMITS, MAX_FILES = 13, 3  # of the history, and of each commit
-MIN_CHARS, MAX_CHARS = 1_500, 9_000  # of a file
-CHANGED_SHARE = (0.01, 0.4)  # of a file's lines, from, to
+MAX_COMMITS, MAX_FILES = 13, 3  # commits of the history, files of each commit
+MIN_CHARS, MAX_CHARS = 1_500, 9_000  # characters of a file
+CHANGED_SHARE = (0.01, 0.4)  # share of a file's lines, from, to
 
 
 def git(*arguments: str) -> str:

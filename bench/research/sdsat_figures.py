@@ -21,11 +21,11 @@ class SdsatAnswer:
     id: str
     text: str
     prompt: int  # tokens
-    tokens: int  # of the answer
+    tokens: int  # tokens of the answer
     time: float  # seconds
     loops: list[float]  # seconds of each round
     drafted: int  # adaptive tokens, without the model's own before them
-    accepted: int  # of them
+    accepted: int  # adaptive tokens that were accepted
     gained: int  # tokens of all rounds, before the answer was cut
 
     @property

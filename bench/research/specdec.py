@@ -90,7 +90,7 @@ class CountedSchedule(ConstantLength):
 
     def __init__(self, lengths: ConstantLength) -> None:
         self.lengths, self.refused = lengths, 0
-        self.accepted: list[int] = []  # of each round
+        self.accepted: list[int] = []  # tokens of each round
 
     def begin(self) -> int:
         return self.lengths.begin()

@@ -19,8 +19,8 @@ from typing import Any
 import httpx
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
-TIMEOUT_S = 900.0  # for any response
-MAX_EVENTS = 8  # of a stream before its client hangs up
+TIMEOUT_S = 900.0  # seconds for any response
+MAX_EVENTS = 8  # events of a stream before its client hangs up
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,11 @@ class Tally:
     """The outcomes of all requests."""
 
     whole: Counter[int] = field(default_factory=Counter)  # answers by client
-    streamed: int = 0  # of these
+    streamed: int = 0  # answers that were streamed
     left: int = 0  # hung up
     refused: int = 0  # 429
     wrong: list[str] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)  # of whole answers
+    seconds: list[float] = field(default_factory=list)  # seconds of whole answers
 
     def check(self, right: bool, what: str) -> None:
         if not right:

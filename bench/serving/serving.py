@@ -40,7 +40,7 @@ from bench.serving.sharing import share
 from engine.config import DEFAULT_MODEL
 
 Figures = dict[str, Any]
-HANG_UPS = 10  # of each kind, on the idle server
+HANG_UPS = 10  # hang-ups of each kind, on the idle server
 TIMEOUT_S = 300
 
 
@@ -163,7 +163,7 @@ def under_load(server: Server, options: argparse.Namespace) -> tuple[Tally, Figu
         "answers": sum(tally.whole.values()),
         "streamed": tally.streamed,
         "hung_up": tally.left,
-        "broken_off": int(left),  # of these, before the answer was complete
+        "broken_off": int(left),  # hang-ups before the answer was complete
         "refused_429": tally.refused,
         "wrong": len(tally.wrong),
         "late_steps_a_hang_up": round(late_steps / max(left, 1), 3),

@@ -52,7 +52,7 @@ class Turn:
     seconds: float  # prompt included
     decoding: float  # seconds, prompt excluded
     decoded: int  # tokens in that time (transformers' first come with the prompt's pass)
-    passes: int  # of the model, prompt excluded
+    passes: int  # passes of the model, prompt excluded
     gains: list[int]  # tokens of each step
 
     @property

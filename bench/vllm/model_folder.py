@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bench.common.environment import ROOT
 
-MODELS = ROOT / "build" / "vllm-models"  # git-ignored, beside vLLM's environment
+MODELS = ROOT / "build" / "vllm-models"  # git-ignored, next to vLLM's environment
 
 
 def safetensors_folder(folder: Path, models: Path = MODELS) -> Path:

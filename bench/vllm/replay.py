@@ -55,11 +55,11 @@ class ReplayTally:
     """Sums over recorded answers."""
 
     tokens: int = 0
-    steps: int = 0  # of requests: a pass over a batch counts once for each
+    steps: int = 0  # steps of requests: a pass over a batch counts once for each
     drafts: int = 0
     draft_tokens: int = 0
     accepted_tokens: int = 0
-    seconds: array[float] = field(default_factory=lambda: array("d"))  # of propose, a request
+    seconds: array[float] = field(default_factory=lambda: array("d"))  # in propose, a request each
 
     @property
     def counts(self) -> DraftCounts:

@@ -1,5 +1,8 @@
-"""`draftline apply`: merge an update, changed lines with `... existing code ...` for the others,
-into a file. How they are merged lives in `engine.editing.apply_snippet`."""
+"""`draftline apply`: merge an update into a file.
+
+An update has the changed lines, and `... existing code ...` for the others. How they are merged
+lives in `engine.editing.apply_snippet`.
+"""
 
 from __future__ import annotations
 
@@ -57,8 +60,10 @@ def add_parser(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read both files, merge them or let the model do it, and show or write the result. What others
-    write meanwhile stays: the update is merged into that, if it needs no model."""
+    """Read both files, merge them or let the model do it, and show or write the result.
+
+    What others write meanwhile stays: the update is merged into that, if it needs no model.
+    """
     from engine.editing.apply_answer import MAX_MERGES
 
     request, merge = _request(args)
@@ -114,7 +119,7 @@ def _finish(
 
 
 def _request(args: argparse.Namespace) -> tuple[Request, Merge]:
-    """The request, and the file as it is merged without a model. Raises Failure."""
+    """Make the request, and merge the update without a model, if possible. Raises Failure."""
     from engine import Request, RequestError
     from engine.editing.apply_snippet import merge
     from engine.editing.edits import EditRefused
@@ -147,7 +152,7 @@ def _request(args: argparse.Namespace) -> tuple[Request, Merge]:
 
 
 def _again(args: argparse.Namespace, request: Request) -> tuple[Request, Merge]:
-    """The request and the merge for the file as it is by now. Raises Failure."""
+    """Make the request and the merge for the file as it is by now. Raises Failure."""
     from engine.editing.apply_snippet import merge
     from engine.editing.edits import EditRefused
     from engine.editing.text_file import FileError, read_text

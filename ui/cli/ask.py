@@ -134,8 +134,10 @@ def _show(
     found: dict[Path, Document],
     view: AnswerView,
 ) -> None:
-    """Show the sources below the answer, or everything as JSON. `done` is None if the model was
-    not asked."""
+    """Show the sources below the answer, or everything as JSON.
+
+    `done` is None if the model was not asked.
+    """
     from engine.rag.answer import cite_answer
     from ui.common.answer_view import figures, print_stats
     from ui.common.sources import citations_as_json, documents_as_json, evidence_as_json, support

@@ -85,7 +85,7 @@ def _talk(chat: Chat, multiline: bool) -> None:
 
 
 def read_message(multiline: bool) -> str:
-    """The next message; "" at the end of the input."""
+    """Read the next message; "" at the end of the input."""
     lines: list[str] = []
     while line := _read_line("... " if lines else "you: "):
         lines.append(line)
@@ -95,7 +95,7 @@ def read_message(multiline: bool) -> str:
 
 
 def _read_line(prompt: str) -> str:
-    """The next line without its line end; "" at the end of the input."""
+    """Read the next line without its line end; "" at the end of the input."""
     if not sys.stdin:
         return ""
     if not sys.stdin.isatty():
@@ -115,8 +115,10 @@ def _read_line(prompt: str) -> str:
 
 
 def colour_of_verdict(step: Step, piece: Piece) -> str:
-    """The colour of an accepted draft, or of the model's own token: a correction if a drafted token
-    was rejected, else the bonus token."""
+    """Choose the colour of an accepted draft, or of the model's own token.
+
+    The latter is a correction if a drafted token was rejected, else the bonus token.
+    """
     if piece.source != "model":
         return VERDICT_COLOURS["accepted draft"]
     return VERDICT_COLOURS["correction" if step.accepted < step.drafted else "bonus"]
@@ -131,7 +133,7 @@ class Chat:
         self.args, self.engine, self.view, self.choices = args, engine, view, choices
         self.conversation = Conversation(args.system)
         self.first_turn = 0  # earlier turns are left out of the prompt
-        self.regenerations = 0  # of the last answer
+        self.regenerations = 0  # times that the last answer was written again
         self.commands: dict[str, Callable[[str], None]] = {
             "reset": self._reset,
             "remove": self._remove,
@@ -181,8 +183,11 @@ class Chat:
         return True
 
     def _request(self, question: str) -> Request:
-        """The question behind as many turns as fit the context. When it is full, a quarter is freed
-        at once, so that the next prompts share a prefix with this one."""
+        """Make a request of the question after as many turns as fit the context.
+
+        When it is full, a quarter is freed at once, so that the next prompts share a prefix with
+        this one.
+        """
         from engine import Request
 
         context = self.engine.context

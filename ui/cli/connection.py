@@ -13,15 +13,15 @@ from typing import Any, Literal
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-HEADER_TIMEOUT_S = 20.0  # from the connection, or a request's first byte, to the end of its headers
-BODY_TIMEOUT_S = 30.0  # in which at least MIN_BODY_BYTES of a body must arrive
+HEADER_TIMEOUT_S = 20.0  # seconds from the connection, or a request's first byte, to its headers
+BODY_TIMEOUT_S = 30.0  # seconds in which at least MIN_BODY_BYTES of a body must arrive
 MIN_BODY_BYTES = 4096
-REST_TIMEOUT_S = 30.0  # for the rest of a body that was answered before its end
-WRITE_TIMEOUT_S = 60.0  # in which a client must read some of what is being sent
-MAX_PIECES = 2048  # of a body, unless they have MIN_PIECE_BYTES on average
+REST_TIMEOUT_S = 30.0  # seconds for the rest of a body that was answered before its end
+WRITE_TIMEOUT_S = 60.0  # seconds in which a client must read some of what is being sent
+MAX_PIECES = 2048  # pieces of a body, unless they have MIN_PIECE_BYTES on average
 MIN_PIECE_BYTES = 64
 TOO_SMALL_PIECES = "the body comes in too small pieces: send larger chunks"
-MAX_CONNECTIONS = 768  # of the 1024 files that a process may usually open
+MAX_CONNECTIONS = 768  # connections; of the 1024 files that a process may usually open
 
 # What a connection waits for, and how expendable that makes it: the lowest is closed first.
 Waiting = Literal["headers", "rest", "reader", "body"]
@@ -29,10 +29,12 @@ EXPENDABLE: tuple[Waiting, ...] = ("headers", "rest", "reader", "body")
 
 
 class CountedPieces(h11.Connection):
-    """Parses requests. A body in tiny chunks, each of which costs as much as a large one, is no
-    valid one."""
+    """A parser of requests that refuses bodies in tiny chunks.
 
-    pieces = size = 0  # of the body that is being received; bytes
+    Each tiny chunk costs as much as a large one.
+    """
+
+    pieces = size = 0  # chunks and bytes of the body that is being received
     too_small = False
 
     def next_event(self) -> Any:
@@ -108,7 +110,7 @@ class Connection(H11Protocol):
     # -- the request --------------------------------------------------------------------------
 
     def _awaited(self) -> Waiting | None:
-        """What the client has to send next; None while the server has a whole request."""
+        """Tell what the client has to send next; None while the server has a whole request."""
         cycle = self.cycle
         if cycle is None or (cycle.response_complete and not cycle.more_body):
             return "headers"
@@ -137,8 +139,10 @@ class Connection(H11Protocol):
         )
 
     def _check_body(self, received: int, was_paused: bool) -> None:
-        """Close the connection unless the client made progress, or it is the server that does not
-        read at the moment."""
+        """Close the connection unless the client made progress.
+
+        It stays open, too, if it is the server that does not read at the moment.
+        """
         paused = was_paused or self.flow.read_paused
         if self._received - received < MIN_BODY_BYTES and not paused:
             self.transport.abort()
@@ -172,12 +176,14 @@ class Connection(H11Protocol):
     # -- the number of connections ------------------------------------------------------------
 
     def _waits_for(self) -> Waiting | None:
-        """What the client keeps the server waiting for."""
+        """Tell what the client keeps the server waiting for."""
         return "reader" if self.flow.write_paused else self._awaited()
 
     def _make_room(self) -> None:
-        """If there are too many connections, close one that waits for its client, or this new one
-        if there is none."""
+        """Close a connection if there are too many.
+
+        It is one that waits for its client, or this new one if there is none.
+        """
         others = [
             other
             for other in self.connections

@@ -31,7 +31,7 @@ class Conversation:
     turns: list[Message] = field(default_factory=list)  # user, assistant, user, ...
 
     def messages(self, question: str, start: int = 0) -> tuple[Message, ...]:
-        """The messages of a prompt that asks `question`, with the turns from `start` on."""
+        """Build the messages of a prompt that asks `question`, with the turns from `start` on."""
         return (*self._system(), *self.turns[start:], {"role": "user", "content": question})
 
     def add(self, question: str, answer: str) -> None:

@@ -17,7 +17,7 @@ EXIT_CODES = """exit codes:
   130  interrupted
 """
 DEFAULT_PORT = 8000
-NAME_WIDTH = 14  # of the longest name of a check
+NAME_WIDTH = 14  # characters of the longest name of a check
 
 
 def add_parser(commands: Any) -> None:
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _port(text: str) -> int:
-    """A port number."""
+    """Parse a port number."""
     number = int(text)
     if not 0 <= number <= 65535:
         raise argparse.ArgumentTypeError(f"{text} is not a port: 0 to 65535")

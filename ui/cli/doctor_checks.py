@@ -27,9 +27,9 @@ from ui.common.terminal import format_bytes
 State = Literal["ok", "warn", "fail"]
 OLDEST_PYTHON = (3, 11)
 CHILD_TIMEOUT_S = 120
-MIN_WATCHES = 65_536  # folders that are watched, of all programs of a user
+MIN_WATCHES = 65_536  # watched folders of all programs of a user
 MIN_WATCH_INSTANCES = 64
-MIN_FREE_BYTES = 1_000_000_000  # beside the model: indexes, token ids
+MIN_FREE_BYTES = 1_000_000_000  # bytes next to the model: indexes, token ids
 WATCH_LIMITS = Path("/proc/sys/fs/inotify")
 FOLDER_REMEDY = "check its owner and permissions"
 REINSTALL = "install Draftline again"
@@ -53,7 +53,10 @@ class Finding:
 
 
 def checks(port: int) -> Iterator[Finding]:
-    """All findings, in the order in which an installation is used. `port`: of `draftline serve`."""
+    """Run all checks, in the order in which an installation is used.
+
+    `port` is that of `draftline serve`.
+    """
     yield python()
     yield native_code()
     yield compiler()
@@ -71,7 +74,7 @@ def checks(port: int) -> Iterator[Finding]:
 
 
 def python() -> Finding:
-    """The interpreter's version and word size."""
+    """Check the interpreter's version and word size."""
     from index.version import version_and_commit
 
     found = f"{sys.version.split()[0]} at {sys.executable}, draftline {version_and_commit()}"
@@ -83,7 +86,7 @@ def python() -> Finding:
 
 
 def native_code() -> Finding:
-    """The three native modules load; the instruction set that the kernels chose."""
+    """Check that the three native modules load; name the instruction set that the kernels chose."""
     try:
         from engine.drafting import _drafting  # noqa: F401
         from engine.model import _kernels
@@ -98,7 +101,7 @@ def native_code() -> Finding:
 
 
 def compiler() -> Finding:
-    """A C++ compiler, which only a build from source needs."""
+    """Look for a C++ compiler, which only a build from source needs."""
     names = [name for name in (os.environ.get("CXX", ""), "c++", "g++", "clang++") if name]
     found = next((path for name in names if (path := shutil.which(name))), None)
     if found is None:
@@ -107,7 +110,10 @@ def compiler() -> Finding:
 
 
 def nvidia_cards() -> list[list[str]]:
-    """Name, driver, memory and free memory (MiB) of each NVIDIA card; nothing without a driver."""
+    """List name, driver, memory and free memory (MiB) of each NVIDIA card.
+
+    The list is empty without a driver.
+    """
     command = ["nvidia-smi", f"--query-gpu={NVIDIA_QUERY}", "--format=csv,noheader,nounits"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=10)
@@ -118,7 +124,7 @@ def nvidia_cards() -> list[list[str]]:
 
 
 def torch(has_card: bool) -> Finding:
-    """torch is installed where it is needed, and loads."""
+    """Check that torch is installed where it is needed, and loads."""
     from engine.model.opening import INSTALL
 
     missing = [name for name in ("torch", "transformers") if find_spec(name) is None]
@@ -131,7 +137,7 @@ def torch(has_card: bool) -> Finding:
 
 
 def torch_build(has_card: bool, code: str = TORCH_CODE) -> Finding:
-    """Which torch is installed, and whether it can use the card."""
+    """Check which torch is installed, and whether it can use the card."""
     try:
         ran = subprocess.run(
             [sys.executable, "-P", "-c", code],
@@ -158,7 +164,7 @@ def torch_build(has_card: bool, code: str = TORCH_CODE) -> Finding:
 
 
 def card(cards: list[list[str]]) -> Finding:
-    """The NVIDIA cards and their driver."""
+    """Check the NVIDIA cards and their driver."""
     if not cards:
         if Path("/proc/driver/nvidia/version").exists():
             what = "a driver of NVIDIA is loaded, but nvidia-smi lists no card"
@@ -169,7 +175,7 @@ def card(cards: list[list[str]]) -> Finding:
 
 
 def model() -> Finding:
-    """The model of whoever names none: it is here, undamaged, and what is installed can run it."""
+    """Check that the usual model is here and undamaged, and that what is installed can run it."""
     from engine.model.opening import INSTALL
     from engine.weights import WeightsError, find, verify
     from engine.weights.fetch.download import download_of, usual_model
@@ -195,14 +201,17 @@ def model() -> Finding:
 
 
 def _bad_model(why: str) -> Finding:
-    """`why`: one line that ends with the remedy, as all errors of models do."""
+    """Make the finding of a model's error.
+
+    `why` is one line that ends with the remedy, as all errors of models do.
+    """
     what, _, remedy = why.rpartition(": ")
     named_by = f"{MODEL_VARIABLE}: " if os.environ.get(MODEL_VARIABLE) else ""
     return Finding("model", "fail", f"{named_by}{what}", remedy)
 
 
 def memory() -> Finding:
-    """Whether that model fits the memory that is available now."""
+    """Check whether that model fits the memory that is available now."""
     from engine.weights import WeightsError
     from engine.weights.fetch.download import usual_model
     from engine.weights.model_list import Machine, memory_of
@@ -226,7 +235,7 @@ def memory() -> Finding:
 
 
 def disk() -> Finding:
-    """Room for the model, if it must be fetched, and for indexes."""
+    """Check the free space for the model, if it must be fetched, and for indexes."""
     from engine.weights import WeightsError, home
     from engine.weights.fetch.download import download_of, free_where_the_cache_is, usual_model
 
@@ -245,7 +254,7 @@ def disk() -> Finding:
 
 
 def cache_folder() -> Finding:
-    """Whether the cache folder is this user's, and can be written."""
+    """Check whether the cache folder is this user's, and can be written."""
     from engine.weights import home
     from index.cache_folder import check_cache_folder
 
@@ -253,15 +262,17 @@ def cache_folder() -> Finding:
 
 
 def runtime_folder() -> Finding:
-    """Whether the folder of the shared server's socket is this user's alone."""
+    """Check whether the folder of the shared server's socket is this user's alone."""
     from engine.remote.address import check_private, runtime_folder
 
     return _writable("runtime folder", runtime_folder(), check_private)
 
 
 def _writable(name: str, folder: Path, check: Callable[[Path], None]) -> Finding:
-    """Whether a file can be made in the folder, or the folder itself, and `check` finds nothing
-    wrong with it."""
+    """Check whether a file can be made in the folder, or the folder itself.
+
+    `check` raises OSError for what else is wrong with the folder.
+    """
     existing = folder
     try:
         while not os.path.lexists(existing):
@@ -280,7 +291,7 @@ def _writable(name: str, folder: Path, check: Callable[[Path], None]) -> Finding
 
 
 def watch_limits(limits: Path = WATCH_LIMITS) -> Finding:
-    """Linux's limits on watched folders: beyond them changed files are found by polling."""
+    """Check Linux's limits on watched folders: beyond them changed files are found by polling."""
     try:
         watches = int((limits / "max_user_watches").read_text())
         instances = int((limits / "max_user_instances").read_text())
@@ -298,7 +309,7 @@ def watch_limits(limits: Path = WATCH_LIMITS) -> Finding:
 
 
 def serve_port(port: int) -> Finding:
-    """Whether `draftline serve` could listen there."""
+    """Check whether `draftline serve` could listen there."""
     with socket.socket() as tried:
         if not IS_WINDOWS:  # there it would take a port that is in use
             tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,5 +1,7 @@
-"""`draftline drafters`: list the drafting methods, those of plug-ins included. None of them changes
-an answer."""
+"""`draftline drafters`: list the drafting methods, those of plug-ins included.
+
+None of them changes an answer.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _written(value: object) -> str:
-    """An option's default as a user would write it; `...` if there is none."""
+    """Write an option's default as a user would; `...` if there is none."""
     if value == "":
         return "..."
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)

@@ -1,5 +1,7 @@
-"""`draftline edit`: edit a file, or lines of it, by an instruction. What an edit is lives in
-`engine.editing`."""
+"""`draftline edit`: edit a file, or lines of it, by an instruction.
+
+What an edit is lives in `engine.editing`.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ EXIT_CODES = """exit codes:
 
 
 class Changed(Failure):
-    """The file is another than the one that was read, and was not written."""
+    """A failure to write a file that is no longer the one that was read."""
 
 
 def add_parser(commands: Any) -> None:
@@ -72,7 +74,7 @@ def add_parser(commands: Any) -> None:
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
-    """The options of a command that edits a file."""
+    """Add the options of a command that edits a file."""
     output = parser.add_mutually_exclusive_group()
     for name, text in {
         "diff": "print a unified diff, to read or for `git apply` (default)",
@@ -88,8 +90,10 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read the file, edit it by a rule or ask the model and align its answer, and show or write the
-    result."""
+    """Read the file, edit it by a rule or ask the model, and show or write the result.
+
+    The model's answer is aligned with the file.
+    """
     request = _request(args)
     from ui.common.answer_view import AnswerView, colour_of_source
 
@@ -108,9 +112,10 @@ def finish(
     more: dict[str, Any] | None = None,
 ) -> int:
     """Show or write the file's new text, as the options say, or raise Failure with the refusal.
+
     What fails a check is not written without --force, and a merged update that does is no success.
-    Changed if the file is not what the request read.
-    `more`: further fields of --json."""
+    Changed if the file is not what the request read. `more`: further fields of --json.
+    """
     from engine.editing.diff import summary
     from engine.editing.outcome import why_unchanged
     from engine.editing.text_file import FileChanged, FileError, replace_text
@@ -155,7 +160,7 @@ def finish(
 
 
 def _why_stopped(request: Request, outcome: Outcome) -> str:
-    """Why a text that fails checks is not written, with the remedy."""
+    """Say why a text that fails checks is not written, with the remedy."""
     remedy = "say more precisely what to change"
     if request.update:
         remedy = "correct the update, or say with -i that it is intended"
@@ -174,7 +179,7 @@ def _print_diff(old: str, new: str, file: Path) -> None:
 
 
 def _request(args: argparse.Namespace) -> Request:
-    """The request, checked as far as possible without a model. Raises Failure."""
+    """Make the request, checked as far as possible without a model. Raises Failure."""
     from engine import Request, RequestError
     from engine.editing.text_file import FileError, read_text
 
@@ -199,8 +204,10 @@ def _request(args: argparse.Namespace) -> Request:
 
 
 def _check_length(args: argparse.Namespace, request: Request, model: str = "") -> None:
-    """Raise Failure if the model should not edit so much at once. An engine elsewhere tells its
-    `model` once it is reached."""
+    """Raise Failure if the model should not edit so much at once.
+
+    An engine elsewhere tells its `model` once it is reached.
+    """
     from engine import DEFAULT_MODEL
     from engine.editing.edits import too_long
 
@@ -213,7 +220,7 @@ def _check_length(args: argparse.Namespace, request: Request, model: str = "") -
 
 
 def _selection(lines: str | None, text: str, file: Path) -> tuple[int, int] | None:
-    """The code points of the lines that `10:40`, `10:`, `:40` or `12` names."""
+    """Find the code points of the lines that `10:40`, `10:`, `:40` or `12` names."""
     if lines is None:
         return None
     from engine.editing.edits import line_count, line_span
@@ -234,9 +241,11 @@ def _selection(lines: str | None, text: str, file: Path) -> tuple[int, int] | No
 def _answer(
     args: argparse.Namespace, request: Request, view: AnswerView
 ) -> tuple[Done, Outcome, str]:
-    """The model's last answer, what it comes to, and why it is refused, if it is; without the
-    model if a rule makes the edit. Raises Failure if there is no model or the request does not fit
-    it."""
+    """Get the model's last answer, the outcome, and why the edit is refused, if it is.
+
+    The model is not asked if a rule makes the edit. Raises Failure if there is no model or the
+    request does not fit it.
+    """
     from engine.editing.dialogue import Ask, advance, dialogue
     from engine.editing.edits import EditRefused
     from engine.editing.outcome import Outcome
@@ -265,8 +274,11 @@ def _answer(
 def model(
     args: argparse.Namespace, view: AnswerView, check: Callable[[str], None] = lambda name: None
 ) -> Iterator[Callable[[Request], Done]]:
-    """What asks the model and waits for its answer. Raises Failure if there is no model or a
-    request does not fit it. `check` is called with the name of a model elsewhere."""
+    """Open the engine, and make a function that asks the model and waits for its answer.
+
+    Raises Failure if there is no model or a request does not fit it. `check` is called with the
+    name of a model elsewhere.
+    """
     from engine import RequestError
 
     view.phase("loading")

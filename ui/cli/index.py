@@ -41,8 +41,8 @@ EXIT_CODES = """exit codes:
   130  interrupted; the saved index is intact
 """
 DEFAULT_MAX_MATCHES = 20
-MAX_SKIP_REASONS = 5  # in the table
-MAX_LISTED_PATHS = 20  # of what is not indexed
+MAX_SKIP_REASONS = 5  # reasons in the table
+MAX_LISTED_PATHS = 20  # paths that are not indexed
 
 
 def add_parser(commands: Any) -> None:
@@ -117,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Raises Failure for arguments that are wrong whatever the index holds."""
+    """Raise Failure for arguments that are wrong whatever the index holds."""
     if args.most is not None and (args.find is None or args.most < 1):
         raise Failure(USAGE, f"--most {args.most}: limits --find: give both, with N above 0")
     if args.find == "":
@@ -144,7 +144,7 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _workspace(args: argparse.Namespace) -> Workspace:
-    """The workspace of the folders, whatever their order. Reads no files."""
+    """Make the workspace of the folders, whatever their order. Reads no files."""
     from engine.weights import DEFAULT_MODEL, home
     from index.workspace.workspace import Workspace
 
@@ -247,8 +247,10 @@ def _print_skipped(skipped: dict[str, str]) -> None:
 
 
 def _find(args: argparse.Namespace, workspace: Workspace) -> int:
-    """Show the matches of --find, newest file first, and close the workspace. The exit code is
-    FAILED if there are none."""
+    """Show the matches of --find, newest file first, and close the workspace.
+
+    The exit code is FAILED if there are none.
+    """
     found, more = matches(workspace, args.find, args.most or DEFAULT_MAX_MATCHES)
     workspace.close()
     if args.json:

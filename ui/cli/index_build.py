@@ -56,8 +56,10 @@ def build(workspace: Workspace, save: Callable[[], None] | None = None) -> Build
 
 
 class BuildProgress:
-    """The progress of a build on stderr: a bar on a terminal, else one line at the end. A context
-    manager."""
+    """A context manager that shows a build's progress on stderr.
+
+    It is a bar on a terminal, else one line at the end.
+    """
 
     def __init__(self, workspace: Workspace) -> None:
         self.phase = "looking at files"
@@ -65,8 +67,8 @@ class BuildProgress:
         self._started = time.monotonic()
         self._done = self._total = 0  # files
         self._reported_at = self._started
-        self._remaining_s = 0.0  # at _reported_at
-        self._loaded_bytes = self._read_bytes = 0  # of files: before the first was read, and since
+        self._remaining_s = 0.0  # seconds, at _reported_at
+        self._loaded_bytes = self._read_bytes = 0  # before the first file was read, and since
         self._mb_per_s = 0.0
         self._console = Console(stderr=True)
         columns = (
@@ -78,7 +80,7 @@ class BuildProgress:
         self._task = self._bar.add_task(self.phase, total=None, at="")
 
     def report(self, _: str, done: int, total: int) -> None:
-        """The index's callback, in files; called from another thread."""
+        """Take the index's progress, in files; called from another thread."""
         self._done, self._total = done, total
         self._reported_at = time.monotonic()
         self._remaining_s = (self._reported_at - self._started) * (total - done) / done

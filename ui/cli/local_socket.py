@@ -1,5 +1,7 @@
-"""This user's commands join the engine of `draftline serve`: its own routes, over a Unix-domain
-socket that needs no key."""
+"""The socket by which this user's commands join the engine of `draftline serve`.
+
+It offers the engine's own routes. It is a Unix-domain socket, and needs no key.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ class LocalConnection(Connection):
 
 
 class LocalRoutes:
-    """Of an application, what commands need."""
+    """The routes of an application that commands need."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -47,9 +49,11 @@ class LocalRoutes:
 async def shared(
     app: App, address: Address, state: ServerState, options: dict[str, Any]
 ) -> AsyncIterator[asyncio.Server]:
-    """Serve an application at the address of a socket. `state`: of the server, whose end closes
-    the connections. `options`: uvicorn's. AddressError where another program shares this model,
-    OSError."""
+    """Serve an application at the address of a socket.
+
+    `state`: of the server, whose end closes the connections. `options`: uvicorn's. AddressError
+    where another program shares this model, OSError.
+    """
     assert address.path is not None
     config = uvicorn.Config(LocalRoutes(app), **options | {"http": LocalConnection})
     with start_lock(address):

@@ -74,8 +74,11 @@ class Parser(argparse.ArgumentParser):
 
 
 def make_parser(argv: list[str]) -> Parser:
-    """The command line. Each command sets `run`, which takes the parsed arguments and returns the
-    exit code. `draftline lsp`, a small process beside every window, imports no other command."""
+    """Build the parser of the command line.
+
+    Each command sets `run`, which takes the parsed arguments and returns the exit code. `draftline
+    lsp`, a small process next to every window, imports no other command.
+    """
     from lsp_server import cli as lsp
 
     if (new := RENAMED.get("".join(argv[:1]))) is not None:

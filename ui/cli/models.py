@@ -33,7 +33,7 @@ EXIT_CODES = """exit codes:
   3    the model to check is not available
   130  interrupted; downloads resume
 """
-PIPE_COLUMNS = 200  # of the list where it is no terminal's
+PIPE_COLUMNS = 200  # characters; the width of the list where it is no terminal's
 
 
 def add_parser(commands: Any) -> None:
@@ -117,8 +117,10 @@ def _add(args: argparse.Namespace) -> None:
 
 
 def _count_library(folder: Path) -> None:
-    """Count the standard-library n-grams for a model's tokenizer, unless that is done. The model
-    works without them."""
+    """Count the standard-library n-grams for a model's tokenizer, unless that is done.
+
+    The model works without them.
+    """
     if not (folder / "tokenizer.json").is_file():
         return
     from engine.drafting.stdlib_ngram import StdlibNgram
@@ -141,7 +143,7 @@ def _remove(args: argparse.Namespace) -> None:
 
 
 def _tokenizers() -> set[str]:
-    """Fingerprints of the tokenizers of the cached models."""
+    """Compute the fingerprints of the tokenizers of the cached models."""
     from engine.weights.fetch.checksums import sha256_of
     from engine.weights.resolve import models_folder
 

@@ -59,7 +59,7 @@ def add_command(
 def add_options(
     parser: argparse.ArgumentParser, verbose: str = "colour the text by its source"
 ) -> None:
-    """The options of a command that answers: model, drafting, sampling and output."""
+    """Add the options of a command that answers: model, drafting, sampling and output."""
     add = parser.add_argument
     add_model(parser)
     add_drafting(parser)
@@ -76,13 +76,13 @@ def add_options(
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
-    """--model, --device, --dtype and --exact."""
+    """Add --model, --device, --dtype and --exact."""
     parser.add_argument("--model", metavar="M", help=MODEL_HELP)
     add_device(parser)
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:
-    """--device, --dtype and --exact."""
+    """Add --device, --dtype and --exact."""
     add = parser.add_argument
     add(
         "--device",
@@ -104,7 +104,7 @@ def add_device(parser: argparse.ArgumentParser) -> None:
 
 
 def add_drafting(parser: argparse.ArgumentParser) -> None:
-    """--drafter, --corpus and --verification."""
+    """Add --drafter, --corpus and --verification."""
     add = parser.add_argument
     add(
         "--drafter",
@@ -170,8 +170,10 @@ def add_embed(parser: argparse.ArgumentParser) -> None:
 
 
 def embedding(chosen: str | None) -> Embed | None:
-    """The embedding model that --embed names, or without it the installed one. Raises Failure if
-    it cannot be loaded."""
+    """Load the embedding model that --embed names, or without it the installed one.
+
+    Raises Failure if it cannot be loaded.
+    """
     from index.documents.embeddings import load_default, load_model2vec
 
     if chosen == "none":
@@ -188,7 +190,7 @@ def embedding(chosen: str | None) -> Embed | None:
 
 
 def embedding_name(chosen: str | None) -> str:
-    """What requests call the model that `embedding` returns."""
+    """Name the model that `embedding` returns, as requests call it."""
     from index.documents.embeddings import DEFAULT_NAME
 
     return Path(chosen).resolve().name if chosen else DEFAULT_NAME
@@ -204,7 +206,7 @@ def _offer_embedding() -> None:
 
 
 def sampling(args: argparse.Namespace) -> dict[str, Any]:
-    """The sampling parameters as keyword arguments of a Request. Raises Failure."""
+    """Collect the sampling parameters as keyword arguments of a Request. Raises Failure."""
     from engine import Request, RequestError
 
     chosen = {name: getattr(args, name) for name in SAMPLING}
@@ -216,14 +218,16 @@ def sampling(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def check_workspace(folder: Path | None) -> None:
-    """Raises Failure if --workspace names something other than a folder."""
+    """Raise Failure if --workspace names something other than a folder."""
     if folder and not folder.is_dir():
         raise Failure(USAGE, f"{folder}: not a folder: name the workspace's folder")
 
 
 def text_argument(text: str, option: str, remedy: str = "write what you want to know") -> str:
-    """The text of an option, read from stdin if it is `-`. Raises Failure if it is empty or not
-    text."""
+    """Read the text of an option, from stdin if it is `-`.
+
+    Raises Failure if it is empty or not text.
+    """
     if text == "-":
         if not sys.stdin:
             raise Failure(USAGE, f"{option} -: stdin is closed: pipe the text in")
@@ -236,7 +240,7 @@ def text_argument(text: str, option: str, remedy: str = "write what you want to 
 
 
 def checked_text(text: str, option: str, remedy: str = "write what you want to know") -> str:
-    """`text`. Raises Failure if it is empty, or not text that a tokenizer can encode."""
+    """Return `text`. Raises Failure if it is empty, or not text that a tokenizer can encode."""
     if not text.strip():
         raise Failure(USAGE, f"{option}: empty: {remedy}")
     if any(char == "\0" or "\ud800" <= char <= "\udfff" for char in text):
@@ -245,7 +249,7 @@ def checked_text(text: str, option: str, remedy: str = "write what you want to k
 
 
 def unwritable(file: Path) -> str:
-    """Why a file cannot be written, with the remedy; "" if it can."""
+    """Say why a file cannot be written, with the remedy; "" if it can."""
     try:
         mode = file.stat().st_mode
         if stat.S_ISDIR(mode):
@@ -269,7 +273,7 @@ def unwritable(file: Path) -> str:
 
 
 def device(text: str) -> str:
-    """A `Config.device`."""
+    """Check a `Config.device`."""
     try:
         devices(text)
     except ValueError as error:
@@ -278,7 +282,7 @@ def device(text: str) -> str:
 
 
 def finite(text: str) -> float:
-    """A finite number."""
+    """Parse a finite number."""
     number = float(text)
     if not math.isfinite(number):
         raise argparse.ArgumentTypeError(f"{text} is not a finite number")
@@ -286,14 +290,14 @@ def finite(text: str) -> float:
 
 
 def positive(text: str) -> int:
-    """A whole number of 1 or more."""
+    """Parse a whole number of 1 or more."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text}: give a whole number of 1 or more")
     return int(text)
 
 
 def _drafter(text: str) -> str:
-    """The name of a drafter, with its options."""
+    """Check the name of a drafter, with its options."""
     from engine.drafting.registry import parse_choice
 
     try:

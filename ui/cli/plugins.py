@@ -14,7 +14,7 @@ from engine import plugins
 from engine.plugins import PluginError
 from ui.common.errors import FAILED, Failure, say
 
-GROUP = "draftline.commands"  # of entry points
+GROUP = "draftline.commands"  # the group of entry points
 
 
 def add_commands(commands: Any, argv: list[str]) -> None:

@@ -62,10 +62,10 @@ MIN_PASSWORD_CHARS = 12
 ICON_PATH = "/favicon.ico"  # browsers request it
 PAGE_PATHS = ("/ui", ICON_PATH)
 DEFAULT_QUEUE = 32
-MAX_QUEUE = 1000  # each request may take a thread
-SHUTDOWN_TIMEOUT_S = 2  # of open connections
-KEEP_ALIVE_S = 30  # longer than clients keep theirs
-TEXT_OPTIONS = ("dtype", "verification", "exact")  # those that may change a text
+MAX_QUEUE = 1000  # requests; each may take a thread
+SHUTDOWN_TIMEOUT_S = 2  # seconds that open connections have to end
+KEEP_ALIVE_S = 30  # seconds; longer than clients keep theirs
+TEXT_OPTIONS = ("dtype", "verification", "exact")  # options that may change a text
 
 
 def add_parser(commands: Any) -> None:
@@ -197,7 +197,10 @@ def _load_and_serve(
 
 
 def _address(args: argparse.Namespace, engine: ServedEngine) -> Address | None:
-    """Where this user's commands join the engine: nowhere with options that may change a text."""
+    """Choose where this user's commands join the engine.
+
+    None (nowhere) with options that may change a text.
+    """
     from engine.engine import Engine
     from engine.remote.address import serve_address
 
@@ -207,7 +210,7 @@ def _address(args: argparse.Namespace, engine: ServedEngine) -> Address | None:
 
 
 def _engine(args: argparse.Namespace, progress: Progress) -> ServedEngine:
-    """The engine that answers. Raises Failure."""
+    """Open the engine that answers. Raises Failure."""
     if not args.engine:
         return open_engine(args, progress)
     from engine.remote.http_engine import HttpEngine
@@ -224,7 +227,10 @@ def _add_page(
     embed: Embed | None,
     may_offer: bool,
 ) -> None:
-    """`may_offer`: nobody has chosen to search without an embedding model."""
+    """Add the page and its routes to the application.
+
+    `may_offer`: nobody has chosen to search without an embedding model.
+    """
     from fastapi.responses import FileResponse, RedirectResponse
 
     from engine.weights import home
@@ -245,8 +251,11 @@ def _serve(
     listening: socket.socket,
     page: bool,
 ) -> None:
-    """Serve until a signal: `first`, and once it is there the application that `load` returns, with
-    the address where this user's commands join it. Raises what `load` does."""
+    """Serve `first` until a signal, and in it the application of `load` once it is there.
+
+    `load` also returns the address where this user's commands join the application. Raises what
+    `load` does.
+    """
     import uvicorn
 
     from engine.remote.address import AddressError
@@ -304,8 +313,10 @@ def _serve(
 
 
 def options() -> dict[str, Any]:
-    """uvicorn's options: it limits the time of slow clients, logs no requests and trusts no
-    headers."""
+    """Collect uvicorn's options.
+
+    With them it limits the time of slow clients, logs no requests and trusts no headers.
+    """
     from ui.cli.connection import Connection
 
     return {
@@ -322,13 +333,13 @@ def options() -> dict[str, Any]:
 
 
 def _access(args: argparse.Namespace, address: str) -> Access:
-    """Who may send requests. Without a login there is no page if a key is set."""
+    """Decide who may send requests. Without a login there is no page if a key is set."""
     key, users = _key(args, address), _users(args)
     return Access(key, users, page=not args.no_page and (key is None or bool(users)))
 
 
 def _users(args: argparse.Namespace) -> list[tuple[str, str]]:
-    """Names and passwords. Raises Failure for bad ones, without repeating them."""
+    """Parse names and passwords. Raises Failure for bad ones, without repeating them."""
     given = args.auth or [one for one in (os.environ.get(AUTH_VARIABLE),) if one is not None]
     users = [(name, password) for name, _, password in (one.partition(":") for one in given)]
     for name, password in users:
@@ -343,8 +354,10 @@ def _users(args: argparse.Namespace) -> list[tuple[str, str]]:
 
 
 def _key(args: argparse.Namespace, address: str) -> str | None:
-    """The key that clients must send, or several with a blank between them. Raises Failure if one
-    is bad, or missing but needed."""
+    """Find the key that clients must send, or several with a blank between them.
+
+    Raises Failure if one is bad, or missing but needed.
+    """
     key: str | None = args.api_key
     if key is None:
         key = os.environ.get(API_KEY_VARIABLE)
@@ -361,7 +374,7 @@ def _key(args: argparse.Namespace, address: str) -> str | None:
 
 
 def _resolve(host: str) -> tuple[int, str]:
-    """Address family and address of a host. Raises Failure if it has none."""
+    """Find the address family and address of a host. Raises Failure if it has none."""
     try:
         if not host:
             raise OSError("empty")
@@ -373,7 +386,7 @@ def _resolve(host: str) -> tuple[int, str]:
 
 
 def _listening(family: int, address: str, port: int) -> socket.socket:
-    """A listening socket. Raises Failure if the address is not available."""
+    """Open a listening socket. Raises Failure if the address is not available."""
     try:
         made = socket.create_server((address, port), family=family)
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # accepted sockets inherit it

@@ -166,7 +166,7 @@ def remove(args: argparse.Namespace) -> int:
 
 
 def _ask(yes: bool) -> None:
-    """Raises Failure unless the user agrees."""
+    """Raise Failure unless the user agrees."""
     if yes:
         return
     if not (sys.stdin and sys.stdin.isatty() and sys.stderr and sys.stderr.isatty()):
@@ -177,7 +177,7 @@ def _ask(yes: bool) -> None:
 
 
 def remove_command(environment: Path) -> str:
-    """The command that removes an installation in this environment."""
+    """Find the command that removes an installation in this environment."""
     if (storage := environment.parent.parent).name == EXTENSION:
         return f"uninstall the extension of VS Code, then delete {storage}"
     if "pipx" in environment.parts:

@@ -33,7 +33,7 @@ from ui.common.errors import FAILED, Failure, reason
 
 DELETED = ".deleted-"  # begins the name of what is being deleted
 _HEX = "[0-9a-f]"
-_LEFTOVERS = rf"{re.escape(DELETED)}{_HEX}{{16}}|{TEMPORARY.pattern}"  # of killed processes
+_LEFTOVERS = rf"{re.escape(DELETED)}{_HEX}{{16}}|{TEMPORARY.pattern}"  # left by killed processes
 _INDEX_LIMIT = f"{MAX_INDEX_BYTES / 1e9:.1f} GB, {UNUSED_INDEX_DAYS} days without use"
 
 
@@ -44,7 +44,7 @@ class Part:
     name: str  # as `draftline storage clear NAME` takes it
     about: str
     folder: str  # in the cache folder; "" for that itself
-    is_ours: Callable[[Path], bool]  # of the entries of the folder
+    is_ours: Callable[[Path], bool]  # asked about the entries of the folder
     limit: str = "a few kB"
     deleted_by: str = ""  # what deletes it, where `draftline storage clear` does not
 
@@ -55,10 +55,10 @@ def _named(pattern: str) -> Callable[[Path], bool]:
 
 
 def _is_model(path: Path) -> bool:
-    """Whether this is a model's folder, GGUF file or lock, or a download that goes on."""
+    """Check whether this is a model's folder, GGUF file or lock, or a download that goes on."""
     if path.name == ".partial":
         return True
-    if path.suffix == ".gguf":  # of a built-in or hub model; a user's own file stays where it is
+    if path.suffix == ".gguf":  # a built-in or hub model's; a user's own file stays where it is
         return path.stem in BUILTINS or _is_model(path.with_suffix(""))
     if path.suffix == ".lock":
         return path.stem in BUILTINS or not path.lstat().st_size
@@ -126,7 +126,7 @@ PARTS = (*KEPT, *CACHES)
 
 
 def paths_of(part: Part) -> list[Path]:
-    """What is stored of a part, with what killed processes left beside it. Raises OSError."""
+    """List what is stored of a part, with what killed processes left next to it. Raises OSError."""
     folder = home() / part.folder
     try:
         if folder.is_symlink() and part.folder:
@@ -139,7 +139,7 @@ def paths_of(part: Part) -> list[Path]:
 
 
 def size_of(paths: Sequence[Path]) -> int:
-    """Bytes of files and folders. What vanishes meanwhile counts nothing."""
+    """Count the bytes of files and folders. What vanishes meanwhile counts nothing."""
     total = 0
     for path in paths:
         for each in _files(path):
@@ -157,9 +157,11 @@ def _files(path: Path) -> Iterator[Path]:
 
 
 def delete(part: Part) -> int:
-    """Delete what is stored of a part, and its folder if nothing else is in it. Returns the bytes
-    that were freed. Each thing vanishes at once, so that no process sees a part of it. Raises
-    OSError."""
+    """Delete what is stored of a part, and its folder if nothing else is in it.
+
+    Returns the bytes that were freed. Each thing vanishes at once, so that no process sees a part
+    of it. Raises OSError.
+    """
     freed = 0
     for path in reversed(paths_of(part)):  # a database's journals before the database
         size = size_of([path])
@@ -185,12 +187,12 @@ def delete_path(path: Path) -> None:
 
 
 def failure(error: OSError) -> Failure:
-    """What ends a command that could not read or delete something."""
+    """Make the failure that ends a command which could not read or delete something."""
     return Failure(FAILED, f"{error.filename}: {reason(error)}: check its permissions")
 
 
 def sockets() -> list[Path]:
-    """The sockets, locks and logs of this user's shared servers."""
+    """List the sockets, locks and logs of this user's shared servers."""
     known = re.compile(rf"{_HEX}{{16}}\.(sock|lock|log)")
     found: list[Path] = []
     for folder in runtime_folders():
@@ -201,7 +203,7 @@ def sockets() -> list[Path]:
 
 
 def running_servers() -> list[Path]:
-    """The sockets on which a shared server of this user answers."""
+    """List the sockets on which a shared server of this user answers."""
     found = []
     for path in sockets():
         if path.suffix == ".sock":

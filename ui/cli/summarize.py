@@ -94,7 +94,7 @@ def _follow(
     interrupt: AnswerInterrupt,
     view: AnswerView,
 ) -> Summary:
-    """The summary; shows what the model does for the overall statement."""
+    """Make the summary, and show what the model does for the overall statement."""
     from engine.rag.summarize import Summary, summarize
     from engine.records import Step
 

@@ -32,12 +32,12 @@ SOURCE_COLOURS = {
     "workspace": "magenta",
     "model": "default",
 }
-OTHER_COLOUR = "yellow"  # of sources that are not in SOURCE_COLOURS
+OTHER_COLOUR = "yellow"  # for sources that are not in SOURCE_COLOURS
 ColourOf = Callable[["Step", "Piece"], str]
 
 
 def colour_of_source(step: Step, piece: Piece) -> str:
-    """The colour of the source that a piece was drafted from."""
+    """Look up the colour of the source that a piece was drafted from."""
     return SOURCE_COLOURS.get(piece.source, OTHER_COLOUR)
 
 
@@ -70,7 +70,7 @@ class Tally:
 
 
 class AnswerView:
-    """Shows answers as they are written, as a context manager.
+    """A context manager that shows answers as they are written.
 
     Before the text begins, and all the time if `silent`, a live line on stderr shows the progress;
     without a terminal there is none. The text goes to stdout, or to stderr if `on_stderr`.
@@ -110,9 +110,11 @@ class AnswerView:
         self._status.update(shown)
 
     def progress(self, stage: str, done: int, total: int) -> None:
-        """Show an engine's progress while it fetches and loads; safe to call from any thread.
-        Without a terminal each stage that takes long, which has a total, is printed once, unless
-        stderr is for the text."""
+        """Show an engine's progress while it fetches and loads.
+
+        Safe to call from any thread. Without a terminal each stage that takes long, which has a
+        total, is printed once, unless stderr is for the text.
+        """
         name = stage.split(" (part")[0]
         if total and not self._stderr.is_terminal and name not in self._reported:
             self._reported.add(name)
@@ -152,8 +154,11 @@ class AnswerView:
                 self.write(piece.text, self.colour_of(step, piece))
 
     def follow(self, job: Submitted, interrupt: AnswerInterrupt | None = None) -> Done:
-        """Show a whole answer, which the interrupt cancels. One that fails midway is what was
-        written until then."""
+        """Show a whole answer as it is written, and return its Done.
+
+        The interrupt cancels the answer. The Done of an answer that fails midway has the text that
+        was written until then.
+        """
         from engine import Done
 
         written: list[str] = []
@@ -181,7 +186,7 @@ class AnswerView:
 
 
 def figures(done: Done, tally: Tally) -> dict[str, Any]:
-    """The cost of an answer, for JSON."""
+    """Collect the figures of an answer's cost, for JSON."""
     usage = done.usage
     return {
         "usage": dataclasses.asdict(usage),

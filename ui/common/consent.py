@@ -1,5 +1,7 @@
-"""Consent to a model's download: which one, its size, the room on the disk. Nothing is fetched by a
-command whose user did not agree, with `--yes` or at the terminal."""
+"""Consent to a model's download: which model, its size, the free space on the disk.
+
+Nothing is fetched by a command whose user did not agree, with `--yes` or at the terminal.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,10 @@ if TYPE_CHECKING:
 
 
 def choose_model(args: argparse.Namespace) -> None:
-    """Set `args.model` to the model to use, which is on this machine or may be fetched, as that of
-    the drafter. Raises Failure. Does nothing for a server or engine that is named: it has its own.
+    """Set `args.model` to a model that is on this machine or may be fetched.
+
+    A drafter's own model needs the same consent. Raises Failure without it. Does nothing if a
+    server or an engine is named: it has its own model.
     """
     if getattr(args, "engine", "") or getattr(args, "server", "") not in ("", "own"):
         return
@@ -29,8 +33,11 @@ def choose_model(args: argparse.Namespace) -> None:
 
 
 def agreed(model: str | None, yes: bool = False) -> str:
-    """The model, or without one the usual one, after asking for consent if it must be fetched;
-    `yes` is consent. Raises Failure without it."""
+    """Ask for consent if a model must be fetched, and return the model to use.
+
+    Without `model` this is the usual one, or the offer that the user chooses. `yes` is consent.
+    Raises Failure without it.
+    """
     from engine.weights import WeightsError
     from engine.weights.fetch.download import downloads, usual_model
 
@@ -55,7 +62,7 @@ def agreed(model: str | None, yes: bool = False) -> str:
 
 
 def _ask(offers: list[Download]) -> str | None:
-    """Which of the offers the user chooses at the terminal; None for none of them."""
+    """Ask at the terminal which of the offers the user chooses; None stands for none of them."""
     say("a language model is needed on this machine; it is downloaded once")
     largest = max(offer.size for offer in offers)
     for number, offer in enumerate(offers, 1):

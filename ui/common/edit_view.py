@@ -34,7 +34,10 @@ def print_diff(text: str) -> None:
 def edit_as_json(
     path: Path, old: str, outcome: Outcome, done: Done, refusal: str, tally: Tally
 ) -> dict[str, Any]:
-    """An edit with its figures. If it was refused, `error` says why and there is no text."""
+    """Describe an edit with its figures, for JSON.
+
+    If it was refused, `error` says why and there is no text.
+    """
     from engine.editing.edits import changes
 
     new = outcome.text

@@ -1,5 +1,7 @@
-"""The offer of the optional embedding model: once at a terminal, and on the page until it is
-dismissed there."""
+"""The offer of the optional embedding model.
+
+It is made once at a terminal, and on the page until it is dismissed there.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ TERMINAL, PAGE = "embedding-offered", "embedding-dismissed"  # files of the cach
 
 
 def is_open(place: str) -> bool:
-    """Whether the offer may still be made at TERMINAL or on PAGE."""
+    """Check whether the offer may still be made at TERMINAL or on PAGE."""
     return not (home() / place).exists()
 
 

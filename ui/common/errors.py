@@ -17,7 +17,7 @@ INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 
 
 class Failure(Exception):
-    """Ends a command with an exit code and one line: the input, what is wrong, the remedy."""
+    """An error that ends a command with an exit code and one line: input, problem, remedy."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -31,7 +31,7 @@ def say(message: str) -> None:
 
 
 def reason(error: OSError | ValueError) -> str:
-    """The cause of an error: of an OSError without the number and the path that `str` adds."""
+    """Name the cause of an error, without the number and the path that an OSError's `str` has."""
     return getattr(error, "strerror", None) or str(error)
 
 

@@ -28,8 +28,10 @@ def matches(
     most: int,
     shown: Callable[[str], bool] = lambda path: True,
 ) -> tuple[list[tuple[Match, str]], bool]:
-    """At most that many places of a text, newest file first, each with its first line; and whether
-    there are more. Only in files that are `shown`."""
+    """Find at most `most` places of a text, newest file first, each with its first line.
+
+    Returns them, and whether there are more. Only files that are `shown` are searched.
+    """
     found: list[tuple[Match, str]] = []
     texts: dict[str, str] = {}
     for span in workspace.find(wanted, most + 1, shown):
@@ -41,7 +43,7 @@ def matches(
 
 
 def _read(path: str) -> str:
-    """A file's text; "" if it is gone."""
+    """Read a file's text; "" if it is gone."""
     from index.workspace.file_filter import Skipped, read
 
     try:
@@ -51,7 +53,7 @@ def _read(path: str) -> str:
 
 
 def _match(path: str, text: str, start: int, stop: int) -> tuple[Match, str]:
-    """The match, and its first line without the line end."""
+    """Make the match, and cut out its first line without the line end."""
     from engine.editing.edits import LINE_END
 
     number, first, last = 1, 0, len(text)

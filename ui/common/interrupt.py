@@ -1,4 +1,4 @@
-"""Ctrl-C: ends a command at once with exit code 130, or ends only the answer being written."""
+"""Ctrl-C, which ends a command at once with exit code 130, or only the answer being written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CLEANUP_TIMEOUT_S = 2.0
 
 
 class Interrupt:
-    """Ctrl-C prints its line at once and leaves `CLEANUP_TIMEOUT_S` to clean up.
+    """A handler of Ctrl-C that prints its line at once and leaves `CLEANUP_TIMEOUT_S` to clean up.
 
     Imports and model loads may swallow KeyboardInterrupt or print a traceback: so stderr is
     redirected to /dev/null and a timer ends the process in any case. No file is written after the
@@ -54,8 +54,10 @@ class Interrupt:
 
 
 class AnswerInterrupt:
-    """While a context, the first Ctrl-C only sets `received`, so that the answer written so far can
-    be kept; a second one ends the command."""
+    """A context in which the first Ctrl-C only sets `received`.
+
+    So the answer written so far can be kept. A second Ctrl-C ends the command.
+    """
 
     def __init__(self) -> None:
         self.received = False

@@ -30,11 +30,11 @@ Progress = Callable[[str, int, int], None]  # (stage, done, total)
 CONFIG_OPTIONS = (
     "model", "device", "dtype", "drafter", "corpus", "verification", "workspace", "exact",
 )  # fmt: skip
-OWN_OPTIONS = CONFIG_OPTIONS[2:]  # that a server's engine cannot follow
+OWN_OPTIONS = CONFIG_OPTIONS[2:]  # options that a server's engine cannot follow
 
 
 def open_engine(args: argparse.Namespace, progress: Progress) -> Engine:
-    """The engine that the options name. Raises Failure."""
+    """Open the engine that the options name. Raises Failure."""
     from engine import Config, Engine
     from engine.model.unsupported import UnsupportedModel
     from engine.weights import WeightsError
@@ -50,15 +50,21 @@ def open_engine(args: argparse.Namespace, progress: Progress) -> Engine:
 
 
 def join_or_open(args: argparse.Namespace, progress: Progress) -> AnyEngine:
-    """The engine of another machine that `--engine` names, of a server that runs on this machine
-    with the same model, or one of our own. Raises Failure."""
+    """Join an engine that runs already, or open one of our own.
+
+    The first is the engine of another machine that `--engine` names, or that of a server that runs
+    on this machine with the same model. Raises Failure.
+    """
     if args.engine:
         return open_elsewhere(args, progress)
     return _joined(args, progress) or open_engine(args, progress)
 
 
 def open_elsewhere(args: argparse.Namespace, progress: Progress) -> HttpEngine | OpenAiEngine:
-    """The engine that `--engine` names, with the index of `--workspace`. Raises Failure."""
+    """Connect to the engine that `--engine` names, with the index of `--workspace`.
+
+    Raises Failure.
+    """
     from engine.remote.address import AddressError
     from engine.remote.engine_url import parse_engine
     from engine.remote.http_engine import HttpEngine
@@ -94,8 +100,11 @@ def open_elsewhere(args: argparse.Namespace, progress: Progress) -> HttpEngine |
 
 
 def _joined(args: argparse.Namespace, progress: Progress) -> AnyEngine | None:
-    """The engine of the server that `--server` names, or of a server of this user's, for windows or
-    of `draftline serve`, if it has the same model and device. Raises Failure."""
+    """Join the engine of a server on this machine; None if no server fits.
+
+    The server is the one that `--server` names, or one of this user's (for editor windows, or
+    `draftline serve`) if it has the same model and device. Raises Failure.
+    """
     from engine.remote.address import OWN, AddressError
     from engine.remote.link import LinkError
     from engine.remote.remote_engine import RemoteEngine, open_connection
@@ -134,8 +143,10 @@ def _joined(args: argparse.Namespace, progress: Progress) -> AnyEngine | None:
 
 
 def _served(args: argparse.Namespace) -> HttpEngine | None:
-    """The engine of this user's `draftline serve` with the same model and device. AddressError,
-    LinkError, OSError where it does not answer."""
+    """Join the engine of this user's `draftline serve` with the same model and device.
+
+    None if there is no such server. AddressError, LinkError, OSError where it does not answer.
+    """
     from engine.remote.address import serve_address
     from engine.remote.engine_url import EngineUrl
     from engine.remote.http_engine import HttpEngine
@@ -147,7 +158,7 @@ def _served(args: argparse.Namespace) -> HttpEngine | None:
         return None
     try:
         engine = HttpEngine(EngineUrl("http://localhost", socket=address.path), folder=folder)
-    except ConnectionRefusedError:  # of a server that has ended
+    except ConnectionRefusedError:  # a server that has ended
         return None
     server = replace(engine.host.server, folder=str(folder))
     if _unfit(args, server):
@@ -163,7 +174,7 @@ def _say_joined(server: ServerInfo) -> None:
 
 
 def _addresses(args: argparse.Namespace) -> list[Address]:
-    """Where to look for a language server: the address that is named, or this user's sockets."""
+    """List where to look for a language server: at the address given, or this user's sockets."""
     from engine.remote.address import parse, shared_address
 
     if args.server:
@@ -173,7 +184,7 @@ def _addresses(args: argparse.Namespace) -> list[Address]:
 
 
 def _unfit(args: argparse.Namespace, server: ServerInfo) -> str | None:
-    """Why a server does not do what the options ask; None if it does."""
+    """Say why a server does not do what the options ask; None if it does."""
     from engine.weights import find
 
     if server.state not in ("loading", "ready"):
@@ -188,8 +199,10 @@ def _unfit(args: argparse.Namespace, server: ServerInfo) -> str | None:
 
 
 def load_target(model: str) -> TorchTarget:
-    """A model without an engine, whose logits and states are tensors, fetched first if the user
-    agrees. Raises Failure."""
+    """Load a model without an engine, whose logits and states are tensors.
+
+    It is fetched first if the user agrees. Raises Failure.
+    """
     from engine.config import Config
 
     target: TorchTarget = _opened(model, Config(model=model), False, tensors=True)
@@ -197,8 +210,10 @@ def load_target(model: str) -> TorchTarget:
 
 
 def load_runtime(model: str, config: Config, yes: bool) -> NativeTarget | TorchTarget:
-    """A model without an engine, on the runtime that an engine would take; `yes` is consent to
-    fetch it. Raises Failure."""
+    """Load a model without an engine, on the runtime that an engine would take.
+
+    `yes` is consent to fetch it. Raises Failure.
+    """
     target: NativeTarget | TorchTarget = _opened(model, config, yes, tensors=False)
     return target
 
@@ -220,8 +235,10 @@ def _opened(model: str, config: Config, yes: bool, tensors: bool) -> Any:
 
 
 def load_tokenizer(model: str, fetch: bool = True) -> Tokenizer:
-    """A model's tokenizer; `fetch` allows to fetch the model first, if the user agrees. Raises
-    Failure."""
+    """Load a model's tokenizer.
+
+    `fetch` allows to fetch the model first, if the user agrees. Raises Failure.
+    """
     from engine import weights
     from engine.prompts.tokenizer import Tokenizer
 
@@ -245,7 +262,7 @@ def load_tokenizer(model: str, fetch: bool = True) -> Tokenizer:
 
 @contextmanager
 def progress_bars() -> Iterator[Progress]:
-    """A callback that draws one bar a stage on stderr; without a terminal, one line a stage."""
+    """Make a callback that draws one bar a stage on stderr, or one line without a terminal."""
     if not sys.stderr.isatty():
         reported: set[str] = set()
 
@@ -287,8 +304,7 @@ def progress_bars() -> Iterator[Progress]:
 
 
 def _amount(stage: str, total: int, done: int | None = None) -> str:
-    """How much a stage has to do, and has done, in the unit of its progress: `485 MB`,
-    `3 of 11 files`."""
+    """Format how much a stage has to do, and has done: `485 MB`, `3 of 11 files`."""
     from index.workspace.workspace import INDEXING
 
     if stage == INDEXING:

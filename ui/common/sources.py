@@ -16,8 +16,11 @@ MAX_QUOTE_CHARS = 72
 
 
 def support(answer: CitedAnswer, text_of: Callable[[str], str]) -> str:
-    """Lines that name what an answer is copied from, or else the passages with its words. An answer
-    that no passage supports says so. `text_of` maps a document's id to its text."""
+    """List what an answer is copied from, or else the passages with its words, one a line.
+
+    If no passage supports the answer, the first line says so. `text_of` maps a document's id to its
+    text.
+    """
     doubt = "" if answer.supported else "no passage supports this answer: check it\n"
     if answer.citations:
         return doubt + sources(answer.text, answer.citations, answer.covered, text_of)
@@ -32,12 +35,12 @@ def support(answer: CitedAnswer, text_of: Callable[[str], str]) -> str:
 
 
 def _line_start(text: str, position: int) -> int:
-    """Where the line begins, or MAX_QUOTE_CHARS / 2 before the position on a long one."""
+    """Find where the line begins, or MAX_QUOTE_CHARS / 2 before the position on a long one."""
     return max(text.rfind("\n", 0, position) + 1, position - MAX_QUOTE_CHARS // 2)
 
 
 def _quote(text: str) -> str:
-    """The beginning of a text on one line."""
+    """Quote the beginning of a text on one line."""
     quote = " ".join(text[: 4 * MAX_QUOTE_CHARS].split())
     return quote if len(quote) <= MAX_QUOTE_CHARS else quote[: MAX_QUOTE_CHARS - 1] + "\u2026"
 
@@ -45,8 +48,10 @@ def _quote(text: str) -> str:
 def sources(
     answer: str, citations: Sequence[Citation], covered: float, text_of: Callable[[str], str]
 ) -> str:
-    """Lines that name the place in a document of each copied passage. `text_of` maps a document's
-    id to its text."""
+    """List the place in a document of each copied passage, one a line.
+
+    `text_of` maps a document's id to its text.
+    """
     if not citations:
         return "no passage of this is copied from the documents: check it\n"
     lines = ["copied from:"]
@@ -61,7 +66,7 @@ def sources(
 
 
 def _location(name: str, page: int | None, text: str, position: int) -> str:
-    """The name of the document, with the page or the line."""
+    """Name the document, with the page or the line."""
     name = " ".join(name.split())
     if page is not None:
         return f"{name}, page {page}"
@@ -71,7 +76,7 @@ def _location(name: str, page: int | None, text: str, position: int) -> str:
 def citations_as_json(
     answer: str, citations: Sequence[Citation], text_of: Callable[[str], str]
 ) -> list[dict[str, Any]]:
-    """Citations with the text of the passage in the answer and in the document."""
+    """Describe citations for JSON, with the passage's text in the answer and in the document."""
     return [
         dataclasses.asdict(citation)
         | {
@@ -85,7 +90,7 @@ def citations_as_json(
 def evidence_as_json(
     evidence: Sequence[Evidence], text_of: Callable[[str], str]
 ) -> list[dict[str, Any]]:
-    """Passages with their text."""
+    """Describe passages for JSON, with their text."""
     return [
         dataclasses.asdict(one) | {"text": text_of(one.document)[one.start : one.stop]}
         for one in evidence

@@ -17,12 +17,12 @@ _CONTROL_PICTURES |= {0x7F: 0x2421} | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
 
 
 def visible(text: str) -> str:
-    """`text` with its control characters, other than line feeds and tabs, as Unicode pictures."""
+    """Replace control characters, other than line feeds and tabs, by Unicode pictures."""
     return text.translate(_CONTROL_PICTURES)
 
 
 def one_line(text: str) -> str:
-    """`visible` text on one line; broken UTF-8 becomes U+FFFD."""
+    """Make a text `visible` and put it on one line; broken UTF-8 becomes U+FFFD."""
     decoded = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     return visible(decoded).replace("\n", "\u240a").replace("\t", " ")
 
@@ -52,12 +52,12 @@ def write_json(value: dict[str, Any]) -> None:
 
 
 def plural(number: int, noun: str, nouns: str = "") -> str:
-    """A number with its noun: `1 file`, `3,000 files`."""
+    """Write a number with its noun: `1 file`, `3,000 files`."""
     return f"{number:,} {noun if number == 1 else nouns or noun + 's'}"
 
 
 def format_bytes(number: int) -> str:
-    """A size in powers of 1000: `270 MB`, `1.3 GB`."""
+    """Write a size in powers of 1000: `270 MB`, `1.3 GB`."""
     for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
         if number >= unit:
             return f"{number / unit:.{0 if number >= 10 * unit else 1}f} {name}"
@@ -65,10 +65,10 @@ def format_bytes(number: int) -> str:
 
 
 def relative_to_cwd(path: str) -> str:
-    """A path relative to the current folder if it is inside it, else as it is."""
+    """Make a path inside the current folder relative to it; leave others as they are."""
     return path.removeprefix(f"{str(Path.cwd()).rstrip('/')}/")
 
 
 def ratio(count: float, over: float) -> float:
-    """`count / over`, or 0 if `over` is 0."""
+    """Divide `count` by `over`; 0 if `over` is 0."""
     return count / over if over else 0.0

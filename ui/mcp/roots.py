@@ -24,27 +24,32 @@ class Roots:
 
     @classmethod
     def of(cls, folders: Iterable[Path]) -> Roots:
-        """The roots of folders that may be links, or not there."""
+        """Make the roots of folders that may be links, or not there."""
         return cls(tuple(dict.fromkeys(Path(os.path.realpath(folder)) for folder in folders)))
 
     def within(self, limits: Roots) -> Roots:
-        """What is in both: a folder of one that is in a folder of the other."""
+        """Intersect two sets of roots: keep a folder of one that is in a folder of the other."""
         both = [one for one in self.folders if limits.holds(one)]
         return Roots((*both, *(one for one in limits.folders if self.holds(one))))
 
     def holds(self, path: Path) -> bool:
-        """Whether a path without links is in one of the folders."""
+        """Check whether a path without links is in one of the folders."""
         return any(path.is_relative_to(folder) for folder in self.folders)
 
     def git_files(self) -> GitFiles:
-        """What git runs commands from around a file, and by repositories directly in the roots."""
+        """Make the check for files from which git runs commands.
+
+        It knows those around a file, and those of repositories directly in the roots.
+        """
         return GitFiles(one for folder in self.folders for one in repositories_in(folder))
 
     def resolve(self, path: str, git_files: GitFiles | None = None) -> Path:
-        """The file that a client means: absolute, or relative to the first root. PathRefused if
-        it is elsewhere, or is a link that leads elsewhere, if git runs commands from it, or if it
-        is hidden in the home folder, unless a root is that deep. `git_files`: those of the roots,
-        if several files are resolved."""
+        """Find the file that a client means: absolute, or relative to the first root.
+
+        PathRefused if it is elsewhere, or is a link that leads elsewhere, if git runs commands from
+        it, or if it is hidden in the home folder, unless a root is that deep. `git_files`: those of
+        the roots, if several files are resolved.
+        """
         if not self.folders:
             raise PathRefused(f"{path}: the client named no folder of this machine to work in")
         named = self.folders[0] / path
@@ -67,13 +72,13 @@ class Roots:
         return entry.name.startswith(".") and not any(root.is_relative_to(entry) for root in roots)
 
     def relative(self, file: Path) -> Path:
-        """A file of the roots, relative to the one that it is in."""
+        """Make a file of the roots relative to the root that it is in."""
         folder = next(one for one in self.folders if file.is_relative_to(one))
         return file.relative_to(folder)
 
 
 def home_folder() -> Path | None:
-    """The user's home folder, without links. None for a user who has none."""
+    """Find the user's home folder, without links. None for a user who has none."""
     try:
         return Path(os.path.realpath(Path.home()))
     except RuntimeError:
@@ -81,8 +86,10 @@ def home_folder() -> Path | None:
 
 
 def folders_of(uris: Sequence[str]) -> list[Path]:
-    """The folders of `file:` URIs of this machine; others are left out. PathRefused if no folder
-    can have such a name."""
+    """Convert `file:` URIs of this machine to folders, and leave out other URIs.
+
+    PathRefused if no folder can have such a name.
+    """
     found = []
     for uri in uris:
         parts = urlsplit(uri)

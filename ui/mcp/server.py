@@ -25,7 +25,7 @@ USE_FILE_URIS = "name folders of this machine, as `file:///home/me/project`"
 
 
 def ask_roots(context: Context) -> ListRoots | None:
-    """The question for the client's roots, if it answers that."""
+    """Ask for the client's roots, if it answers that."""
     capabilities = context.client_capabilities
     return ListRoots() if capabilities and capabilities.roots else None
 
@@ -41,7 +41,7 @@ class _Server(MCPServer):
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
     ) -> CallToolResult | InputRequiredResult:
-        """The result of a tool. ToolError if it fails."""
+        """Call a tool and return its result. ToolError if it fails."""
         try:
             return await super().call_tool(name, arguments, context)
         except UnexpectedToolError as error:
@@ -53,8 +53,11 @@ class _Server(MCPServer):
 
 
 def make_server(tools: Tools, folders: Sequence[Path]) -> MCPServer:
-    """A server of the tools. They work in the client's roots, as far as they are in `folders`; a
-    client without roots works in `folders`, or in the current folder if there are none."""
+    """Make a server of the tools.
+
+    They work in the client's roots, as far as they are in `folders`. A client without roots works
+    in `folders`, or in the current folder if there are none.
+    """
     server = _Server(
         "draftline",
         instructions=INSTRUCTIONS,
@@ -88,8 +91,10 @@ def make_server(tools: Tools, folders: Sequence[Path]) -> MCPServer:
         ] = "",
         force: Force = False,
     ) -> str:
-        """Merge an update into a file and write it. Returns the diff. What loses a definition or a
-        comment, or breaks the syntax, is not written."""
+        """Merge an update into a file, write it and return the diff.
+
+        An update that loses a definition or a comment, or breaks the syntax, is not written.
+        """
         work = tools.apply_edit(roots_of(client), path, update, instruction, force)
         return await _told(work)
 
@@ -102,8 +107,10 @@ def make_server(tools: Tools, folders: Sequence[Path]) -> MCPServer:
         last_line: Annotated[int | None, Field(description="included")] = None,
         force: Force = False,
     ) -> str:
-        """Edit a file, or lines of it, by an instruction and write it. Returns the diff. What fails
-        a check, for example because it loses a definition, is not written."""
+        """Edit a file, or lines of it, by an instruction, write it and return the diff.
+
+        An edit that fails a check, for example because it loses a definition, is not written.
+        """
         lines = None
         if first_line is not None or last_line is not None:
             first = 1 if first_line is None else first_line
@@ -116,8 +123,10 @@ def make_server(tools: Tools, folders: Sequence[Path]) -> MCPServer:
         client: ClientRoots,
         most: Annotated[int, Field(description="places to return")] = 20,
     ) -> str:
-        """Find an exact text in all text files of the roots: `path:line:column  line`, the file
-        that changed last first."""
+        """Find an exact text in all text files of the roots.
+
+        Each place is a line `path:line:column  line`, the file that changed last first.
+        """
         return await _told(tools.find(roots_of(client), text, most))
 
     @server.tool(annotations=ToolAnnotations(read_only_hint=True), structured_output=False)
@@ -133,8 +142,11 @@ def make_server(tools: Tools, folders: Sequence[Path]) -> MCPServer:
 
 
 def _current_folder() -> Roots:
-    """The current folder as the only root. ToolError if the home folder is in it: some clients
-    start servers in `/`, and nobody has chosen that."""
+    """Take the current folder as the only root.
+
+    ToolError if the home folder is in it: some clients start servers in `/`, and nobody has chosen
+    that.
+    """
     roots = Roots.of([Path()])
     folder, home = roots.folders[0], home_folder()
     if folder == folder.parent or (home is not None and roots.holds(home)):
@@ -144,7 +156,7 @@ def _current_folder() -> Roots:
 
 
 async def _told(work: Awaitable[str]) -> str:
-    """The tool's result; its failure as the protocol's error, which the agent reads."""
+    """Wait for the tool's result; a failure becomes the protocol's error, which the agent reads."""
     try:
         return await work
     except ToolFailure as error:

@@ -25,8 +25,10 @@ async def serve(server: MCPServer) -> None:
 
 
 class ReadableMessages:
-    """The messages of a stream that can be read; the others, of which the package tells nobody,
-    are answered with an error."""
+    """The messages of a stream that can be read.
+
+    The others, of which the package tells nobody, are answered with an error.
+    """
 
     def __init__(
         self,
@@ -36,7 +38,7 @@ class ReadableMessages:
         self._messages, self._answers = messages, answers
 
     async def receive(self) -> SessionMessage | Exception:
-        """The next message."""
+        """Wait for the next message that can be read."""
         while True:
             message = await self._messages.receive()
             if not await self._is_answered(message):
@@ -75,8 +77,10 @@ class ReadableMessages:
 
 
 def error_of(unreadable: ValidationError) -> JSONRPCError | None:
-    """The answer to a message that cannot be read. None for what asks for no answer: an empty line,
-    a notification or a response."""
+    """Make the answer to a message that cannot be read.
+
+    None for what asks for no answer: an empty line, a notification or a response.
+    """
     faults = unreadable.errors(include_context=False, include_url=False)
     given: object = faults[0]["input"]
     if faults[0]["type"] == "json_invalid":
@@ -94,7 +98,7 @@ def error_of(unreadable: ValidationError) -> JSONRPCError | None:
 
 
 def _parsed(line: str) -> object:
-    """What the line says, as far as Python can read it: it takes halves of surrogate pairs."""
+    """Parse a line as far as Python can read it: it takes halves of surrogate pairs. Else None."""
     try:
         return json.loads(line)
     except (ValueError, RecursionError):

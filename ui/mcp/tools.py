@@ -35,22 +35,27 @@ if TYPE_CHECKING:
     from index.workspace.workspace import Workspace
 
 MAX_MATCHES = 100
-MAX_ANSWERS = 5  # of a model that merges one update, into a file that others write meanwhile
+MAX_ANSWERS = 5  # answers of a model that merges an update into a file that others write
 T = TypeVar("T")
 
 
 class ToolFailure(Exception):
-    """Why a tool did nothing, in one line with the remedy; below it the diff of an edit that fails
-    a check."""
+    """The reason why a tool did nothing, in one line with the remedy.
+
+    Below it is the diff of an edit that fails a check.
+    """
 
 
 class ChangedFile(ToolFailure):
-    """The file is another than the one that was read."""
+    """A tool's failure because the file is no longer the one that was read."""
 
 
 class Tools:
-    """The tools of one client. `open_engine` loads or joins an engine and may raise Failure, as
-    may `open_workspace`, which opens the index of folders; both are called when first needed."""
+    """The tools of one client.
+
+    `open_engine` loads or joins an engine and may raise Failure, as may `open_workspace`, which
+    opens the index of folders. Both are called when first needed.
+    """
 
     def __init__(
         self,
@@ -77,9 +82,11 @@ class Tools:
     async def apply_edit(
         self, roots: Roots, path: str, update: str, instruction: str, force: bool = False
     ) -> str:
-        """Merge changed lines into a file, and write it. Returns how, and the diff. What fails a
-        check is written only with `force`. What others write meanwhile stays: the lines are merged
-        into that."""
+        """Merge changed lines into a file, write it, and return how, and the diff.
+
+        What fails a check is written only with `force`. What others write meanwhile stays: the
+        lines are merged into that.
+        """
         request, place = await self._placed(roots, path, update, instruction)
         most = MAX_ANSWERS if place.text is None else MAX_MERGES
         for _ in range(most - 1):
@@ -91,7 +98,7 @@ class Tools:
     async def _placed(
         self, roots: Roots, path: str, update: str, instruction: str
     ) -> tuple[Request, Merge]:
-        """The request for an update, and the file as it is merged without a model."""
+        """Make the request for an update, and merge that without a model, if possible."""
         file, text = await asyncio.to_thread(_read, roots, path)
         try:
             request = Request("edit", text, str(file), instruction=instruction, update=update)
@@ -126,8 +133,10 @@ class Tools:
         lines: tuple[int, int] | None,
         force: bool = False,
     ) -> str:
-        """Edit a file, or lines of it, by an instruction, and write it. Returns the diff. What
-        fails a check is written only with `force`."""
+        """Edit a file, or lines of it, by an instruction, write it and return the diff.
+
+        What fails a check is written only with `force`.
+        """
         file, text = await asyncio.to_thread(_read, roots, path)
         try:
             selection = selection_of(text, lines) if lines else None
@@ -145,7 +154,7 @@ class Tools:
         return await asyncio.to_thread(_write, roots, file, text, outcome.text, "; ".join(notes))
 
     async def _ask_for_edit(self, asked: Ask) -> Done:
-        """The model's answer, if it may edit so much at once."""
+        """Ask the model, if it may edit so much at once. ToolFailure if not."""
         request, engine = asked.request, await self._opened()
         if why := too_long(request, engine.info.model):
             raise ToolFailure(f"{request.path}: {why}: name the lines to edit")
@@ -154,8 +163,10 @@ class Tools:
     # -- reading -------------------------------------------------------------------------------
 
     async def find(self, roots: Roots, text: str, most: int) -> str:
-        """The places of a text in the indexed files, newest file first; in none that `_resolved`
-        refuses."""
+        """Find the places of a text in the indexed files, newest file first.
+
+        Files that `_resolved` refuses are left out.
+        """
         from ui.common.find import matches
 
         if not text:
@@ -186,7 +197,7 @@ class Tools:
             return await _in_thread(search)
 
     async def ask_documents(self, roots: Roots, question: str, paths: Sequence[str]) -> str:
-        """An answer from documents, with the places that it copies from."""
+        """Answer a question from documents, with the places that the answer copies from."""
         from engine.rag.answer import cite_answer, prepare
         from index.documents.documents import DocumentError
 
@@ -227,7 +238,7 @@ class Tools:
             return self._engine
 
     async def _ask(self, request: Request) -> Done:
-        """The model's answer. RequestError if it cannot be asked, ToolFailure if it fails."""
+        """Ask the model. RequestError if it cannot be asked, ToolFailure if it fails."""
         engine = await self._opened()
         async with self._turn:
             job = await asyncio.to_thread(lambda: engine.submit(request))
@@ -242,7 +253,7 @@ class Tools:
 
 
 async def _in_thread(work: Callable[[], T]) -> T:
-    """The result of something that may raise Failure, which becomes ToolFailure."""
+    """Run `work` in a thread. A Failure that it raises becomes a ToolFailure."""
     try:
         return await asyncio.to_thread(work)
     except Failure as error:
@@ -259,7 +270,7 @@ def _resolved(roots: Roots, path: str) -> Path:
 
 
 def _read(roots: Roots, path: str) -> tuple[Path, str]:
-    """A file that a tool is about to change, and its text."""
+    """Read a file that a tool is about to change, and return it with its text."""
     file = _resolved(roots, path)
     if why := why_not_startup(roots.relative(file)):
         raise ToolFailure(f"{path}: {why}")
@@ -272,8 +283,10 @@ def _read(roots: Roots, path: str) -> tuple[Path, str]:
 
 
 def _refuse_secret(roots: Roots, file: Path, text: str) -> None:
-    """Raise ToolFailure if a file of this text, or name, may hold secrets, which an agent is not
-    shown."""
+    """Raise ToolFailure if a file of this text, or name, may hold secrets.
+
+    An agent is not shown those.
+    """
     try:
         why = why_secret(str(file), text, roots.folders)
     except Skipped as skipped:  # the file of exemptions cannot be used
@@ -296,8 +309,10 @@ def _refuse_failed(
 
 
 def _write(roots: Roots, file: Path, old: str, new: str, note: str) -> str:
-    """Replace the file's text, if it is still `old`; ChangedFile if not. Returns the note and the
-    diff."""
+    """Replace the file's text, if it is still `old`, and return the note and the diff.
+
+    ChangedFile if the file has another text now.
+    """
     if new == old:
         return "Nothing changed: the file has the update already."
     try:

@@ -237,7 +237,7 @@ class EditTab:
         return updates | self._result(state, name)
 
     def _continue(self, state: EditState, text: str, lines: str) -> Updates:
-        """The result becomes the text."""
+        """Make the result the text."""
         state, lines = edit_state.continue_from_result(state, text or "", lines)
         about = html.note(edit_state.describe(state.text))
         return self._new_text(state, None, lines, about) | {self.instruction: ""}
@@ -249,7 +249,7 @@ class EditTab:
     # -- updates of the components -----------------------------------------------------------------
 
     def _new_text(self, state: EditState, name: str | None, lines: str, about: str) -> Updates:
-        """Another text in the box, and no proposal. `name`: None keeps the file name."""
+        """Put another text into the box, without a proposal. `name`: None keeps the file name."""
         updates: Updates = {
             self.state: state,
             self.box: gr.update(value=plain(state.text)),
@@ -267,7 +267,7 @@ class EditTab:
         return dict.fromkeys((self.message, self.figures, self.answer, self.diff), "")
 
     def _result(self, state: EditState, name: str) -> Updates:
-        """The result of the accepted hunks."""
+        """Show the result of the accepted hunks."""
         proposal = state.proposal
         if proposal is None or not proposal.hunks:
             return {self.proposal: gr.update(visible=False)}
@@ -288,8 +288,10 @@ async def stream_edit(
     whole: bool,
     session: str,
 ) -> AsyncGenerator[tuple[AnswerProgress | None, EditState, str]]:
-    """Yield the answer's progress, the state and a message: an error, or "". The last state has the
-    proposal, unless the edit failed or was stopped."""
+    """Yield the answer's progress, the state and a message: an error, or "".
+
+    The last state has the proposal, unless the edit failed or was stopped.
+    """
     progress: AnswerProgress | None = None
     try:
         request = edit_state.make_request(state.text, name, lines, instruction)
@@ -323,12 +325,12 @@ async def stream_edit(
 
 
 def _asking_again(first: Outcome | None) -> str:
-    """The message while the model is asked a second time."""
+    """Write the message for the time while the model is asked a second time."""
     return html.note(f"Asking again: {first.warning}") if first else ""
 
 
 def _remark(request: Request, outcome: Outcome) -> str:
-    """The message beside an edit: what a rule did, what to check, or why nothing changed."""
+    """Write the message next to an edit: what a rule did, what to check, or why nothing changed."""
     if outcome.rule:
         message = "; ".join([f"By rule, without the model: {outcome.rule}", *outcome.notes])
         return html.note(f"{message}.")
@@ -338,8 +340,11 @@ def _remark(request: Request, outcome: Outcome) -> str:
 
 
 def open_upload(path: str, state: EditState, text: str, lines: str) -> tuple[EditState, str, str]:
-    """Replace the text by an uploaded file's: the state, the file's name and a message. Without a
-    name if the file cannot be edited, in which case nothing changes. The upload is deleted."""
+    """Replace the text by an uploaded file's; return the state, the file's name and a message.
+
+    The name is empty if the file cannot be edited, in which case nothing changes. The upload is
+    deleted.
+    """
     name = edit_state.file_name(Path(path).name)
     try:
         opened = edit_state.read_upload(Path(path), name)
@@ -352,7 +357,7 @@ def open_upload(path: str, state: EditState, text: str, lines: str) -> tuple[Edi
 
 
 def language(name: str) -> str | None:
-    """The highlighting of gr.Code for a file of this name."""
+    """Find the highlighting of gr.Code for a file of this name."""
     found = EXTRA_SUFFIXES.get(Path(name).suffix.lower()) or fence_language(name)
     return found if found in HIGHLIGHTED else None
 
@@ -361,7 +366,7 @@ def language(name: str) -> str | None:
 
 
 def answer_html(progress: AnswerProgress, is_open: bool) -> str:
-    """The model's answer by draft source, in a collapsible box."""
+    """Render the model's answer by draft source, in a collapsible box."""
     if not progress.pieces:
         return ""
     streaming = progress.done is None
@@ -375,7 +380,7 @@ def answer_html(progress: AnswerProgress, is_open: bool) -> str:
 
 
 def result_html(text: str, name: str) -> str:
-    """The text, a button to copy it, and a link to download it byte for byte."""
+    """Render the text, a button to copy it, and a link to download it byte for byte."""
     name = edit_state.file_name(name) or edit_state.DEFAULT_NAME
     data = b64encode(text.encode()).decode()
     body = escape(text).replace("\r", "&#13;")  # HTML parsers normalize bare CR

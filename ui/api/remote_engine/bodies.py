@@ -15,7 +15,7 @@ from ui.api.json_body import BodyTurns
 from ui.api.json_values import LARGE_BYTES, TooManyValues, parsed
 from ui.api.large_bodies import IS_LARGE
 
-MAX_BYTES = 16 << 20  # of a body, decompressed
+MAX_BYTES = 16 << 20  # bytes of a body, decompressed
 T = TypeVar("T")
 
 
@@ -30,9 +30,11 @@ def check_protocol(http: Request) -> None:
 async def read_json(
     http: Request, use: Callable[[dict[str, Any]], T], turns: BodyTurns | None = None
 ) -> T:
-    """What `use` makes of the object that the body of a request has. Compressed and large bodies
-    are read, and used, in a thread; all are with `turns`, which are those of bodies whose use takes
-    long. Raises ApiError, and what `use` raises."""
+    """Read the JSON object in a request's body, and return what `use` makes of it.
+
+    Compressed and large bodies are read, and used, in a thread. So are all bodies with `turns`,
+    which are the turns of bodies whose use takes long. Raises ApiError, and what `use` raises.
+    """
     check_protocol(http)
     encoding = http.headers.get("content-encoding", "")
     if encoding not in ("", DEFLATE):
@@ -62,7 +64,7 @@ def _parsed(data: bytes) -> dict[str, Any]:
 
 
 def _decompressed(data: bytes) -> bytes:
-    """Raises ApiError for more than MAX_BYTES."""
+    """Decompress a body. Raises ApiError if it is damaged or has more than MAX_BYTES."""
     reader = zlib.decompressobj()
     try:
         whole = reader.decompress(data, MAX_BYTES)

@@ -1,5 +1,7 @@
-"""The routes below /v1/draftline: requests in, events out as lines of JSON, cancellation, and the
-indexes of clients' workspaces.
+"""The routes below /v1/draftline, for engines' clients on other machines.
+
+They take requests and send events as lines of JSON, cancel requests, and receive the indexes of
+clients' workspaces.
 
 A stream has a line for every event, an empty one as a sign of life where nothing happens, and ends
 with the line of the Done.
@@ -61,7 +63,7 @@ class EngineHost:
     def __init__(self, engine: Engine, jobs: Jobs) -> None:
         self.engine, self.jobs = engine, jobs
         self.indexes = ReceivedIndexes(engine.encoder)
-        self.turns = BodyTurns()  # of messages for them
+        self.turns = BodyTurns()  # for messages about the indexes
         # By owner and id, until it has ended or is cancelled
         self._running: WeakValueDictionary[tuple[str, str], JobStream] = WeakValueDictionary()
 
@@ -72,11 +74,11 @@ class EngineHost:
 
     @cached_property
     def tokenizer_digest(self) -> str:
-        """Of these files."""
+        """The digest of these files."""
         return digest_of(self.tokenizer)
 
     def info(self) -> Host:
-        """What runs here; no paths."""
+        """Describe what runs here, without paths."""
         engine = self.engine
         server = ServerInfo(
             SERVER,
@@ -92,8 +94,10 @@ class EngineHost:
     def submit(
         self, owner: str, is_local: bool, number: str, submission: Submission
     ) -> tuple[JobStream, AsyncIterator[bytes]]:
-        """Queue a request; returns it with the lines of its answer. Raises BadMessage,
-        QueueFull."""
+        """Queue a request, and return it with the lines of its answer.
+
+        Raises BadMessage, QueueFull.
+        """
         if (owner, number) in self._running:
             raise BadMessage("id: a request with it is running")
         name = submission.workspace
@@ -132,7 +136,7 @@ class EngineHost:
 
 
 def _asked(body: dict[str, Any]) -> tuple[str, Submission]:
-    """The id and the parameters of a request. Raises BadMessage, RequestError."""
+    """Parse the id and the parameters of a request. Raises BadMessage, RequestError."""
     number = body.get("id")
     if not isinstance(number, str) or not 0 < len(number) <= MAX_ID_CHARS:
         raise BadMessage("id: not a short string")
@@ -140,8 +144,11 @@ def _asked(body: dict[str, Any]) -> tuple[str, Submission]:
 
 
 def _message(event: Event, was_asked: bool, sees_files: bool) -> dict[str, Any]:
-    """A line of a stream. `was_asked`: its client has cancelled the request. `sees_files`: it may
-    hear of the files that an answer is drafted from."""
+    """Make a line of a stream.
+
+    `was_asked`: its client has cancelled the request. `sees_files`: the client may learn of the
+    files that an answer is drafted from.
+    """
     if isinstance(event, Done):
         if event.reason == "cancelled" and not was_asked:
             event = Done("failed", event.text, error=ENDED)
@@ -167,7 +174,7 @@ def add_engine_routes(
 
     @add("GET", "info")
     async def info() -> Response:
-        """What runs here; in any version of the protocol, so that clients can tell."""
+        """Describe what runs here, in any version of the protocol, so that clients can tell."""
         return JSONResponse(to_json(await asyncio.to_thread(host.info)))
 
     @add("GET", "tokenizer")
