@@ -54,12 +54,17 @@ class Stream(Cancellation, Generic[T]):
         self._exhausted = False
 
     def put(self, item: T) -> None:
-        """Hand an item to the reader. Where the event loop is closed, nobody reads any more, and
-        the stream is cancelled."""
+        """Hand an item to the reader.
+
+        Where the event loop is closed, nobody reads any more, and the stream is cancelled.
+        """
         self._post(item)
 
     def end(self, error: Exception | None = None) -> None:
-        """The last item was put. An error is raised to the reader, after the items before it."""
+        """End the stream after the last item.
+
+        An error is raised to the reader, after the items before it.
+        """
         self._post(_End(error))
 
     def _post(self, item: T | _End) -> None:
@@ -87,7 +92,7 @@ class Stream(Cancellation, Generic[T]):
         self.cancel()
 
     async def with_ticks(self, interval_s: float) -> AsyncGenerator[T | None]:
-        """The items, and None whenever `interval_s` seconds pass without one."""
+        """Yield the items, and None whenever `interval_s` seconds pass without one."""
         while True:
             item: T | None = None
             try:
@@ -109,7 +114,10 @@ class _End:
 
 
 def follow(job: Submitted) -> Stream[Event]:
-    """The events of a job, up to its Done. Use `aclosing`: closing the stream cancels the job."""
+    """Stream the events of a job, up to its Done.
+
+    Use `aclosing`: closing the stream cancels the job.
+    """
     stream: Stream[Event] = Stream()
 
     def pass_on(event: Event) -> None:

@@ -10,7 +10,7 @@ from index.temporary_file import replacing, write_all
 
 
 def write_atomically(path: Path, data: bytes, mode: int | Callable[[int], None] = 0o644) -> None:
-    """Write `data` to a temporary file beside `path`, sync it to disk, and rename it to `path`.
+    """Write `data` to a temporary file next to `path`, sync it to disk, and rename it to `path`.
 
     `mode`: of the new file, or a function that sets the metadata of the open descriptor. On
     failure (OSError) the temporary file is deleted and `path` stays as it was.

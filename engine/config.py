@@ -11,19 +11,19 @@ from typing import Literal
 
 SMALL_MODEL, USUAL_MODEL = "qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b"
 MODEL_VARIABLE = "DRAFTLINE_MODEL"
-MIN_MEMORY_BYTES = 6_000_000_000  # of a machine, for the usual model beside an editor and a browser
+MIN_MEMORY_BYTES = 6_000_000_000  # bytes of a machine for the usual model, an editor and a browser
 Verification = Literal["match", "rejection"]
 Graphs = Literal["auto", "off", "static"]
 
 
 def default_model(memory_bytes: int) -> str:
-    """The model of whoever names none, on a machine with so much memory."""
+    """Choose the model where none is named, on a machine with so much memory."""
     by_memory = USUAL_MODEL if memory_bytes >= MIN_MEMORY_BYTES else SMALL_MODEL
     return os.environ.get(MODEL_VARIABLE) or by_memory
 
 
 def memory_bytes() -> int:
-    """The machine's memory."""
+    """Measure the machine's memory, in bytes."""
     if hasattr(os, "sysconf"):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     import psutil  # type: ignore[import-untyped]
@@ -62,14 +62,17 @@ class Config:
     workspace: str | Path | Sequence[str | Path] | None = None
     max_context: int = 0  # tokens; 0: the model's own, as far as memory allows
     cached_sequences: int = 4  # recent sequences kept for prefix reuse
-    # of these sequences, at most; 0: half of what a card has left, 1 GiB on a CPU
+    # bytes of these sequences, at most; 0: half of what a card has left, 1 GiB on a CPU
     cache_bytes: int = 0
     library: bool = True  # build the standard library's n-gram model while idle
 
 
 def devices(text: str) -> list[str]:
-    """The device names in a `Config.device`, in the order of the layers. ValueError with one line
-    for unknown names and for combinations that a model cannot be split across."""
+    """Split a `Config.device` into device names, in the order of the layers.
+
+    ValueError with one line for unknown names and for combinations that a model cannot be split
+    across.
+    """
     names = text.split(",")
     for name in names:
         if not re.fullmatch(r"auto|cpu|mps|cuda(:\d{1,3})?", name):

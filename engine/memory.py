@@ -9,8 +9,10 @@ from typing import Any
 
 
 def give_back_memory() -> None:
-    """Give free memory back to the system. The C library would keep what many small blocks took.
-    Takes milliseconds, without the GIL."""
+    """Give free memory back to the system.
+
+    The C library would keep what many small blocks took. Takes milliseconds, without the GIL.
+    """
     if (trim := malloc_trim()) is not None:
         trim(0)
 

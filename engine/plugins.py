@@ -25,7 +25,7 @@ class PluginError(ValueError):
 
 @cache
 def offers(group: str) -> dict[str, list[EntryPoint]]:
-    """The entry points of a group by name; packages may offer the same name."""
+    """Find the entry points of a group, by name; packages may offer the same name."""
     from importlib.metadata import entry_points  # slow to import
 
     found: dict[str, list[EntryPoint]] = {}
@@ -56,12 +56,12 @@ def load(group: str, name: str, use: Callable[[object], T]) -> T:
 
 
 def shadowed(group: str, name: str) -> PluginError:
-    """The error of a plug-in under a name that Draftline itself uses."""
+    """Make the error of a plug-in under a name that Draftline itself uses."""
     why = f"{group} {name!r} is not used: Draftline has its own"
     return PluginError(f"{_packages(group, name)}: {why}: update or uninstall the package")
 
 
 def _packages(group: str, name: str) -> str:
-    """The packages that offer a name."""
+    """List the packages that offer a name."""
     points = offers(group)[name]
     return ", ".join(sorted({point.dist.name if point.dist else point.module for point in points}))

@@ -34,9 +34,12 @@ def open_target(
     on_read: OnRead = lambda done, total: None,
     tensors: bool = False,
 ) -> NativeTarget | TorchTarget:
-    """Load a model. `on_read` is called with the bytes that were read of a GGUF file, and all of
-    them. `tensors`: its logits and hidden states must be torch's. UnsupportedModel, WeightsError,
-    ValueError or OSError with one line."""
+    """Load a model.
+
+    `on_read` is called with the bytes that were read of a GGUF file, and all of them. `tensors`:
+    its logits and hidden states must be torch's. UnsupportedModel, WeightsError, ValueError or
+    OSError with one line.
+    """
     why = "what was chosen" if tensors else needs_torch(folder, config)
     if not why:
         from engine.model.native.native_target import NativeTarget
@@ -53,7 +56,7 @@ def open_target(
 
 
 def needs_torch(folder: Path, config: Config) -> str:
-    """What of a configuration only torch runs; "" for a GGUF file on the CPU's own kernels."""
+    """Name what of a configuration only torch runs; "" for a GGUF file on the CPU's own kernels."""
     if (names := devices(config.device)) not in (["cpu"], ["auto"]):
         return f"device {config.device}"
     if config.graphs not in ("auto", "off"):

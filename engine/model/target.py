@@ -25,9 +25,11 @@ class Target(Protocol):
     turn: int  # changes whenever another sequence becomes current
 
     def begin(self, prompt: list[int], room: int, owner: str = "") -> int:
-        """Make a sequence of an owner current that starts as `prompt` does, with space for `room`
-        more rows. Returns how many of the prompt's tokens are cached already, at most all but one;
-        those of other owners do not count."""
+        """Make a sequence of an owner current that starts as `prompt` does.
+
+        It has space for `room` more rows. Returns how many of the prompt's tokens are cached
+        already, at most all but one; those of other owners do not count.
+        """
         ...
 
     def prefill(
@@ -37,14 +39,19 @@ class Target(Protocol):
         on_chunk: Callable[[list[int], Any], None] | None = None,
         owner: str = "",
     ) -> Iterator[int]:
-        """After `begin`: read `prompt` but its last token, chunk by chunk; yields how many of its
-        tokens are cached. Between two chunks the caller may stop or run another request.
-        `on_chunk` gets the tokens of each chunk and their hidden states [tokens, width]."""
+        """Read `prompt` but its last token, chunk by chunk, after `begin`.
+
+        Yields how many of its tokens are cached. Between two chunks the caller may stop or run
+        another request. `on_chunk` gets the tokens of each chunk and their hidden states [tokens,
+        width].
+        """
         ...
 
     def resume(self, tokens: list[int], room: int, owner: str = "") -> None:
-        """Make the sequence of `tokens` current again after another request ran; what is no longer
-        cached is read again."""
+        """Make the sequence of `tokens` current again after another request ran.
+
+        What is no longer cached is read again.
+        """
         ...
 
     def room(self) -> int:
@@ -52,9 +59,11 @@ class Target(Protocol):
         ...
 
     def forward(self, last: int, draft: Draft, hidden: bool = False) -> Scores:
-        """Run the last committed token and the draft behind it; `keep` must follow. Fewer nodes
-        may be run than given: as many as the scores have rows for, less one. `hidden`: also return
-        hidden states."""
+        """Run the last committed token and the draft behind it; `keep` must follow.
+
+        Fewer nodes may be run than given: as many as the scores have rows for, less one. `hidden`:
+        also return hidden states.
+        """
         ...
 
     def keep(self, path: list[int]) -> None:
