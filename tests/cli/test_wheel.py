@@ -279,10 +279,11 @@ def test_the_commands_of_readme_are_found() -> None:
 @pytest.mark.parametrize("line", TYPED)
 def test_lines_of_readme(line: str, installed: Installed, folder: Path) -> None:
     code, out, err = installed.run(folder, "bash", "-o", "pipefail", "-c", line)
-    assert code == 0, out + err
+    is_refused = "--apply" in line and "app.py: not written: " in err  # a small model may err
+    assert code == (1 if is_refused else 0), out + err
     assert "Traceback" not in err
     written = (folder / "app.py").read_text("utf-8") != APP
-    assert written == ("--apply" in line)
+    assert written == ("--apply" in line and not is_refused)
 
 
 @pytest.mark.full
