@@ -1,7 +1,7 @@
-"""Where a server of this machine is found: a socket of this user, or an address that is named.
+"""The addresses of servers of this machine: this user's sockets, and addresses that are named.
 
 The shared server's socket is in a folder that only this user can open; the user of the process at
-its other end is checked as well where the system tells it. Nothing leaves the machine: an address
+its other end is checked as well where the system reports it. Nothing leaves the machine: an address
 is a loopback host and a port, or the path of a Unix-domain socket.
 """
 
@@ -30,14 +30,14 @@ from index.cache_folder import check_cache_folder, make_cache_folder
 from index.os_calls import IS_WINDOWS, is_own, lock
 from index.version import own_version
 
-MAX_PATH_BYTES = 100  # of a socket; the smallest limit of a system is 104
-CONNECT_TIMEOUT_S = 10.0  # to a socket
-HELLO_TIMEOUT_S = 10.0  # for the first answer of a server that runs
+MAX_PATH_BYTES = 100  # bytes of a socket's path; the smallest limit of a system is 104
+CONNECT_TIMEOUT_S = 10.0  # seconds to connect to a socket
+HELLO_TIMEOUT_S = 10.0  # seconds to the first answer of a server that runs
 BACKLOG = 64  # clients that wait for a server that is still starting
-STOPPED = ("T", "t")  # states of processes: by a signal, by a debugger
+STOPPED = ("T", "t")  # states of processes stopped by a signal, by a debugger
 OWN = "own"  # the value of --server that shares nothing
 SERVER_VARIABLE = "DRAFTLINE_SERVER"  # the default of --server
-SOL_LOCAL, LOCAL_PEERCRED, XUCRED_BYTES = 0, 1, 76  # of macOS and the BSDs
+SOL_LOCAL, LOCAL_PEERCRED, XUCRED_BYTES = 0, 1, 76  # values of macOS and the BSDs
 
 
 class AddressError(ValueError):
@@ -67,7 +67,10 @@ class Address:
 
 
 def parse(text: str) -> Address:
-    """`HOST:PORT` of this machine, or the path of a socket. Raises AddressError."""
+    """Parse `HOST:PORT` of this machine, or the path of a socket.
+
+    Raises AddressError.
+    """
     if "/" in text:
         if not hasattr(socket, "AF_UNIX"):
             raise AddressError(f"{text}: no Unix-domain sockets here: name HOST:PORT")
@@ -94,9 +97,12 @@ def check_loopback(host: str) -> None:
 
 
 def shared_address(model: str | None = None, options: Sequence[str] = ()) -> Address | None:
-    """The socket of this user's shared server. Servers of another version, installation, cache
-    folder, model (as the command line names it) or with other `options` have others. None where the
-    system has no such sockets; OSError if there is no private folder for it."""
+    """Return the address of this user's shared server.
+
+    Servers of another version, installation, cache folder, model (as the command line names it) or
+    with other `options` have other addresses. None where the system has no such sockets; OSError if
+    there is no private folder for the socket.
+    """
     if not hasattr(socket, "AF_UNIX"):
         return None
     home = os.environ.get("DRAFTLINE_HOME", "")
@@ -113,18 +119,24 @@ def shared_address(model: str | None = None, options: Sequence[str] = ()) -> Add
 
 
 def serve_address(folder: Path) -> Address | None:
-    """The socket of this user's `draftline serve` of the model in `folder`. As `shared_address`."""
+    """Return the address of this user's `draftline serve` of the model in `folder`.
+
+    None and errors as in `shared_address`.
+    """
     return shared_address(str(folder), ("engine",))
 
 
 def runtime_folder() -> Path:
-    """The folder of this user's sockets, which may not exist yet."""
+    """Return the folder of this user's sockets, which may not exist yet."""
     return runtime_folders()[0]
 
 
 def runtime_folders() -> list[Path]:
-    """The folders that may have this user's sockets, the one for new ones first: the system's, and
-    one in the cache folder for where another user has made the system's before."""
+    """List the folders that may have this user's sockets, the one for new ones first.
+
+    They are the system's, and one in the cache folder, which is used where another user has made
+    the system's before.
+    """
     from engine.weights import home
 
     if IS_WINDOWS:  # which has no sockets there
@@ -138,7 +150,7 @@ def runtime_folders() -> list[Path]:
 
 
 def _system_folder() -> Path | None:
-    """The system's folder for sockets of this user; None where that is another user's."""
+    """Return the system's folder for sockets of this user; None where that is another user's."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about an unsuitable XDG_RUNTIME_DIR: there is another
         try:
@@ -152,8 +164,10 @@ def _is_too_long(folder: Path) -> bool:
 
 
 def _can_be_ours(folder: Path) -> bool:
-    """Whether a folder is this user's, or can be made: what is above it is this user's or the
-    system's, as /tmp is."""
+    """Return whether a folder is this user's, or can be made.
+
+    It can be made if the folder above it is this user's, or the system's, as /tmp is.
+    """
     try:
         if folder.parent.lstat().st_uid not in (os.geteuid(), 0):
             return False
@@ -165,7 +179,10 @@ def _can_be_ours(folder: Path) -> bool:
 
 
 def _private_folder() -> Path:
-    """`runtime_folder`, created with mode 0700. OSError if it is not private."""
+    """Create `runtime_folder` with mode 0700, and return it.
+
+    OSError if it is not private.
+    """
     folder = runtime_folder()
     make_cache_folder(folder)
     check_private(folder)
@@ -173,7 +190,10 @@ def _private_folder() -> Path:
 
 
 def check_private(folder: Path) -> None:
-    """OSError unless only this user may open the folder; its `strerror` includes the remedy."""
+    """Raise OSError unless only this user may open the folder.
+
+    The error's `strerror` includes the remedy.
+    """
     check_cache_folder(folder)
     if IS_WINDOWS:
         return
@@ -184,8 +204,11 @@ def check_private(folder: Path) -> None:
 
 
 def listen(address: Address) -> socket.socket:
-    """A listening socket at a path, for this user only. It replaces that of a dead server; an
-    AddressError says that a server listens there, or that the path is another thing."""
+    """Listen on a socket at a path, for this user only.
+
+    The socket replaces that of a dead server; an AddressError says that a server listens there, or
+    that the path is another thing.
+    """
     assert address.path is not None
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISSOCK(address.path.lstat().st_mode):
@@ -193,7 +216,7 @@ def listen(address: Address) -> socket.socket:
         try:
             connect(address).close()
         except ConnectionRefusedError:
-            address.path.unlink(missing_ok=True)  # of a dead server
+            address.path.unlink(missing_ok=True)  # left by a dead server
         else:
             raise AddressError(f"{address}: a server listens there already: name another path")
     listener = socket.socket(socket.AF_UNIX)
@@ -211,8 +234,10 @@ def listen(address: Address) -> socket.socket:
 
 
 def remove_if_idle(listener: socket.socket) -> bool:
-    """Remove the path of a listening socket before its server ends. False if a client is about to
-    connect, or another process starts a server."""
+    """Remove the path of a listening socket before its server ends.
+
+    Returns False if a client is about to connect, or another process starts a server.
+    """
     address = Address(path=Path(listener.getsockname()))
     with start_lock(address, wait=False) as held:
         if not held or select.select([listener], [], [], 0)[0]:
@@ -224,8 +249,10 @@ def remove_if_idle(listener: socket.socket) -> bool:
 
 @contextmanager
 def start_lock(address: Address, wait: bool = True) -> Iterator[bool]:
-    """Held while a server is started or ends, so that two windows start one server. Without `wait`,
-    yields False if another process holds it."""
+    """Hold a lock while a server is started or ends, so that two windows start one server.
+
+    Without `wait`, yields False if another process holds it.
+    """
     assert address.path is not None
     file = os.open(address.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -243,8 +270,11 @@ def start_lock(address: Address, wait: bool = True) -> Iterator[bool]:
 
 
 def connect(address: Address) -> socket.socket:
-    """A connection to an address. OSError if nothing listens there; AddressError if the process at
-    the other end of a socket is another user's, or accepts no more clients."""
+    """Connect to an address.
+
+    OSError if nothing listens there; AddressError if the process at the other end of a socket is
+    another user's, or accepts no more clients.
+    """
     if address.path is None:
         made = socket.create_connection((address.host, address.port))
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -271,7 +301,9 @@ def connect(address: Address) -> socket.socket:
 
 def check_peer(connection: socket.socket, name: str) -> None:
     """Raise AddressError if the process at the other end runs as another user, other than root.
-    Does nothing where the system does not tell."""
+
+    Does nothing where the system does not report the user.
+    """
     user = _peer_user(connection)
     if user is not None and user not in (os.getuid(), 0):
         raise AddressError(f"{name}: belongs to user {user}: name a server of your own")
@@ -288,8 +320,10 @@ def check_running(connection: socket.socket, address: Address) -> None:
 
 
 def stopped_peer(connection: socket.socket) -> int | None:
-    """The process at the other end if it is stopped, as by SIGSTOP; None if it is not, and where
-    the system does not tell."""
+    """Return the process at the other end if it is stopped, as by SIGSTOP.
+
+    None if it is not, and where the system does not report it.
+    """
     if not hasattr(socket, "SO_PEERCRED") or connection.family != socket.AF_UNIX:
         return None
     process = _peer_credentials(connection)[0]
@@ -301,8 +335,10 @@ def stopped_peer(connection: socket.socket) -> int | None:
 
 
 def _peer_credentials(connection: socket.socket) -> tuple[int, int, int]:
-    """Process, user and group at the other end of a socket on Linux: of a server, the process that
-    has called `listen` last."""
+    """Return process, user and group at the other end of a socket on Linux.
+
+    The process of a server is the one that has called `listen` last.
+    """
     size = struct.calcsize("3i")
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
     process, user, group = struct.unpack("3i", credentials)

@@ -1,5 +1,8 @@
-"""What clients need of an engine, wherever it runs: in this process, in another one of this
-machine, on another machine, or behind OpenAI's protocol."""
+"""What clients need of an engine, wherever it runs.
+
+It may run in this process, in another one of this machine, on another machine, or behind OpenAI's
+protocol.
+"""
 
 from __future__ import annotations
 
@@ -57,8 +60,11 @@ class AnyEngine(Protocol):
         ...
 
     def submit(self, request: Request, speculation: bool = True, *, client: str = "") -> Submitted:
-        """Queue a request. RequestError where it cannot be answered. `client`: under which name
-        the answer is remembered."""
+        """Queue a request.
+
+        RequestError where it cannot be answered. `client`: under which name the answer is
+        remembered.
+        """
         ...
 
     def close(self) -> None:
@@ -83,9 +89,12 @@ class EditorEngine(AnyEngine, Protocol):
         cancelled: Callable[[], bool] = ...,
         urgency: int | None = None,
     ) -> Submitted:
-        """Queue a request. RequestError where it cannot be answered. `workspace`: to draft from.
-        `cancelled` is asked while the prompt is tokenized. `urgency`: smaller ones run first, by
-        default that of the request's kind."""
+        """Queue a request.
+
+        RequestError where it cannot be answered. `workspace`: to draft from. `cancelled` is asked
+        while the prompt is tokenized. `urgency`: smaller ones run first, by default that of the
+        request's kind.
+        """
         ...
 
     def forget(self, client: str) -> None:
@@ -95,7 +104,7 @@ class EditorEngine(AnyEngine, Protocol):
     def open_workspace(
         self, roots: str | Path | Sequence[str | Path], gitignore: bool = True
     ) -> Workspace:
-        """An index of a folder, or several, for this model's tokens; the caller closes it."""
+        """Index a folder, or several, for this model's tokens; the caller closes the index."""
         ...
 
 
@@ -127,16 +136,16 @@ class ServedEngine(EditorEngine, Protocol):
         ...
 
     def prompt_tokens(self, request: Request, cancelled: Callable[[], bool] = ...) -> int:
-        """How many tokens the prompt of a request has; 0 if `cancelled` says so meanwhile."""
+        """Count the tokens of a request's prompt; 0 if `cancelled` says so meanwhile."""
         ...
 
     def pass_seconds(self, rows: int) -> list[float]:
-        """Expected seconds of forward passes over 1, 2, ... `rows` tokens."""
+        """Estimate the seconds of forward passes over 1, 2, ... `rows` tokens."""
         ...
 
 
 class ClientEngine:
-    """What engines have in common whose work another process does."""
+    """The common part of engines whose work another process does."""
 
     info: Info
     config: Config

@@ -1,4 +1,4 @@
-"""Where an engine of another machine is found, and the key for it.
+"""The address of an engine of another machine, and the key for it.
 
 The key is taken from the environment or the key ring of the system, never from the command line,
 which other users of this machine can read.
@@ -15,7 +15,7 @@ from engine.remote.address import AddressError
 
 ENGINE_VARIABLE = "DRAFTLINE_ENGINE"  # the default of --engine
 KEY_VARIABLE = "DRAFTLINE_ENGINE_KEY"
-KEY_RING_SERVICE = "draftline"  # under which the key ring has keys, by the engine's address
+KEY_RING_SERVICE = "draftline"  # the key ring's service; its keys are by the engine's address
 OPENAI = "openai:"  # before the address of a server of OpenAI's protocol
 
 
@@ -25,7 +25,7 @@ class EngineUrl:
 
     url: str
     is_openai: bool = False  # OpenAI's protocol, not Draftline's
-    socket: Path | None = None  # of this machine, at which the engine is found
+    socket: Path | None = None  # the socket of this machine at which the engine is found
 
     def __str__(self) -> str:
         if self.socket is not None:
@@ -50,7 +50,10 @@ class EngineUrl:
         return True
 
     def key(self) -> str:
-        """The key to send; "" for none. AddressError for one that no header can hold."""
+        """Return the key to send; "" for none.
+
+        AddressError for one that no header can hold.
+        """
         if self.socket is not None:
             return ""
         key = os.environ.get(KEY_VARIABLE) or self._stored_key()
@@ -59,7 +62,7 @@ class EngineUrl:
         return key
 
     def _stored_key(self) -> str:
-        """The key in the key ring, where the package `keyring` is installed."""
+        """Look the key up in the key ring, where the package `keyring` is installed."""
         try:
             import keyring
             from keyring.errors import KeyringError
@@ -73,8 +76,11 @@ class EngineUrl:
 
 
 def parse_engine(text: str) -> EngineUrl:
-    """`http://HOST:PORT`, `https://HOST`, or either after `openai:`. Raises AddressError, which
-    repeats the scheme and the host at most: what else there is may be a key."""
+    """Parse `http://HOST:PORT`, `https://HOST`, or either after `openai:`.
+
+    Raises AddressError, which repeats the scheme and the host at most: what else there is may be a
+    key.
+    """
     is_openai = text.startswith(OPENAI)
     url = text.removeprefix(OPENAI).rstrip("/")
     try:

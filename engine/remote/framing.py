@@ -1,4 +1,6 @@
-"""Splits a byte stream into messages: `Content-Length: N`, other headers, an empty line, N bytes.
+"""Splitting a byte stream into messages.
+
+A message is `Content-Length: N`, other headers, an empty line, N bytes.
 
 pygls's reader matches one spelling of the header, waits forever for the rest of a truncated body,
 and reads lines of any length. This one resumes at the next header after garbage, a truncated header
@@ -11,8 +13,8 @@ from __future__ import annotations
 import re
 
 MAX_BODY_BYTES = 16 << 20
-MAX_LINE_BYTES = 1 << 13  # of a header; of a longer line only the end is kept
-TAIL_BYTES = 1 << 7  # at the end of garbage that may be the start of a header
+MAX_LINE_BYTES = 1 << 13  # bytes of a header's line; a longer one keeps only its end
+TAIL_BYTES = 1 << 7  # bytes at the end of garbage that may be the start of a header
 # Possessive quantifiers: no input makes these backtrack.
 LENGTH = re.compile(rb"content-length[ \t]*+:[ \t]*+([^ \t]*+)[ \t]*+\Z", re.IGNORECASE)
 NEXT_HEADER = re.compile(rb"content-length[ \t]*+:[ \t]*+\d++\r?+\n", re.IGNORECASE)
@@ -32,13 +34,16 @@ class Frames:
 
     def __init__(self) -> None:
         self._data = bytearray()
-        self._length: int | None = None  # of the body, once a header gave it
+        self._length: int | None = None  # bytes of the body, once a header gave it
         self._in_body = False
         self._scanned = 0  # bytes of the body known to contain no header
         self._skipping = False  # bytes were skipped since the last body
 
     def feed(self, data: bytes) -> list[bytes | Unreadable]:
-        """The bodies completed by `data`. Raises NotLsp."""
+        """Return the bodies completed by `data`.
+
+        Raises NotLsp.
+        """
         self._data += data
         found: list[bytes | Unreadable] = []
         at = 0
@@ -68,7 +73,10 @@ class Frames:
         return found
 
     def _header_within(self, start: int, stop: int) -> int | None:
-        """The position of a header inside what should be a body: the body was truncated."""
+        """Find a header inside what should be a body: the body was truncated.
+
+        Returns its position.
+        """
         end = self._data.find(b"\n", start + self._scanned, stop)  # few bodies have any
         begin = max(start, end - TAIL_BYTES)
         header = NEXT_HEADER.search(self._data, begin, stop) if end >= 0 else None
@@ -106,5 +114,5 @@ class Frames:
 
 
 def framed(body: bytes) -> bytes:
-    """A body with its header."""
+    """Prefix a body with its header."""
     return b"Content-Length: %d\r\n\r\n%b" % (len(body), body)

@@ -1,7 +1,7 @@
 """An engine of another machine, which `draftline serve` offers there.
 
 It is an `EditorEngine`. Prompts are made and answered over there; the tokenizer, for those who
-count tokens or index files, is fetched once and kept.
+count tokens or index files, is fetched once and stored.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from engine.weights import Progress
     from index.workspace.workspace import Workspace
 
-LOADING_STATUS = 503  # of a server whose model is being loaded
-LOADING_PAUSE_S = 1.0  # before it is asked again
+LOADING_STATUS = 503  # the status of a server whose model is being loaded
+LOADING_PAUSE_S = 1.0  # seconds before it is asked again
 
 
 class HttpJob(LinkJob):
@@ -57,7 +57,7 @@ class HttpJob(LinkJob):
         self._engine = engine
 
     def fail(self, error: LinkError) -> None:
-        """End it without the server, and hang up."""
+        """End the job without the server, and hang up."""
         self.hang_up()
         super().fail(error)
         if isinstance(error, Lost):
@@ -84,8 +84,11 @@ class HttpJob(LinkJob):
         return Done("failed", error=str(self.error))
 
     def _passed(self, event: Event) -> Event:
-        """The event. At the end of the answer its connection is freed for the next request. Raises
-        LinkError if there is more text than was asked for."""
+        """Pass an event on.
+
+        At the end of the answer its connection is freed for the next request. Raises LinkError if
+        there is more text than was asked for.
+        """
         if isinstance(event, Step):
             self.room -= len(event.text) + len(event.reasoning)
             if self.room < 0:
@@ -97,7 +100,10 @@ class HttpJob(LinkJob):
 
 
 def _event(line: bytes) -> Event:
-    """Raises BadMessage."""
+    """Parse a line of an answer.
+
+    Raises BadMessage.
+    """
     try:
         message = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -121,15 +127,17 @@ class HttpEngine(LinkEngine):
         on_lost: Callable[[str], None] = lambda why: None,
         folder: Path | None = None,
     ) -> None:
-        """Wait until the server has loaded its model, or `stop` says that nobody waits. `on_lost`
-        is called, in any thread, with one line when the connection fails. `folder`: the model's,
-        where it is on this machine. AddressError, LinkError; OSError where nothing listens at a
-        socket."""
+        """Wait until the server has loaded its model, or `stop` says that nobody waits.
+
+        `on_lost` is called, in any thread, with one line when the connection fails. `folder`: the
+        model's, where it is on this machine. AddressError, LinkError; OSError where nothing listens
+        at a socket.
+        """
         if url.socket is not None:
             with connect(Address(path=url.socket)) as wire:
                 check_running(wire, Address(path=url.socket))
         super().__init__(url, on_lost, {"draftline-protocol": str(HTTP_PROTOCOL)})
-        self.name = uuid4().hex  # of this client, among those with the same key
+        self.name = uuid4().hex  # this client's, among those with the same key
         self._numbers = itertools.count(1)
         try:
             self.host: Host = self._hello(progress or (lambda *_: None), stop)
@@ -171,7 +179,7 @@ class HttpEngine(LinkEngine):
             time.sleep(LOADING_PAUSE_S)
 
     def _tokenizer_folder(self) -> Path:
-        """The folder of the model's tokenizer, which is fetched if it is not stored here."""
+        """Return the folder of the model's tokenizer, which is fetched if it is not stored here."""
         from engine.weights import home
 
         digest = self.host.tokenizer
@@ -199,8 +207,11 @@ class HttpEngine(LinkEngine):
         cancelled: Callable[[], bool] = lambda: False,
         urgency: int | None = None,
     ) -> HttpJob:
-        """Queue a request, as `Engine.submit` does. RequestError where it cannot be answered, or
-        may hold secrets; a server that cannot be reached ends the job with one line."""
+        """Queue a request, as `Engine.submit` does.
+
+        RequestError where it cannot be answered, or may hold secrets; a server that cannot be
+        reached ends the job with one line.
+        """
         if self.url.socket is None:
             request = without_secrets(request, self.url.host, workspace or self.workspace)
         job = HttpJob(request, self, f"{self.name}-{next(self._numbers)}")
@@ -232,7 +243,7 @@ class HttpEngine(LinkEngine):
     def open_workspace(
         self, roots: str | Path | Sequence[str | Path], gitignore: bool = True
     ) -> SentWorkspace:
-        """An index of a folder, or several, which the server gets too; the caller closes it."""
+        """Index folders and send their texts to the server; the caller closes the index."""
         from engine.remote.sent_workspace import SentWorkspace
         from engine.weights import home
 

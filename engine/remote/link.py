@@ -22,23 +22,23 @@ if TYPE_CHECKING:
     import httpx
 
 CONNECT_TIMEOUT_S = 10.0
-READ_TIMEOUT_S = 60.0  # without a byte; servers send one every SIGN_OF_LIFE_S
+READ_TIMEOUT_S = 60.0  # seconds without a byte; servers send one every SIGN_OF_LIFE_S
 SIGN_OF_LIFE_S = 10.0
-IDLE_S = 25.0  # a connection is kept; servers keep theirs longer
+IDLE_S = 25.0  # seconds that an idle connection stays open; servers keep theirs longer
 MAX_CONNECTIONS = 32
-MIN_COMPRESSED_BYTES = 2048  # smaller bodies are sent as they are
-MAX_LINE_BYTES = 4 << 20  # of a stream
-MAX_JSON_BYTES = 8 << 20  # of an answer that is no stream; parsed, it may take 20 times as much
-MAX_JSON_S = 60.0  # for its body; a longer one may take longer, in proportion
-MAX_SILENCE_S = 900.0  # of a stream whose signs of life no event follows
-MAX_PART_BYTES = 1 << 16  # that are decompressed at once
-ENCODINGS = ("gzip", "deflate")  # of bodies that are decompressed
-MAX_REASON_CHARS = 300  # of an error of the server
+MIN_COMPRESSED_BYTES = 2048  # bytes; smaller bodies are sent as they are
+MAX_LINE_BYTES = 4 << 20  # bytes of a stream's line
+MAX_JSON_BYTES = 8 << 20  # bytes of an answer that is no stream; parsed, up to 20 times as much
+MAX_JSON_S = 60.0  # seconds for its body; a longer one may take longer, in proportion
+MAX_SILENCE_S = 900.0  # seconds of a stream with signs of life, but without events
+MAX_PART_BYTES = 1 << 16  # bytes that are decompressed at once
+ENCODINGS = ("gzip", "deflate")  # content-encodings of bodies that are decompressed
+MAX_REASON_CHARS = 300  # characters of a server's error
 DEFLATE = "deflate"  # the content-encoding of compressed bodies
 
 
 class LinkError(Exception):
-    """What was asked did not succeed. One line with the problem and a remedy."""
+    """A failed request to another machine. One line with the problem and a remedy."""
 
 
 class Lost(LinkError):
@@ -57,7 +57,7 @@ class Link:
     """A client of one address, used by any number of threads at once. A context manager."""
 
     def __init__(self, url: EngineUrl, key: str, headers: dict[str, str] | None = None) -> None:
-        """Connects when it is first used."""
+        """Prepare a client, which connects when it is first used."""
         import httpx
 
         sent = {"user-agent": "draftline", "accept-encoding": ", ".join(ENCODINGS)}
@@ -82,17 +82,26 @@ class Link:
         )
 
     def get(self, path: str, silence_s: float = READ_TIMEOUT_S) -> Any:
-        """The JSON at a path, without a byte for so long at most. Raises LinkError."""
+        """Get the JSON at a path, without a byte for `silence_s` at most.
+
+        Raises LinkError.
+        """
         with self._answer("GET", path, silence_s=silence_s) as answer:
             return self._json(self._body(answer, MAX_JSON_BYTES))
 
     def get_bytes(self, path: str, most: int) -> bytes:
-        """The body at a path, of at most so many bytes. Raises LinkError."""
+        """Get the body at a path, of at most `most` bytes.
+
+        Raises LinkError.
+        """
         with self._answer("GET", path) as answer:
             return self._body(answer, most)
 
     def post(self, path: str, body: Any, compress: bool = True) -> Any:
-        """The JSON that answers a body. Raises LinkError."""
+        """Post a body, and return the JSON that answers it.
+
+        Raises LinkError.
+        """
         with self._answer("POST", path, body, compress) as answer:
             return self._json(self._body(answer, MAX_JSON_BYTES))
 
@@ -104,10 +113,12 @@ class Link:
         opened: Callable[[httpx.Response | None], None] = lambda answer: None,
         most: int = MAX_JSON_BYTES,
     ) -> Iterator[bytes]:
-        """An empty line once the server has accepted the body, then the lines that answer it, as
-        they arrive, of at most `most` bytes together; further empty ones are signs of life.
-        `opened` is called before the first one, and with None at the end, before the connection is
-        used again. Raises LinkError."""
+        """Post a body, and yield the lines that answer it as they arrive.
+
+        The first is an empty one, once the server has accepted the body; further empty ones are
+        signs of life. The lines have at most `most` bytes together. `opened` is called before the
+        first one, and with None at the end, before the connection is used again. Raises LinkError.
+        """
         with self._answer("POST", path, body, compress) as answer:
             opened(answer)
             try:
@@ -117,7 +128,10 @@ class Link:
                 opened(None)
 
     def _split(self, parts: Iterator[bytes], most: int) -> Iterator[bytes]:
-        """The complete lines of a body of at most `most` bytes. Raises LinkError."""
+        """Split a body of at most `most` bytes into its complete lines.
+
+        Raises LinkError.
+        """
         rest, size = b"", 0
         for part in parts:
             size += len(part)
@@ -169,7 +183,7 @@ class Link:
             raise Lost(self._reason(error, silence_s)) from error
 
     def _start_of(self, answer: httpx.Response) -> bytes:
-        """The first bytes of a body."""
+        """Read the first bytes of a body."""
         start = bytearray()
         for part in self._parts(answer):
             start += part
@@ -201,7 +215,10 @@ class Link:
         return f"{self.url}: the connection was lost ({printable(error)}): ask again"
 
     def _body(self, answer: httpx.Response, most: int) -> bytes:
-        """A body of at most `most` bytes. Raises LinkError."""
+        """Read a body of at most `most` bytes.
+
+        Raises LinkError.
+        """
         body, began = bytearray(), monotonic()
         seconds = MAX_JSON_S * max(1.0, most / MAX_JSON_BYTES)
         for part in self._parts(answer):
@@ -213,15 +230,17 @@ class Link:
         return bytes(body)
 
     def _parts(self, answer: httpx.Response) -> Iterator[bytes]:
-        """A body as it arrives, decompressed in parts that are small whatever it is. Raises
-        LinkError."""
+        """Yield a body as it arrives, decompressed in parts that are small whatever it is.
+
+        Raises LinkError.
+        """
         encoding = answer.headers.get("content-encoding", "identity").strip().lower()
         if encoding == "identity":
             yield from answer.iter_raw()
             return
         if encoding not in ENCODINGS:
             raise LinkError(f"{self.url}: answers in {printable(encoding)}: check the address")
-        unpacked = zlib.decompressobj(zlib.MAX_WBITS | 32)  # of both
+        unpacked = zlib.decompressobj(zlib.MAX_WBITS | 32)  # reads both encodings
         try:
             for part in answer.iter_raw():
                 while part and not unpacked.eof:
@@ -240,14 +259,16 @@ class Link:
 
 
 def check_silence(url: EngineUrl, since: float) -> None:
-    """LinkError if a stream has had nothing but signs of life for too long, on the clock of
-    `monotonic`."""
+    """Raise LinkError if a stream has had nothing but signs of life for too long.
+
+    `since` is on the clock of `monotonic`.
+    """
     if monotonic() - since > MAX_SILENCE_S:
         why = f"shows signs of life, but has not answered for {MAX_SILENCE_S / 60:g} minutes"
         raise LinkError(f"{url}: {why}: ask again")
 
 
 def printable(text: object) -> str:
-    """One line of what another machine says, without control characters."""
+    """Make one line of what another machine says, without control characters."""
     line = " ".join(str(text).split())[:MAX_REASON_CHARS]
     return re.sub(r"[\x00-\x1f\x7f-\x9f]", "?", line)

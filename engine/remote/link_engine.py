@@ -1,4 +1,4 @@
-"""What engines of other machines have in common: requests as bodies, answers as lines."""
+"""The common part of engines of other machines: requests as bodies, answers as lines."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from engine.worker import Submitted
 if TYPE_CHECKING:
     from index.workspace.workspace import Workspace
 
-MIN_OPEN_TOKENS = 1 << 16  # tokens that an answer without a limit may have, whatever the context
-EVENT_BYTES = 1 << 12  # bytes of what a token is wrapped in
+MIN_OPEN_TOKENS = 1 << 16  # tokens of an answer without a limit, whatever the context
+EVENT_BYTES = 1 << 12  # bytes that a token is wrapped in
 SPARE_BYTES = 1 << 20  # bytes of signs of life, and of the whole text at the end
 MAX_BYTES = 64 << 20
 
@@ -25,14 +25,17 @@ MAX_BYTES = 64 << 20
 class LinkEngine(ClientEngine):
     """A model of a server at an address, used by any number of threads at once."""
 
-    failure: str | None = None  # as of an `Engine`: this one can always be asked again
-    workspace: Workspace | None = None  # of requests that name none
+    failure: str | None = None  # as an `Engine` has it: this one can always be asked again
+    workspace: Workspace | None = None  # the workspace for requests that name none
 
     def __init__(
         self, url: EngineUrl, on_lost: Callable[[str], None], headers: dict[str, str] | None = None
     ) -> None:
-        """`on_lost` is called, in any thread, with one line when the connection fails. AddressError
-        for a bad key."""
+        """Open a link to an address.
+
+        `on_lost` is called, in any thread, with one line when the connection fails. AddressError
+        for a bad key.
+        """
         self.url, self.on_lost = url, on_lost
         self.link = Link(url, url.key(), headers)
 
@@ -56,8 +59,10 @@ class LinkJob(Submitted):
         self.error: LinkError | None = None  # why the server does not answer
 
     def start(self, lines: Iterator[bytes]) -> None:
-        """Take the lines of the answer, once the server has accepted the request. Raises
-        RequestError if it has not."""
+        """Take the lines of the answer, once the server has accepted the request.
+
+        Raises RequestError if it has not.
+        """
         self.lines = lines
         try:
             next(lines)
@@ -67,7 +72,7 @@ class LinkJob(Submitted):
             self.fail(error)
 
     def fail(self, error: LinkError) -> None:
-        """The server does not answer, or not any more."""
+        """Note that the server does not answer, or not any more."""
         self.error = error
 
     def hang_up(self) -> None:
@@ -77,12 +82,12 @@ class LinkJob(Submitted):
 
 
 def max_chars(request: Request, context: int) -> int:
-    """Characters of text and reasoning together, whatever a server sends."""
+    """Return how many characters of text and reasoning are read, whatever a server sends."""
     return MAX_TOKEN_CHARS * _tokens(request, context)
 
 
 def max_bytes(request: Request, context: int) -> int:
-    """Bytes of the body, decompressed."""
+    """Return the bytes of a decompressed body that are read."""
     return min(MAX_BYTES, SPARE_BYTES + EVENT_BYTES * _tokens(request, context))
 
 

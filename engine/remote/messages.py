@@ -37,13 +37,13 @@ EVENT = "draftline/event"  # notification {id, event}: a Step of the request wit
 CANCEL = "$/cancelRequest"  # {id}: the request ends with a Done, which has the text so far
 SERVER = "draftline"  # `ServerInfo.server`
 HTTP_PATH = "/v1/draftline"  # below it, the same requests and events over HTTP
-MAX_NAME_BYTES = 4096  # of a file of a workspace, in UTF-8
-HTTP_PROTOCOL = 1  # of what is below it; raised with every change that an older program rejects
+MAX_NAME_BYTES = 4096  # bytes of the name of a workspace's file, in UTF-8
+HTTP_PROTOCOL = 1  # the version of what is below it; raise it when older programs reject a change
 
-MAX_TEXTS = 1 << 15  # of a kind in one request
+MAX_TEXTS = 1 << 15  # texts of a kind in one request
 MAX_TOOLS = 1024
 MAX_STOPS = 64
-MAX_PIECES = 1 << 18  # of one step
+MAX_PIECES = 1 << 18  # pieces of one step
 
 T = TypeVar("T")
 Read = Callable[[Any, str], Any]  # (value, name) -> the value, checked and converted
@@ -71,10 +71,10 @@ class ServerInfo:
     server: str  # SERVER
     version: str
     process: int
-    state: str  # of lsp_server's SharedEngine: idle, loading, asking, ready, error
+    state: str  # a state of lsp_server's SharedEngine: idle, loading, asking, ready, error
     message: str = ""  # about the state, for the user
     model: str = ""  # as it is configured
-    folder: str = ""  # of the model
+    folder: str = ""  # the model's
     device: str = ""  # as it is configured
     engine: Info | None = None  # once a model is loaded
 
@@ -93,16 +93,16 @@ class Host(NamedTuple):
     """A server of other machines: what it runs, and how long it keeps texts of workspaces."""
 
     server: ServerInfo
-    tokenizer: str  # digest of its files (engine.remote.tokenizer_files)
-    forget_after_s: float  # without a client, an index is dropped
-    delete_within_s: float  # a text that a client deletes is gone from memory
+    tokenizer: str  # the digest of its files (engine.remote.tokenizer_files)
+    forget_after_s: float  # seconds without a client before an index is dropped
+    delete_within_s: float  # seconds until a text that a client deletes is gone from memory
 
 
 # -- writing -----------------------------------------------------------------------------------
 
 
 def to_json(value: Request | Event | ServerInfo | Submission | Host) -> dict[str, Any]:
-    """A JSON object of what is not a default."""
+    """Write a value as a JSON object, without fields that have their defaults."""
     if isinstance(value, Submission):
         return value._asdict() | {"request": to_json(value.request)}
     if isinstance(value, Host):
@@ -128,7 +128,10 @@ def _plain(value: Any) -> Any:
 
 
 def submission_from_json(value: Any) -> Submission:
-    """Raises BadMessage, and RequestError for numbers out of range."""
+    """Read a submission.
+
+    Raises BadMessage, and RequestError for numbers out of range.
+    """
     read: dict[str, Read] = {
         "request": _request,
         "speculation": _flag,
@@ -140,7 +143,10 @@ def submission_from_json(value: Any) -> Submission:
 
 
 def host_from_json(value: Any) -> Host:
-    """Raises BadMessage, OtherProtocol."""
+    """Read a host.
+
+    Raises BadMessage, OtherProtocol.
+    """
     fields = value if isinstance(value, dict) else {}
     protocol, version = fields.get("protocol"), fields.get("version")
     if type(protocol) is not int or not isinstance(version, str):
@@ -160,22 +166,34 @@ def host_from_json(value: Any) -> Host:
 
 
 def request_from_json(value: Any) -> Request:
-    """Raises BadMessage, and RequestError for numbers out of range."""
+    """Read a request.
+
+    Raises BadMessage, and RequestError for numbers out of range.
+    """
     return _request(value, "request")
 
 
 def event_from_json(value: Any) -> Step:
-    """Raises BadMessage."""
+    """Read a step.
+
+    Raises BadMessage.
+    """
     return Step(**_fields(value, "event", STEP))
 
 
 def done_from_json(value: Any) -> Done:
-    """Raises BadMessage."""
+    """Read the end of an answer.
+
+    Raises BadMessage.
+    """
     return Done(**_fields(value, "result", DONE, {"reason"}))
 
 
 def info_from_json(value: Any) -> ServerInfo:
-    """Raises BadMessage."""
+    """Read a server's description of itself.
+
+    Raises BadMessage.
+    """
     required = {"server", "version", "process", "state"}
     info = ServerInfo(**_fields(value, "result", SERVER_INFO, required))
     if info.server != SERVER:
@@ -190,7 +208,7 @@ def _request(value: Any, name: str) -> Request:
 def _fields(
     value: Any, name: str, readers: Mapping[str, Read], required: Set[str] = frozenset()
 ) -> dict[str, Any]:
-    """An object's values by key, each read by its reader."""
+    """Read an object's values by key, each with its reader."""
     if not isinstance(value, dict):
         raise BadMessage(f"{name}: not an object")
     for key in value:
@@ -260,7 +278,7 @@ def _or_none(read: Read) -> Read:
 
 
 def _list(read: Read, most: int) -> Read:
-    """A list of at most so many values."""
+    """Return a reader of lists of at most `most` values."""
 
     def read_all(value: Any, name: str) -> tuple[Any, ...]:
         if not isinstance(value, list):
@@ -273,7 +291,7 @@ def _list(read: Read, most: int) -> Read:
 
 
 def _tuple(kind: Callable[..., T], *readers: Read) -> Callable[[Any, str], T]:
-    """A list of as many values as there are readers."""
+    """Return a reader of lists of as many values as there are readers."""
 
     def read(value: Any, name: str) -> T:
         if not isinstance(value, list) or len(value) != len(readers):

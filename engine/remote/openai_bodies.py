@@ -12,13 +12,13 @@ from engine.prompts.fim import FimFormat
 from engine.records import Message, Request, RequestError
 from engine.remote.stops import Fence
 
-MAX_STOPS = 4  # that the protocol takes; further ones are looked for here
+MAX_STOPS = 4  # stop strings that the protocol takes; further ones are looked for here
 CHAT, COMPLETION = "/chat/completions", "/completions"
 
 
 @dataclass(slots=True)
 class Plan:
-    """How a request is sent, and how its answer is read."""
+    """The way to send a request and to read its answer."""
 
     path: str
     body: dict[str, Any]
@@ -27,8 +27,11 @@ class Plan:
 
 
 def plan_of(request: Request, model: str, suffixes: bool, fim: FimFormat | None) -> Plan:
-    """`suffixes`: the server takes them; else the marks of `fim`, if there are any, tell where to
-    fill in. RequestError for what the protocol cannot do."""
+    """Plan how to send a request.
+
+    `suffixes`: the server takes them; else the marks of `fim`, if there are any, tell where to fill
+    in. RequestError for what the protocol cannot do.
+    """
     if request.tools or request.must_call or request.grammar:
         raise RequestError("tools and grammars need an engine of Draftline: leave out openai:")
     body: dict[str, Any] = {
@@ -52,7 +55,7 @@ def plan_of(request: Request, model: str, suffixes: bool, fim: FimFormat | None)
 
 
 def _messages(request: Request) -> tuple[Message, ...]:
-    """The conversation of a chat or an edit."""
+    """Make the conversation of a chat or an edit."""
     if request.kind == "chat":
         if not request.messages:
             raise RequestError("no messages: a chat needs at least one")

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-USUAL_CONTEXT = 8192  # tokens, of a server that does not say
-PREFILL_TOKENS_PER_S = 2000.0  # assumed: of a server on a card
+USUAL_CONTEXT = 8192  # tokens of a server that does not say
+PREFILL_TOKENS_PER_S = 2000.0  # tokens per second, assumed of a server on a GPU
 MAX_LINES_AFTER_LAST = 4
 DATA, LAST = b"data:", b"[DONE]"
 REASONS = {"length": "length"}  # by finish_reason; all others are "stop"
@@ -61,12 +61,12 @@ class OpenAiJob(LinkJob):
         self.plan = plan
         self.cancelled = False
         self._engine = engine
-        self._answer: httpx.Response | None = None  # that is being read
+        self._answer: httpx.Response | None = None  # the answer that is being read
         self._lock = threading.Lock()
         self._events = self._run()
 
     def opened(self, answer: httpx.Response | None) -> None:
-        """The answer has begun; None: its connection is no longer its own."""
+        """Note the answer that has begun; None: its connection is no longer its own."""
         with self._lock:
             self._answer = answer
 
@@ -83,7 +83,7 @@ class OpenAiJob(LinkJob):
         return next(self._events)
 
     def _run(self) -> Iterator[Event]:
-        """The events; exactly one Done ends them."""
+        """Yield the events; exactly one Done ends them."""
         stops, reasoning, usage = Stops(self.plan.stop), "", Usage()
         reason, error = None, str(self.error) if self.error else ""
         matched: str | None = None
@@ -129,7 +129,10 @@ class OpenAiJob(LinkJob):
             yield Done(found, stops.text, matched, usage, reasoning=reasoning)  # type: ignore[arg-type]
 
     def _messages(self) -> Iterator[dict[str, Any]]:
-        """The server-sent events. Raises LinkError."""
+        """Yield the server-sent events.
+
+        Raises LinkError.
+        """
         heard = time.monotonic()
         for line in self.lines:
             if not line.startswith(DATA):
@@ -159,7 +162,7 @@ def _error_of(error: Any) -> str:
 
 
 def _delta(message: dict[str, Any]) -> tuple[str, str, str | None]:
-    """The text, the reasoning and the finish reason of one event."""
+    """Read the text, the reasoning and the finish reason of one event."""
     choices = message.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else {}
     choice = choice if isinstance(choice, dict) else {}
@@ -176,7 +179,7 @@ def _delta(message: dict[str, Any]) -> tuple[str, str, str | None]:
 
 
 def _usage(message: dict[str, Any], known: Usage) -> Usage:
-    """The counts of an event that has some."""
+    """Read the counts of an event; `known` where it has none."""
     told = message.get("usage")
     if not isinstance(told, dict):
         return known
@@ -198,8 +201,11 @@ class OpenAiEngine(LinkEngine):
         model: str = "",
         on_lost: Callable[[str], None] = lambda why: None,
     ) -> None:
-        """`model`: its name there; without one, the first. `on_lost` is called, in any thread, with
-        one line when the connection fails. AddressError, LinkError."""
+        """Ask the server for its models, and whether it takes suffixes.
+
+        `model`: its name there; without one, the first. `on_lost` is called, in any thread, with
+        one line when the connection fails. AddressError, LinkError.
+        """
         super().__init__(url, on_lost)
         try:
             chosen = self._choose(model)
@@ -222,7 +228,7 @@ class OpenAiEngine(LinkEngine):
         self.config = Config(model=self.model)
 
     def _choose(self, name: str) -> dict[str, Any]:
-        """The server's model of this name."""
+        """Find the server's model of this name."""
         try:
             answer = self.link.get("/models")
         except Refused as error:
@@ -247,8 +253,10 @@ class OpenAiEngine(LinkEngine):
         return found[0]
 
     def _fim(self) -> tuple[bool, FimFormat | None]:
-        """Whether the server takes suffixes; else the format of the model's prompts for fill in the
-        middle, where its name tells."""
+        """Ask whether the server takes suffixes.
+
+        Else the format of the model's prompts for fill in the middle, where its name shows it.
+        """
         probe = {"model": self.model, "prompt": "a = 1\n", "suffix": "\nc = 3\n", "max_tokens": 1}
         try:
             self.link.post("/completions", probe, compress=False)
@@ -262,19 +270,19 @@ class OpenAiEngine(LinkEngine):
 
     @cached_property
     def encoder(self) -> WordTokenizer:
-        """Counts tokens approximately."""
+        """A tokenizer that counts tokens approximately."""
         from engine.prompts.word_tokenizer import WordTokenizer
 
         return WordTokenizer()
 
     def prompt_tokens(self, request: Request, cancelled: Callable[[], bool] = lambda: False) -> int:
-        """About how many tokens the prompt of a request has."""
+        """Count the tokens of a request's prompt approximately."""
         return (
             len(self.chat(request.messages)) if request.messages else len(self.encode(request.text))
         )
 
     def pass_seconds(self, rows: int) -> list[float]:
-        """Nothing is drafted, so that nothing is saved."""
+        """Return equal times: nothing is drafted, so that nothing is saved."""
         return [1.0] * rows
 
     def submit(
@@ -288,8 +296,11 @@ class OpenAiEngine(LinkEngine):
         urgency: int | None = None,
         owner: str = "",
     ) -> OpenAiJob:
-        """Send a request, as `Engine.submit` does; `speculation`, `client`, `urgency` and `owner`
-        have no effect here. RequestError where it cannot be answered, or may hold secrets."""
+        """Send a request, as `Engine.submit` does.
+
+        `speculation`, `client`, `urgency` and `owner` have no effect here. RequestError where it
+        cannot be answered, or may hold secrets.
+        """
         request = without_secrets(request, self.url.host, workspace or self.workspace)
         plan = plan_of(request, self.model, self.suffixes, self.fim)
         job = OpenAiJob(request, self, plan)
@@ -302,12 +313,12 @@ class OpenAiEngine(LinkEngine):
         return job
 
     def forget(self, client: str = "") -> None:
-        """The server keeps nothing for a client."""
+        """Do nothing: the server remembers nothing for a client."""
 
     def open_workspace(
         self, roots: str | Path | Sequence[str | Path], gitignore: bool = True
     ) -> Workspace:
-        """An index of a folder, or several, in the memory of this process; the caller closes it."""
+        """Index a folder, or several, in this process's memory; the caller closes the index."""
         from index.workspace.workspace import Workspace
 
         return Workspace(roots, self.encoder, None, gitignore)

@@ -1,5 +1,6 @@
-"""The indexes of workspaces that clients of other machines keep here, one for each key and
-workspace. No key is ever answered from another's texts.
+"""The indexes of workspaces that clients of other machines keep here.
+
+There is one for each key and workspace. No key is ever answered from another's texts.
 
 A client sends the names and digests of its files, then the texts that are missing here. Everything
 is in memory: a full disk harms nothing, and an end of the server leaves nothing. Times are this
@@ -26,20 +27,18 @@ from index.workspace.token_cache import Encoder, digest
 
 log = logging.getLogger(__name__)
 
-FORGET_AFTER_S = 30 * 60.0  # without a client
-DELETE_WITHIN_S = 10 * 60.0  # a deleted text is gone from memory
+FORGET_AFTER_S = 30 * 60.0  # seconds without a client before an index is forgotten
+DELETE_WITHIN_S = 10 * 60.0  # seconds until a deleted text is gone from memory
 TIDY_EVERY_S = 60.0
-EXPUNGE_AFTER_S = DELETE_WITHIN_S / 2  # which leaves time to rewrite a large index
+EXPUNGE_AFTER_S = DELETE_WITHIN_S / 2  # seconds; the rest is time to rewrite a large index
 MAX_INDEXES = 64
-MAX_FILES = 100_000  # of an index
-MAX_NAMES_CHARS = 16 << 20  # of all names of an index
-MAX_INDEX_CHARS = 256 << 20  # of its texts
-MAX_COPIED_CHARS = 4 << 20  # of an index, of texts that it has under another name too
-MAX_DEAD_CHARS = 64 << 20  # of an index, of deleted texts that are in memory
-ENTRY_CHARS = (
-    200  # that a file's entry counts for besides its name and text: so many bytes it takes
-)
-MAX_CHARS = 1 << 30  # of all indexes, entries and names included
+MAX_FILES = 100_000  # files of an index
+MAX_NAMES_CHARS = 16 << 20  # characters of all names of an index
+MAX_INDEX_CHARS = 256 << 20  # characters of an index's texts
+MAX_COPIED_CHARS = 4 << 20  # characters of an index's texts that have another name too
+MAX_DEAD_CHARS = 64 << 20  # characters of an index's deleted texts that are in memory
+ENTRY_CHARS = 200  # characters that a file counts for besides name and text; bytes it takes
+MAX_CHARS = 1 << 30  # characters of all indexes, entries and names included
 MAX_MISSING = 10_000  # digests named in one answer
 NAME_CHARS = 64
 
@@ -54,9 +53,9 @@ class _Index:
     def __init__(self, encoder: Encoder, now: float) -> None:
         self.workspace = ReceivedWorkspace(encoder)
         self.lock = threading.Lock()
-        self.revision = ""  # of `wanted`; no other index has ever had it
+        self.revision = ""  # the revision of `wanted`; no other index has ever had it
         self.wanted: dict[str, bytes] = {}  # digests of the client's files by name
-        self.chars: dict[str, int] = {}  # of the texts that are here, by name
+        self.chars: dict[str, int] = {}  # characters of the texts that are here, by name
         self.size = 0  # `_size_of` what it has, or is about to have
         self.seen = now  # when a client used it last
         self.deleted: float | None = None  # when the oldest text was deleted that is in memory
@@ -64,13 +63,13 @@ class _Index:
 
 
 class _Change(NamedTuple):
-    """What a message makes of an index, before any of it is made."""
+    """The effect of a message on an index, before any of it is made."""
 
     wanted: dict[str, bytes]  # all files of the client
     lost: list[str]  # names whose texts are dropped
     copied: dict[str, IndexedDocument]  # names for texts that are here
     added: list[FileText]
-    chars: dict[str, int]  # of the texts that are here then, by name
+    chars: dict[str, int]  # characters of the texts that are here then, by name
 
 
 class ReceivedIndexes:
@@ -84,7 +83,7 @@ class ReceivedIndexes:
         self._tidying: threading.Thread | None = None
 
     def find(self, owner: str, name: str) -> ReceivedWorkspace | None:
-        """The workspace of this name that this key keeps here."""
+        """Find the workspace of this name that this key keeps here."""
         index = self._indexes.get((owner, name))
         if index is None:
             return None
@@ -143,8 +142,11 @@ class ReceivedIndexes:
         )
 
     def _reserve(self, owner: str, index: _Index, size: int) -> None:
-        """Count what an index will have. Where all indexes have too many, keys with more
-        than this one make room. IndexesFull."""
+        """Count what an index will have.
+
+        Where all indexes have too many, those of keys with more than this one are dropped.
+        IndexesFull.
+        """
         full = IndexesFull(f"the server keeps {MAX_CHARS >> 20} MiB of text already: try later")
         dropped = []
         with self._lock:
@@ -168,9 +170,11 @@ class ReceivedIndexes:
     def _taken_from_largest(
         self, owner: str, shares: Counter[str], more: int, full: IndexesFull
     ) -> _Index:
-        """Remove the index that has not been used for longest of the key that has the most, if this
-        is more than `owner` has with `more`: a client that still uses it sends it again. Raises
-        `full` otherwise."""
+        """Remove the least recently used index of the key that has the most.
+
+        Only if this is more than `owner` has with `more`: a client that still uses the index sends
+        it again. Raises `full` otherwise.
+        """
         largest, most = max(shares.items(), key=itemgetter(1), default=("", 0))
         if largest == owner or most <= shares[owner] + more:
             raise full
@@ -178,7 +182,7 @@ class ReceivedIndexes:
         return self._indexes.pop((largest, min(indexes)[1]))
 
     def _make(self, index: _Index, change: _Change) -> None:
-        """Bring the index to what a change says."""
+        """Apply a change to its index."""
         for path, document in change.copied.items():
             index.workspace.copy(document, path)
         replaced = change.copied.keys() | {one.path for one in change.added}
@@ -230,7 +234,10 @@ def _purge(index: _Index) -> None:
 def _change(
     index: _Index, files: dict[str, bytes], deleted: list[str], texts: dict[bytes, str]
 ) -> _Change:
-    """What a message makes of an index. Nothing is made before all is counted. IndexesFull."""
+    """Work out the effect of a message on an index.
+
+    Nothing is made before all is counted. IndexesFull.
+    """
     wanted = {**index.wanted}
     for path in deleted:
         wanted.pop(path, None)
@@ -273,21 +280,26 @@ def _change(
 
 
 def _size_of(change: _Change) -> int:
-    """What an index counts for: its texts, and for all files, also those without a text yet, a name
-    and an entry."""
+    """Count the characters that stand for an index.
+
+    They are its texts, and for all files, also those without a text yet, a name and an entry.
+    """
     names = sum(map(len, change.wanted)) + ENTRY_CHARS * len(change.wanted)
     return names + sum(change.chars.values())
 
 
 def _missing(index: _Index) -> list[str]:
-    """The digests of files whose texts are not here."""
+    """List the digests of files whose texts are not here."""
     here = {index.wanted[path] for path in index.chars}
     found = (own.hex() for own in index.wanted.values() if own not in here)
     return [*dict.fromkeys(found)][:MAX_MISSING]
 
 
 def _checked(body: Any) -> tuple[dict[str, bytes], list[str], dict[bytes, str]]:
-    """The files, deleted names and texts of a client's message. Raises BadMessage."""
+    """Read the files, deleted names and texts of a client's message.
+
+    Raises BadMessage.
+    """
     if not isinstance(body, dict):
         raise BadMessage("not an object")
     files, deleted, texts = body.get("files", {}), body.get("deleted", []), body.get("texts", {})

@@ -1,7 +1,7 @@
 """An engine whose work another process of this machine does.
 
-It is an `AnyEngine`. Prompts are made and answered over there; only
-the tokenizer, for those who count tokens, is loaded here. One thread may use it.
+It is an `AnyEngine`. Prompts are made and answered over there; only the tokenizer, for those who
+count tokens, is loaded here. One thread may use it.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ from engine.remote.messages import (
 from engine.worker import Submitted
 from index.version import own_version
 
-CHECK_S = 0.5  # between two looks at whether the server was stopped
+CHECK_S = 0.5  # seconds between two looks at whether the server was stopped
 INVALID_PARAMS = -32602
-OTHER_SERVERS = (-32601, -32002)  # MethodNotFound, ServerNotInitialized: of another language
+OTHER_SERVERS = (-32601, -32002)  # MethodNotFound, ServerNotInitialized of another language server
 CHUNK_BYTES = 1 << 16
-MAX_REQUEST_CHARS = MAX_BODY_BYTES - 1024  # of ASCII JSON
+MAX_REQUEST_CHARS = MAX_BODY_BYTES - 1024  # characters of ASCII JSON
 ENDED = "the shared server has ended: run it again"
 
 
@@ -64,7 +64,7 @@ class ServerError(Exception):
 class Connection:
     """JSON-RPC over a socket: one message at a time, in order."""
 
-    server: ServerInfo  # at the other end, as it was when `open_connection` asked
+    server: ServerInfo  # the server at the other end, as it was when `open_connection` asked
 
     def __init__(self, wire: socket.socket, address: Address) -> None:
         self.wire, self.address = wire, address
@@ -82,7 +82,10 @@ class Connection:
         self._send({"jsonrpc": "2.0", "method": method, "params": params})
 
     def receive(self) -> dict[str, Any]:
-        """The next message. OSError at the end of the connection, BadMessage if it is none."""
+        """Wait for the next message.
+
+        OSError at the end of the connection, BadMessage if it is none.
+        """
         while not self._bodies:
             data = self.wire.recv(CHUNK_BYTES)
             if not data:
@@ -100,7 +103,10 @@ class Connection:
         return message
 
     def ask(self, method: str, params: Any) -> Any:
-        """The result of a request while no other one runs. ServerError, BadMessage, OSError."""
+        """Send a request and return its result, while no other one runs.
+
+        ServerError, BadMessage, OSError.
+        """
         return self._result(self.send(method, params))
 
     def _result(self, number: int) -> Any:
@@ -110,12 +116,14 @@ class Connection:
                 return result_of(message)
 
     def info(self, wait: bool = False) -> ServerInfo:
-        """Who answers. With `wait`, once its model is loaded. AddressError if it is another
-        program, if the connection ends or the server refuses."""
+        """Ask who answers; with `wait`, once its model is loaded.
+
+        AddressError if it is another program, if the connection ends or the server refuses.
+        """
         return self._info(self.send(INFO, {"wait": wait}))
 
     def _info(self, number: int) -> ServerInfo:
-        """Who answers the request of this number."""
+        """Read who answers the request of this number."""
         try:
             return info_from_json(self._result(number))
         except (BadMessage, NotLsp) as error:
@@ -128,7 +136,10 @@ class Connection:
             raise self._no_answer() from error
 
     def hello(self, timeout_s: float) -> ServerInfo:
-        """Who answers, in time. NoAnswer, and what `info` raises."""
+        """Ask who answers, in time.
+
+        NoAnswer, and what `info` raises.
+        """
         number = self.send(INFO, {"wait": False})
         deadline = monotonic() + timeout_s
         while not self._answers(min(CHECK_S, timeout_s)):
@@ -141,7 +152,7 @@ class Connection:
         return made
 
     def _answers(self, seconds: float) -> bool:
-        """Whether bytes come, or the end, within so long."""
+        """Return whether bytes come, or the end, within so many seconds."""
         return bool(select.select([self.wire], [], [], seconds)[0])
 
     def _no_answer(self) -> NoAnswer:
@@ -163,7 +174,10 @@ class Connection:
 
 
 def result_of(message: dict[str, Any]) -> Any:
-    """The result of a response. Raises ServerError."""
+    """Return the result of a response.
+
+    Raises ServerError.
+    """
     error = message.get("error")
     if error is None:
         return message.get("result")
@@ -173,9 +187,11 @@ def result_of(message: dict[str, Any]) -> Any:
 
 
 def open_connection(address: Address, timeout_s: float = HELLO_TIMEOUT_S) -> Connection:
-    """A connection to a draftline server. OSError if nothing listens there, or if the server ends
-    at that moment; AddressError if it is another program, NoAnswer if it does not answer in time or
-    was stopped."""
+    """Connect to a draftline server.
+
+    OSError if nothing listens there, or if the server ends at that moment; AddressError if it is
+    another program, NoAnswer if it does not answer in time or was stopped.
+    """
     wire = connect(address)
     connection = Connection(wire, address)
     try:
@@ -191,7 +207,7 @@ class RemoteJob(Submitted):
 
     def __init__(self, request: Request, engine: RemoteEngine) -> None:
         self.request = request
-        self.number = 0  # of the request that submits it
+        self.number = 0  # the id of the request that submits it
         self.accepted = False  # the server has queued it, or it has ended
         self._engine = engine
         self._events: deque[Event] = deque()
@@ -227,7 +243,7 @@ class RemoteEngine(ClientEngine):
         self.info = self.server.engine
         self.folder = Path(self.server.folder)
         self.config = Config(model=self.info.model, device=self.server.device)
-        self._jobs: dict[int, RemoteJob] = {}  # that run
+        self._jobs: dict[int, RemoteJob] = {}  # those that run
 
     def submit(self, request: Request, speculation: bool = True, *, client: str = "") -> RemoteJob:
         """Queue a request. RequestError where it cannot be answered."""
@@ -246,8 +262,10 @@ class RemoteEngine(ClientEngine):
         return job
 
     def receive(self) -> None:
-        """Wait for the next message and pass it to its job. RequestError if the server refuses the
-        request of a job."""
+        """Wait for the next message and pass it to its job.
+
+        RequestError if the server refuses the request of a job.
+        """
         try:
             self._route(self._connection.receive())
         except (OSError, BadMessage, NotLsp) as error:
@@ -273,7 +291,7 @@ class RemoteEngine(ClientEngine):
     def cancel(self, job: RemoteJob) -> None:
         """Ask the server to end a job."""
         if job.number in self._jobs:
-            with contextlib.suppress(OSError):  # which `receive` reports
+            with contextlib.suppress(OSError):  # `receive` reports it
                 self._connection.notify(CANCEL, {"id": job.number})
 
     def close(self) -> None:
@@ -282,7 +300,7 @@ class RemoteEngine(ClientEngine):
 
 
 def _done(message: dict[str, Any]) -> Done:
-    """The end of a job, from the response to its request."""
+    """Make the end of a job from the response to its request."""
     try:
         return done_from_json(result_of(message))
     except ServerError as error:

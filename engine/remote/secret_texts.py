@@ -1,4 +1,4 @@
-"""What is not sent to an engine of another machine: texts that may hold secrets."""
+"""Texts that may hold secrets, which are not sent to an engine of another machine."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 
 
 def without_secrets(request: Request, host: str, workspace: Workspace | None) -> Request:
-    """The request as it may be sent to `host`: without snippets that may hold secrets. RequestError
-    if its own texts may. Those of a conversation were chosen by its user; files that it shows must
-    be among the request's documents or predictions."""
+    """Return the request as it may be sent to `host`: without snippets that may hold secrets.
+
+    RequestError if its own texts may. Those of a conversation were chosen by its user; files that
+    it shows must be among the request's documents or predictions.
+    """
     name = str(Path(request.path).absolute()) if request.path else ""
     for path, text in _texts(request, name):
         if why := _why(path, text, workspace):
@@ -29,8 +31,10 @@ def without_secrets(request: Request, host: str, workspace: Workspace | None) ->
 
 
 def check_document(engine: object, name: str, text: str = "") -> None:
-    """RequestError if a document that an engine is to read may hold secrets, and the engine is
-    another machine's."""
+    """Raise RequestError if a document that an engine is to read may hold secrets.
+
+    Only engines of other machines are checked.
+    """
     url = getattr(engine, "url", None)
     if not isinstance(url, EngineUrl) or url.socket:
         return
@@ -39,7 +43,7 @@ def check_document(engine: object, name: str, text: str = "") -> None:
 
 
 def refusal(name: str, why: str, host: str) -> str:
-    """Why a text is not sent, with the remedies."""
+    """Say why a text is not sent, with the remedies."""
     return (
         f"{name}: {why}, so it is not sent to {host}: use a model of this machine, or name the "
         f"file in {EXEMPTIONS}"
@@ -47,7 +51,7 @@ def refusal(name: str, why: str, host: str) -> str:
 
 
 def _texts(request: Request, name: str) -> Iterator[tuple[str, str]]:
-    """The texts of a request that are those of files, with the paths of these."""
+    """Yield the texts of a request that are those of files, with their paths."""
     yield name, request.text + (request.suffix or "")
     yield name, request.update
     for passage in request.documents:

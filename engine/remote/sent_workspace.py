@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SENDING = "sending the workspace"  # as progress names it, which counts files
-SETTLE_S = 0.2  # after a change, so that many are sent at once
-KEEP_ALIVE_S = 60.0  # the server hears of a client that often
-MIN_PAUSE_S, MAX_PAUSE_S = 1.0, 60.0  # between attempts to reach a server, doubled each time
+SETTLE_S = 0.2  # seconds after a change, so that many are sent at once
+KEEP_ALIVE_S = 60.0  # seconds; the server hears of a client that often
+MIN_PAUSE_S, MAX_PAUSE_S = 1.0, 60.0  # seconds between attempts to reach it, doubled each time
 BATCH_CHARS = 2 << 20
 BATCH_FILES = 1000
-BATCH_NAMES = 10_000  # of files, in one message
+BATCH_NAMES = 10_000  # names of files in one message
 MACHINE_FILE = "machine"  # in the cache folder: a random name of this machine
 
 
@@ -51,11 +51,14 @@ class SentWorkspace(Workspace):
         gitignore: bool,
         url: EngineUrl,
     ) -> None:
-        """Sends nothing before the first change: `build` is one. AddressError for a bad key."""
+        """Send nothing before the first change: `build` is one.
+
+        AddressError for a bad key.
+        """
         super().__init__(roots, encoder, home, gitignore)
         parts = (machine_name(home), *map(str, self.roots))
         self.name = sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
-        self._texts: dict[str, str] = {}  # of open buffers
+        self._texts: dict[str, str] = {}  # texts of open buffers
         self._sender = _Sender(self, url)
 
     def send(self, progress: Progress | None = None) -> None:
@@ -63,7 +66,7 @@ class SentWorkspace(Workspace):
         self._sender.send(progress)
 
     def text_of(self, path: str, known: bytes) -> str | None:
-        """The text of a document with this digest; None if it has changed meanwhile."""
+        """Read the text of a document with this digest; None if it has changed meanwhile."""
         text = self._texts.get(path)
         if text is None:
             try:
@@ -104,14 +107,14 @@ class SentWorkspace(Workspace):
 
 
 class _Sender:
-    """Keeps the server's index of a workspace like the one of this machine."""
+    """A thread that keeps the server's index of a workspace like the one of this machine."""
 
     def __init__(self, workspace: SentWorkspace, url: EngineUrl) -> None:
         self._workspace = workspace
         self._link = Link(url, url.key(), {"draftline-protocol": str(HTTP_PROTOCOL)})
         self._path = f"{HTTP_PATH}/workspaces/{workspace.name}"
         self._sent: dict[str, bytes] = {}  # digests by name, as the server knows them
-        self._revision = ""  # of these, at the server; "" before all were sent
+        self._revision = ""  # the revision of these at the server; "" before all were sent
         self._turn = threading.Lock()
         self._wake = threading.Event()
         self._closed = threading.Event()
@@ -168,7 +171,7 @@ class _Sender:
         return answer
 
     def _post(self, body: dict[str, Any]) -> dict[str, Any]:
-        """The server's answer, checked."""
+        """Post a message, and return the server's answer, checked."""
         answer = self._link.post(self._path, body)
         if isinstance(answer, dict) and answer.get("stale") is True:
             self._revision = ""
@@ -182,7 +185,7 @@ class _Sender:
         return {"missing": [own for own in missing if isinstance(own, str)]}
 
     def _batch(self, missing: Iterable[str]) -> dict[str, str]:
-        """The texts of the first of these digests."""
+        """Collect the texts of the first of these digests."""
         paths = {own.hex(): path for path, own in self._sent.items()}
         texts: dict[str, str] = {}
         room = BATCH_CHARS
@@ -222,8 +225,10 @@ class _Sender:
 
 
 def machine_name(home: Path) -> str:
-    """A random name of this machine, made once, which tells servers its workspaces from those of
-    others."""
+    """Return a random name of this machine, made once.
+
+    It distinguishes this machine's workspaces at a server from those of others.
+    """
     file = home / MACHINE_FILE
     try:
         if file.is_file():
@@ -238,14 +243,14 @@ def machine_name(home: Path) -> str:
 
 
 def batches_of(files: dict[str, bytes]) -> list[dict[str, str]]:
-    """Names and digests as messages have them, one batch at least."""
+    """Split names and digests as messages have them, one batch at least."""
     named = [(path, own.hex()) for path, own in files.items()]
     starts = range(0, max(len(named), 1), BATCH_NAMES)
     return [dict(named[start : start + BATCH_NAMES]) for start in starts]
 
 
 def _is_text(path: str) -> bool:
-    """Whether a name can be sent."""
+    """Return whether a name can be sent."""
     if not path.isascii() and any("\ud800" <= char <= "\udfff" for char in path):
         return False
     return len(path.encode()) <= MAX_NAME_BYTES

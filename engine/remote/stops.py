@@ -8,7 +8,7 @@ OPENING = re.compile(r"(?:^|\n)(`{3,})[^`\n]*\n")
 
 
 class Stops:
-    """Releases text until a stop string. What may be the start of one is held back."""
+    """Text that is released until a stop string. What may be the start of one is held back."""
 
     def __init__(self, stop: tuple[str, ...]) -> None:
         self.stop = tuple(one for one in stop if one)
@@ -17,7 +17,7 @@ class Stops:
         self._held = ""
 
     def push(self, text: str) -> str:
-        """The text that is now final."""
+        """Add text, and return the text that is now final."""
         if self.matched is not None:
             return ""
         whole = self._held + text
@@ -31,7 +31,7 @@ class Stops:
         return self._release(whole[: len(whole) - held])
 
     def finish(self, text: str = "") -> str:
-        """The rest, at the end of the answer."""
+        """Return the rest, at the end of the answer."""
         shown = self.push(text)
         held, self._held = self._held, ""
         return shown + self._release(held)
@@ -42,7 +42,7 @@ class Stops:
 
 
 def _overlap(text: str, stop: str) -> int:
-    """The length of the longest end of `text` that begins `stop` and is not all of it."""
+    """Measure the longest end of `text` that begins `stop` and is not all of it."""
     for length in range(min(len(stop) - 1, len(text)), 0, -1):
         if text.endswith(stop[:length]):
             return length
@@ -62,7 +62,7 @@ class Fence:
         return self._inside.matched if self._inside else None
 
     def push(self, text: str) -> str:
-        """The code that is now final."""
+        """Add text, and return the code that is now final."""
         if self._inside is None:
             self._before += text
             opening = OPENING.search(self._before)
@@ -73,7 +73,7 @@ class Fence:
         return self._inside.push(text)
 
     def finish(self) -> str:
-        """The rest, at the end of the answer."""
+        """Return the rest, at the end of the answer."""
         if self._inside is not None:
             return self._inside.finish()
         return self._before.strip("\n")

@@ -20,8 +20,8 @@ FILES = (
     "config.json",
     "generation_config.json",
 )
-MAX_CHARS = 64 << 20  # of a file
-MAX_SENT_BYTES = 64 << 20  # of all of them, as another machine sends them
+MAX_CHARS = 64 << 20  # characters of a file
+MAX_SENT_BYTES = 64 << 20  # bytes of all of them, as another machine sends them
 # An object without others in it, of strings that are twice as many as the files
 FLAT = re.compile(
     rb'\s*+\{(?:\s*+[:,]?+\s*+"(?:[^"\\]++|\\.)*+"){0,%d}+\s*+\}\s*+' % (2 * len(FILES)), re.DOTALL
@@ -32,7 +32,10 @@ PRIVATE = 0o600
 
 
 def read_sent(body: bytes) -> object:
-    """The value of a JSON object of a few strings; nothing else is parsed. Raises BadMessage."""
+    """Parse a JSON object of a few strings, and nothing else.
+
+    Raises BadMessage.
+    """
     if not FLAT.fullmatch(body):
         raise BadMessage("not the files of a tokenizer")
     try:
@@ -42,12 +45,15 @@ def read_sent(body: bytes) -> object:
 
 
 def read_files(folder: Path) -> dict[str, str]:
-    """The texts of those of the files that a model's folder has. Raises OSError, ValueError."""
+    """Read the texts of those of the files that a model's folder has.
+
+    Raises OSError, ValueError.
+    """
     return {name: (folder / name).read_text("utf-8") for name in FILES if (folder / name).is_file()}
 
 
 def digest_of(files: dict[str, str]) -> str:
-    """Identifies the files."""
+    """Digest the files, which it identifies."""
     known = sha256()
     for name, text in sorted(files.items()):
         for part in (name.encode(), text.encode("utf-8", "surrogatepass")):
@@ -56,14 +62,19 @@ def digest_of(files: dict[str, str]) -> str:
 
 
 def stored(home: Path, digest: str) -> Path | None:
-    """The folder of the files with this digest below the cache folder `home`; None without it."""
+    """Find the folder of the files with this digest below the cache folder `home`.
+
+    None without it.
+    """
     folder = home / FOLDER / digest
     return folder if folder.is_dir() else None
 
 
 def store(home: Path, digest: str, files: object) -> Path:
-    """Store files that another machine has sent, whole or not at all. BadMessage if they are others
-    than announced, OSError."""
+    """Store files that another machine has sent, whole or not at all.
+
+    BadMessage if they are others than announced, OSError.
+    """
     if not isinstance(files, dict) or not {*files} <= {*FILES} or "tokenizer.json" not in files:
         raise BadMessage("not the files of a tokenizer")
     texts: dict[str, str] = {}
