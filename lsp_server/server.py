@@ -46,7 +46,7 @@ from lsp_server.protocol.messages import (
     failed,
 )
 from lsp_server.protocol.protocol import Server
-from lsp_server.protocol.text_sync import Document, path_of
+from lsp_server.protocol.text_sync import OpenDocument, path_of
 from lsp_server.session import Session
 from lsp_server.shared_engine import NotReady, SharedEngine
 from lsp_server.sharing.engine_methods import add_engine_methods
@@ -119,7 +119,7 @@ def _completions(server: Server, session: Session) -> None:
         return types.InlineCompletionList([_inline(here, one) for one in made])
 
     async def _next_edit_nearby(
-        document: Document, offset: int, params: types.InlineCompletionParams
+        document: OpenDocument, offset: int, params: types.InlineCompletionParams
     ) -> types.InlineCompletionItem | None:
         """A next edit close to the cursor, for clients that show it as an inline completion."""
         line = params.position.line
@@ -178,7 +178,7 @@ def _inline(position: types.Position, one: Completion) -> types.InlineCompletion
 
 
 def _item(
-    server: Server, document: Document, offset: int, position: types.Position, one: Completion
+    server: Server, document: OpenDocument, offset: int, position: types.Position, one: Completion
 ) -> types.CompletionItem:
     """An item that passes the editor's filter: it starts with the word at the cursor."""
     start, text = offset, document.text.text
@@ -280,7 +280,7 @@ def _edits(server: Server, session: Session) -> None:
         location = {"uri": found.document.uri, "range": where}
         return {"edit": made, "location": location, "reason": found.reason, "others": others}
 
-    def other(candidate: Candidate, document: Document) -> dict[str, Any]:
+    def other(candidate: Candidate, document: OpenDocument) -> dict[str, Any]:
         """A further place of a next edit, for a list."""
         where = documents.range(document, candidate.start, candidate.stop)
         return {"uri": document.uri, "range": where, "label": candidate.reason}

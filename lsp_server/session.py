@@ -27,7 +27,7 @@ from lsp_server.editing.rebase import Rebase
 from lsp_server.next_edit.edit_history import EditHistory, RecentEdit
 from lsp_server.next_edit.predict import MODEL_SLOT, NextEditPredictor
 from lsp_server.protocol.positions import Text
-from lsp_server.protocol.text_sync import Document, Documents
+from lsp_server.protocol.text_sync import OpenDocument, OpenDocuments
 from lsp_server.settings import Settings, parse
 from lsp_server.shared_engine import NotReady, SharedEngine, Superseded
 from lsp_server.workspace_index import WorkspaceIndex
@@ -58,7 +58,7 @@ class Session:
     """State of one client. `notify` sends it a notification."""
 
     def __init__(
-        self, shared_engine: SharedEngine, documents: Documents, notify: Notify, name: str
+        self, shared_engine: SharedEngine, documents: OpenDocuments, notify: Notify, name: str
     ) -> None:
         self.shared_engine, self.documents = shared_engine, documents
         self.notify, self.name = notify, name
@@ -87,7 +87,7 @@ class Session:
         self._warnings: list[str] = []  # about the latest settings
         self._shown_warnings: set[str] = set()  # those of `warn_once`
         # by URI, a version that was judged, and why it is not sent to another machine
-        self._judged: dict[str, tuple[Document, str | None]] = {}
+        self._judged: dict[str, tuple[OpenDocument, str | None]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         # by engine, the number of the last load whose error was shown
@@ -183,7 +183,7 @@ class Session:
         return self.index.workspace
 
     def disabled_reason(
-        self, document: Document, feature: Literal["ghostText", "nextEdit"] | None = None
+        self, document: OpenDocument, feature: Literal["ghostText", "nextEdit"] | None = None
     ) -> str | None:
         """Why nothing, or nothing of one feature, is offered in a document; None if it is."""
         if not self.enabled:
@@ -200,7 +200,7 @@ class Session:
         url = self.shared_engine.elsewhere
         return url.host if url else ""
 
-    def why_withheld(self, document: Document) -> str | None:
+    def why_withheld(self, document: OpenDocument) -> str | None:
         """Why nothing of a document is sent to another machine of its own accord; None if it is, or
         if the engine is on this one."""
         if not self.elsewhere:
@@ -259,18 +259,18 @@ class Session:
 
     # -- documents -----------------------------------------------------------------------------
 
-    def is_current(self, document: Document) -> bool:
+    def is_current(self, document: OpenDocument) -> bool:
         """Whether a document is open and has not changed since it was obtained."""
         return document.uri in self.documents and self.documents.get(document.uri) is document
 
-    def on_open(self, document: Document) -> None:
+    def on_open(self, document: OpenDocument) -> None:
         """A document was opened."""
         for rebase in self._rebases_of(document.uri):  # a client that opens it once more
             rebase.record(0, len(rebase.latest), document.text.text)
         self._seen[document.uri] = document.text
         self.index.on_change(document)
 
-    def on_change(self, document: Document, changes: Sequence[Change]) -> None:
+    def on_change(self, document: OpenDocument, changes: Sequence[Change]) -> None:
         """A document was changed: record the edits, and stop what they make useless."""
         self.cancel(MODEL_SLOT)
         before, now = self._seen[document.uri], monotonic()
@@ -294,7 +294,7 @@ class Session:
         self.index.on_change(document)
 
     @contextmanager
-    def rebasing(self, document: Document, span: tuple[int, int] | None) -> Iterator[Rebase]:
+    def rebasing(self, document: OpenDocument, span: tuple[int, int] | None) -> Iterator[Rebase]:
         """Follow a document's changes during an edit of a span; None is the whole text."""
         rebase = Rebase(document.text.text, span)
         self._rebases[rebase] = document.uri

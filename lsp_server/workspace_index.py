@@ -16,7 +16,7 @@ from typing import Any
 
 from index.workspace import file_filter
 from index.workspace.workspace import Workspace
-from lsp_server.protocol.text_sync import Document, Documents, path_of
+from lsp_server.protocol.text_sync import OpenDocument, OpenDocuments, path_of
 from lsp_server.shared_engine import NotReady, SharedEngine
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class WorkspaceIndex:
     def __init__(
         self,
         shared_engine: SharedEngine,
-        documents: Documents,
+        documents: OpenDocuments,
         spawn: Callable[[Coroutine[Any, Any, None]], None],
         on_update: Callable[[], None],
     ) -> None:
@@ -187,7 +187,7 @@ class WorkspaceIndex:
             if not self._closed:
                 workspace.scan(self._report)
 
-    def on_change(self, document: Document) -> None:
+    def on_change(self, document: OpenDocument) -> None:
         """A document was opened or changed: index its text soon."""
         self._dirty[document.uri] = None
         self._schedule_update()

@@ -262,7 +262,7 @@ def test_third_party_packages_stay_behind_their_walls() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_faces_use_the_engines_methods_and_not_its_parts() -> None:
+def test_clients_use_the_engines_methods_and_not_its_parts() -> None:
     wrong = [
         f"{path}:{node.lineno}"
         for path in installed_files()
@@ -364,6 +364,16 @@ def test_processes_of_tests_have_given_costs_and_a_cache_of_their_own(
     assert not home().is_relative_to(platformdirs.user_cache_dir("draftline"))
     with pytest.raises(AssertionError, match="only measuring's own tests may"):
         engine.engine.measure()
+
+
+def test_no_two_classes_have_one_name() -> None:
+    """Who reads a name need not ask which one is meant."""
+    places: dict[str, list[str]] = {}
+    for path in installed_files():
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(str(path))
+    assert not {name: found for name, found in places.items() if len(found) > 1}
 
 
 def test_every_module_says_what_it_is_for() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from engine.editing.edits import line_count, plain
-from research.train.edit_records import Edit, read
+from research.train.edit_records import RecordedEdit, read
 
 SEED = 20261123
 MARK = "... existing code ..."
@@ -74,7 +74,7 @@ def load(
     return found
 
 
-def task_of(edit: Edit, context: int) -> Task | None:
+def task_of(edit: RecordedEdit, context: int) -> Task | None:
     """Make the task of a recorded edit.
 
     None where the update would be the whole file or nothing, or the file has such marks itself.

@@ -23,7 +23,7 @@ from engine import DEFAULT_MODEL, Request
 from engine.prompts.builder import prompt_of
 from engine.prompts.tokenizer import Tokenizer
 from engine.weights import WeightsError, locate
-from research.train.edit_records import Edit, EditError, Mode, cut, read
+from research.train.edit_records import EditError, Mode, RecordedEdit, cut, read
 
 EDITS = Path(__file__).parents[1] / "replay" / "sample_edits.jsonl"
 OUT = Path(__file__).parents[1] / "common" / "samples" / "gpu_edits.json"
@@ -33,7 +33,7 @@ MIN_ANSWER_TOKENS = {"file": 400, "hunk": 24}
 Answer = dict[str, Any]
 
 
-def answers(edit: Edit, kind: Mode, tokenizer: Tokenizer) -> list[Answer]:
+def answers(edit: RecordedEdit, kind: Mode, tokenizer: Tokenizer) -> list[Answer]:
     """Return the answers of an edit that fit, as the tokenizer's ids."""
     found = []
     for number, (above, old, _, new) in enumerate(cut(edit, kind)):
@@ -85,7 +85,9 @@ def dense(found: list[Answer], tokenizer: Tokenizer, name: str) -> dict[str, Any
     }
 
 
-def record(edits: list[Edit], tokenizer: Tokenizer, name: str, counts: dict[Mode, int]) -> Any:
+def record(
+    edits: list[RecordedEdit], tokenizer: Tokenizer, name: str, counts: dict[Mode, int]
+) -> Any:
     """Make the content of the file. Raises EditError if no edit fits."""
     found = [
         one

@@ -21,7 +21,7 @@ from engine.drafting.stdlib_ngram import StdlibNgram
 from engine.drafting.vocabulary import vocabulary
 from engine.prompts.tokenizer import Tokenizer
 from research.train.drafter import fit, lessons, line_start, token_count
-from research.train.edit_records import Edit, replays
+from research.train.edit_records import RecordedEdit, replays
 
 # The packages of the published results; other packages are halved alphabetically.
 FOLDS = (
@@ -46,7 +46,7 @@ def halves(packages: list[str]) -> list[set[str]]:
 
 
 def draftline_rule(
-    edits: list[Edit],
+    edits: list[RecordedEdit],
     folds: list[set[str]],
     kind: WeightKind,
     tokenizer: Tokenizer,
@@ -72,7 +72,7 @@ def draftline_rule(
 
 
 def fit_weights(
-    edits: list[Edit],
+    edits: list[RecordedEdit],
     kind: WeightKind,
     tokenizer: Tokenizer,
     words: Vocabulary,

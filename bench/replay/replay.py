@@ -48,7 +48,7 @@ from engine.drafting.stdlib_ngram import StdlibNgram
 from engine.prompts.tokenizer import Tokenizer
 from engine.weights import WeightsError, home, locate
 from index.workspace.workspace import Workspace
-from research.train.edit_records import Edit, EditError, read, replays
+from research.train.edit_records import EditError, RecordedEdit, read, replays
 
 SAMPLE = Path(__file__).with_name("sample_edits.jsonl")
 BUDGETS, BETAS = [16, 32, 64], [0.0, 0.02, 0.05, 0.1]
@@ -64,14 +64,14 @@ def load_tokenizer(model: str) -> Tokenizer:
     return Tokenizer(folder)
 
 
-def has_small_diff(edit: Edit) -> bool:
+def has_small_diff(edit: RecordedEdit) -> bool:
     """Return whether the edit's unified diff is small."""
     old, new = (text.splitlines(keepends=True) for text in (edit.before, edit.after))
     diff = unified_diff(old, new, f"a/{edit.path}", f"b/{edit.path}")
     return sum(len(line.encode()) for line in diff) < SMALL_DIFF_BYTES
 
 
-def select_edits(edits: list[Edit], options: argparse.Namespace) -> list[Edit]:
+def select_edits(edits: list[RecordedEdit], options: argparse.Namespace) -> list[RecordedEdit]:
     """Return the edits to replay. Raises EditError if there are none."""
     known = sorted({edit.package for edit in edits})
     for name in options.package:
@@ -173,7 +173,7 @@ def read_options(arguments: list[str] | None) -> argparse.Namespace:
 
 def prepare(
     options: argparse.Namespace, encoder: Tokenizer
-) -> tuple[list[Edit], list[set[str]], list[Rule], list[str]]:
+) -> tuple[list[RecordedEdit], list[set[str]], list[Rule], list[str]]:
     """Return the edits, the halves of the packages, the rules, and lines that describe them."""
     edits = read(options.edits)
     found = select_edits(edits, options)

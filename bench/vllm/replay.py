@@ -27,7 +27,7 @@ from engine.drafting.vocabulary import vocabulary
 from engine.model.cost_model import USUAL, USUAL_GPU, CostModel
 from engine.prompts.tokenizer import Tokenizer
 from engine.weights import home
-from research.train.edit_records import Edit, Mode, cut
+from research.train.edit_records import Mode, RecordedEdit, cut
 
 Ids = NDArray[np.int32]
 
@@ -75,7 +75,7 @@ class ReplayTally:
 
 
 def recorded_answers(
-    edits: Sequence[Edit], mode: Mode, tokenizer: Tokenizer
+    edits: Sequence[RecordedEdit], mode: Mode, tokenizer: Tokenizer
 ) -> list[RecordedAnswer]:
     """Return one answer for each edit or hunk."""
     end = [min(tokenizer.eos)]

@@ -28,7 +28,7 @@ from engine.editing.merge_ways import (
     merge_ways,
     only_way,
 )
-from engine.editing.readings import Chunk, File, Reading, readings
+from engine.editing.readings import File, Reading, UpdateChunk, readings
 
 MAX_MARK_CHARS = 200  # of a line that is a mark
 MAX_CHARS = 2_000_000  # of a file and an update that are merged without a model
@@ -111,9 +111,9 @@ def is_mark(line: str) -> bool:
     return dots > 1 and len(line) <= MAX_MARK_CHARS and MARK.fullmatch(line) is not None
 
 
-def chunks(lines: Sequence[str]) -> list[Chunk]:
+def chunks(lines: Sequence[str]) -> list[UpdateChunk]:
     """The chunks of an update's lines."""
-    found: list[Chunk] = []
+    found: list[UpdateChunk] = []
     every = [START, *lines, END]
     start = 0
     for at in range(len(every) + 1):
@@ -125,7 +125,7 @@ def chunks(lines: Sequence[str]) -> list[Chunk]:
         part = part[before : len(part) - after]
         if part and part not in ([START], [END]):
             first = number + before + (part[0] == START)
-            found.append(Chunk(tuple(part), first, before, after))
+            found.append(UpdateChunk(tuple(part), first, before, after))
     return found
 
 
@@ -240,11 +240,11 @@ def _resembles(new: Sequence[str], old: Sequence[str], known: Counter[str]) -> b
     return any(head_of(line) in heads for line in new if not is_mark(line))
 
 
-def _adds(parts: Sequence[Chunk], known: Counter[str]) -> bool:
+def _adds(parts: Sequence[UpdateChunk], known: Counter[str]) -> bool:
     return any(part.is_new(known) for part in parts)
 
 
-def _placed(file: File, parts: list[Chunk], known: Counter[str], above: int) -> Merge:
+def _placed(file: File, parts: list[UpdateChunk], known: Counter[str], above: int) -> Merge:
     """The file with every chunk in its place. `known`: its lines without blanks, counted. `above`:
     blank lines before those of `file`."""
     words = sum(1 + len(part.lines) // 64 for part in parts)  # of the bits of all chunks' lines
@@ -279,10 +279,12 @@ def _placed(file: File, parts: list[Chunk], known: Counter[str], above: int) -> 
     return Merge(merged)
 
 
-def _may_hide_deletion(file: File, parts: list[Chunk], chosen: list[Reading]) -> Chunk | None:
+def _may_hide_deletion(
+    file: File, parts: list[UpdateChunk], chosen: list[Reading]
+) -> UpdateChunk | None:
     """A chunk that shows nothing but blank lines at an end, if that many lines are shown at every
     other end of an update: then a tool has written it, and lines beside the blank ones are gone."""
-    ends: list[tuple[Chunk, int, int]] = []  # blank lines, and all that stay, up to a change
+    ends: list[tuple[UpdateChunk, int, int]] = []  # blank lines, and all that stay, up to a change
     for part, one in zip(parts, chosen, strict=True):
         old, new = [*file.lines[one.start : one.stop]], [*one.lines]
         for blank, mark, lines in (
@@ -315,7 +317,7 @@ def _in_order(every: list[list[Reading]]) -> list[list[Reading]]:
     return found
 
 
-def _ways(file: File, parts: list[Chunk], every: list[list[Reading]]) -> MergeWays | None:
+def _ways(file: File, parts: list[UpdateChunk], every: list[list[Reading]]) -> MergeWays | None:
     """All arrangements of the chunks' readings; None if there are none, or too many. Where there is
     a doubt about one, the lines of the file that it replaces may stay, before or after its own."""
     found: list[Options] = []
@@ -340,7 +342,7 @@ def _beside(one: Reading, file: File) -> list[list[str]]:
     return [[*before, *stay, *own, *after], [*before, *own, *stay, *after]] if stay else []
 
 
-def _ambiguous(part: Chunk, own: list[Reading], above: int) -> str:
+def _ambiguous(part: UpdateChunk, own: list[Reading], above: int) -> str:
     """The error of a chunk that fits in several places, which it names."""
     places = sorted({one.start for one in own})
     named = [str(place + above) for place in places[:MAX_NAMED_LINES]]

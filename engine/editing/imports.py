@@ -206,7 +206,7 @@ def _names_in_text(tree: Tree) -> set[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ImportPart:
     """One name of an import statement."""
 
     start: int
@@ -216,18 +216,18 @@ class Part:
     is_export: bool  # `import a as a`, by convention
 
 
-def _parts(tree: Tree, node: Node) -> list[Part]:
+def _parts(tree: Tree, node: Node) -> list[ImportPart]:
     parts = []
     for each in node.children_by_field_name("name"):
         alias = each.child_by_field_name("alias")
         bound = alias or each.named_children[0]
         name, last = tree.text_of(bound), tree.text_of(each).split()[0].split(".")[-1]
         exported = alias is not None and name == last
-        parts.append(Part(*tree.span(each), tree.span(bound)[0], name, exported))
+        parts.append(ImportPart(*tree.span(each), tree.span(bound)[0], name, exported))
     return parts
 
 
-def _script_parts(tree: Tree, node: Node) -> list[Part]:
+def _script_parts(tree: Tree, node: Node) -> list[ImportPart]:
     """The names of an import of JavaScript or TypeScript; none of `import "a"`."""
     parts = []
     clause = [each for each in node.named_children if each.type == "import_clause"]
@@ -239,11 +239,13 @@ def _script_parts(tree: Tree, node: Node) -> list[Part]:
             continue
         bound = each.child_by_field_name("alias") or each.child_by_field_name("name")
         bound = bound or (each.named_children or [each])[0]
-        parts.append(Part(*tree.span(each), tree.span(bound)[0], tree.text_of(bound), False))
+        parts.append(ImportPart(*tree.span(each), tree.span(bound)[0], tree.text_of(bound), False))
     return parts
 
 
-def _cuts(tree: Tree, node: Node, parts: list[Part], gone: list[Part]) -> list[tuple[int, int]]:
+def _cuts(
+    tree: Tree, node: Node, parts: list[ImportPart], gone: list[ImportPart]
+) -> list[tuple[int, int]]:
     """The spans to delete from a statement."""
     if len(gone) == len(parts):
         return [_line(tree.text, *tree.span(node))]

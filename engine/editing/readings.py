@@ -102,7 +102,7 @@ class File(FullLines):
 
 
 @dataclass(frozen=True)
-class Chunk(FullLines):
+class UpdateChunk(FullLines):
     """Lines of an update between two marks."""
 
     lines: Lines  # without blank lines beside the marks; START where no mark is before them, END
@@ -144,7 +144,7 @@ class Chunk(FullLines):
 # -- the places of one chunk -------------------------------------------------------------------
 
 
-def readings(part: Chunk, file: File) -> list[Reading]:
+def readings(part: UpdateChunk, file: File) -> list[Reading]:
     """The readings of a chunk that may be meant, nearest first."""
     if len(part.text) == 1:
         every = [at for at, line in enumerate(file.lines) if line == part.text[0]]
@@ -276,7 +276,7 @@ def _refutes(one: Reading, other: Reading) -> bool:
 # -- one reading -------------------------------------------------------------------------------
 
 
-def _reading(part: Chunk, file: File, pairs: list[tuple[int, int]]) -> Reading:
+def _reading(part: UpdateChunk, file: File, pairs: list[tuple[int, int]]) -> Reading:
     """The reading in which a chunk's lines are these of the file: (row, line), without blanks."""
     (row, first), (last_row, last) = pairs[0], pairs[-1]
     size = len(part.text)
@@ -382,7 +382,7 @@ def _block_ends_with(lines: list[str], text: list[str], first: int, last: int) -
     return text[stop - len(lines) : stop] == lines
 
 
-def _set_apart(part: Chunk, file: File, pairs: list[tuple[int, int]]) -> tuple[int, int]:
+def _set_apart(part: UpdateChunk, file: File, pairs: list[tuple[int, int]]) -> tuple[int, int]:
     """The blank lines that the first and the last line of a chunk have around them in the chunk and
     in the file, if they are two as between definitions."""
     (row, first), (last_row, last) = pairs[0], pairs[-1]
@@ -401,7 +401,7 @@ def _set_apart(part: Chunk, file: File, pairs: list[tuple[int, int]]) -> tuple[i
     return found[0], found[1]
 
 
-def _deleted(part: Chunk, file: File, rows: tuple[int, int], lines: tuple[int, int]) -> int:
+def _deleted(part: UpdateChunk, file: File, rows: tuple[int, int], lines: tuple[int, int]) -> int:
     """The lines that go between two that stay, blank ones too, less those that come."""
     old, new = (full[b] - full[a] for full, (a, b) in ((file.full, lines), (part.full, rows)))
     return old - new
@@ -412,7 +412,7 @@ def _may_go(shown: int) -> int:
     return MAX_GONE[min(shown, len(MAX_GONE) - 1)]
 
 
-def _replaced_after(part: Chunk, file: File, row: int, at: int) -> tuple[int, str]:
+def _replaced_after(part: UpdateChunk, file: File, row: int, at: int) -> tuple[int, str]:
     """The line after those that a chunk replaces whose lines after `row`, which is line `at` of the
     file, are new; or why that is not known."""
     text, new = file.text, part.text[row + 1 :]
@@ -439,7 +439,7 @@ def _replaced_after(part: Chunk, file: File, row: int, at: int) -> tuple[int, st
     return stop, ""
 
 
-def _replaced_before(part: Chunk, file: File, row: int, at: int) -> tuple[int, str]:
+def _replaced_before(part: UpdateChunk, file: File, row: int, at: int) -> tuple[int, str]:
     """The first line that a chunk replaces whose lines before `row`, which is line `at` of the
     file, are new; or why that is not known."""
     text = file.text
@@ -462,7 +462,7 @@ def _replaced_before(part: Chunk, file: File, row: int, at: int) -> tuple[int, s
     return at, ""
 
 
-def _added_at_end(part: Chunk, file: File, beside: str) -> str:
+def _added_at_end(part: UpdateChunk, file: File, beside: str) -> str:
     """Why a chunk without lines of the file may not be added at an end of it, beside a line."""
     known = Counter(map(str.strip, file.text))
     words = [line.split(" ")[0] for line in part.inner]

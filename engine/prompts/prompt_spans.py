@@ -23,14 +23,14 @@ Turn = tuple[str, list[int]]  # a part of the prompt that was encoded by itself:
 Offsets = NDArray[np.int64]  # code points
 
 
-class Encoder(Protocol):
+class OffsetEncoder(Protocol):
     """The part of a tokenizer that is needed here."""
 
     def encode_with_offsets(self, text: str) -> tuple[NDArray[Any], NDArray[Any]]: ...
 
 
 def places(
-    passages: Sequence[Passage], turns: Sequence[Turn], encoder: Encoder
+    passages: Sequence[Passage], turns: Sequence[Turn], encoder: OffsetEncoder
 ) -> Callable[[int], Span | None] | None:
     """Return a function from a token of the prompt to its Span in a document, or to None.
 

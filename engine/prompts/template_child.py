@@ -30,7 +30,7 @@ from jinja2.utils import Namespace
 LATE_MODULES, LATE_CODECS = ("jinja2.debug", "jinja2.constants", "unicodedata"), ("unicode_escape",)
 
 
-class Generation(Extension):
+class GenerationTag(Extension):
     """Renders `{% generation %}`, which marks the assistant's text for training, as it is.
 
     What it sets is not set after it.
@@ -99,7 +99,7 @@ def tojson(
 def compiled(template: str) -> Callable[..., str]:
     """Compile the template to its rendering function."""
     environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
+        trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, loopcontrols]
     )
     environment.filters["tojson"] = tojson
     environment.globals |= {

@@ -84,7 +84,7 @@ class Vocabulary:
         return self.content(text) or set(self.words(text))
 
 
-class Passage:
+class JudgedPassage:
     """A part of a source while it is judged."""
 
     def __init__(self, source: Source, start: int, stop: int, wanted: Sequence[str]) -> None:
@@ -188,10 +188,10 @@ def split_passages(text: str) -> Iterator[Span]:
         start = stop
 
 
-def _passages(wanted: Sequence[str], sources: Sequence[Source]) -> list[Passage]:
+def _passages(wanted: Sequence[str], sources: Sequence[Source]) -> list[JudgedPassage]:
     """Return all passages of the sources, in order. `wanted`: the question's words."""
     return [
-        Passage(source, start, stop, wanted)
+        JudgedPassage(source, start, stop, wanted)
         for source in sources
         for start, stop in split_passages(source.text)
     ]
@@ -201,7 +201,7 @@ def _passages(wanted: Sequence[str], sources: Sequence[Source]) -> list[Passage]
 
 
 def _mark_claim(
-    claim: str, wanted: Sequence[str], vocabulary: Vocabulary, passages: Sequence[Passage]
+    claim: str, wanted: Sequence[str], vocabulary: Vocabulary, passages: Sequence[JudgedPassage]
 ) -> None:
     """Mark the words of a claim in the sentence that fits it best.
 
@@ -213,7 +213,7 @@ def _mark_claim(
         best_fit = max((passage.fit for passage in passages), default=0.0)
         passages = [passage for passage in passages if passage.fit >= MIN_FIT * best_fit]
     best: tuple[float, float, float] = (MIN_CLAIM_SHARE, 0.0, -1.0)
-    chosen: tuple[Passage, list[Span]] | None = None
+    chosen: tuple[JudgedPassage, list[Span]] | None = None
     for passage in passages if words else ():
         for start, stop in split_sentences(passage.text):
             sentence = passage.text[start:stop]

@@ -50,7 +50,7 @@ class Summary:
     sections: tuple[SectionSummary, ...]
 
 
-class Segment(NamedTuple):
+class SummarySegment(NamedTuple):
     """Text of a summary, and whether it is cited; titles and labels are not."""
 
     text: str
@@ -128,11 +128,11 @@ def _finish(plan: SummaryPlan, statement: str | None) -> Summary:
     return Summary(_text(segments), statement is not None, tuple(citations), covered, plan.sections)
 
 
-def _text(segments: Sequence[Segment]) -> str:
+def _text(segments: Sequence[SummarySegment]) -> str:
     return "".join(text for text, _ in segments)
 
 
-def _compose(plan: SummaryPlan, statement: str) -> list[Segment]:
+def _compose(plan: SummaryPlan, statement: str) -> list[SummarySegment]:
     """Compose a summary's title, overall statement and chapters."""
     long, bullets = plan.options.length == "long", plan.options.style == "bullets"
     mark = "- " if bullets else ""
@@ -147,22 +147,26 @@ def _compose(plan: SummaryPlan, statement: str) -> list[Segment]:
             start, between = f"{mark}{title}: " if title else mark, " "
         items.append(_item(start, section.sentences, between))
     paragraph = "\n" if bullets and not long else "\n\n"
-    parts = [[Segment(plan.title, False)], [Segment(statement, True)], _joined(items, paragraph)]
+    parts = [
+        [SummarySegment(plan.title, False)],
+        [SummarySegment(statement, True)],
+        _joined(items, paragraph),
+    ]
     return _joined([part for part in parts if _text(part)], "\n\n")
 
 
-def _item(start: str, sentences: Sequence[str], between: str) -> list[Segment]:
+def _item(start: str, sentences: Sequence[str], between: str) -> list[SummarySegment]:
     return [
-        Segment(start, False),
-        *_joined([[Segment(sentence, True)] for sentence in sentences], between),
+        SummarySegment(start, False),
+        *_joined([[SummarySegment(sentence, True)] for sentence in sentences], between),
     ]
 
 
-def _joined(items: Sequence[list[Segment]], between: str) -> list[Segment]:
+def _joined(items: Sequence[list[SummarySegment]], between: str) -> list[SummarySegment]:
     """Join all segments of the items, with `between` between two items."""
-    joined: list[Segment] = []
+    joined: list[SummarySegment] = []
     for item in items:
-        joined += [Segment(between, not between.strip()), *item] if joined else item
+        joined += [SummarySegment(between, not between.strip()), *item] if joined else item
     return joined
 
 

@@ -17,7 +17,7 @@ CHAT, COMPLETION = "/chat/completions", "/completions"
 
 
 @dataclass(slots=True)
-class Plan:
+class RequestPlan:
     """The way to send a request and to read its answer."""
 
     path: str
@@ -26,7 +26,7 @@ class Plan:
     fence: Fence | None = None  # the answer is the code in it
 
 
-def plan_of(request: Request, model: str, suffixes: bool, fim: FimFormat | None) -> Plan:
+def plan_of(request: Request, model: str, suffixes: bool, fim: FimFormat | None) -> RequestPlan:
     """Plan how to send a request.
 
     `suffixes`: the server takes them; else the marks of `fim`, if there are any, tell where to fill
@@ -51,7 +51,7 @@ def plan_of(request: Request, model: str, suffixes: bool, fim: FimFormat | None)
         {"role": one["role"], "content": one["content"]} for one in _messages(request)
     ]
     body |= {"stop": list(request.stop[:MAX_STOPS])} if request.stop and not fence else {}
-    return Plan(CHAT, body, request.stop, fence)
+    return RequestPlan(CHAT, body, request.stop, fence)
 
 
 def _messages(request: Request) -> tuple[Message, ...]:
@@ -71,7 +71,7 @@ def _messages(request: Request) -> tuple[Message, ...]:
 
 def _completion(
     request: Request, body: dict[str, Any], suffixes: bool, fim: FimFormat | None
-) -> Plan:
+) -> RequestPlan:
     before, after = plain(request.text), plain(request.suffix or "")
     body["prompt"] = before
     stop = request.stop
@@ -89,4 +89,4 @@ def _completion(
         stop = (*stop, *fim.marks, *((fim.file,) if fim.file else ()))
     body.setdefault("max_tokens", COMPLETE_TOKENS)
     body |= {"stop": list(stop[:MAX_STOPS])} if stop else {}
-    return Plan(COMPLETION, body, stop)
+    return RequestPlan(COMPLETION, body, stop)

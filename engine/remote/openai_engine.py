@@ -25,7 +25,7 @@ from engine.remote.address import AddressError
 from engine.remote.engine_url import EngineUrl
 from engine.remote.link import LinkError, Lost, Refused, check_silence, printable
 from engine.remote.link_engine import LinkEngine, LinkJob, max_bytes
-from engine.remote.openai_bodies import Plan, plan_of
+from engine.remote.openai_bodies import RequestPlan, plan_of
 from engine.remote.secret_texts import without_secrets
 from engine.remote.stops import Stops
 
@@ -56,7 +56,7 @@ class OpenAiJob(LinkJob):
 
     unanswerable = (400, 404, 413, 422, 501)
 
-    def __init__(self, request: Request, engine: OpenAiEngine, plan: Plan) -> None:
+    def __init__(self, request: Request, engine: OpenAiEngine, plan: RequestPlan) -> None:
         super().__init__(request, engine.context)
         self.plan = plan
         self.cancelled = False

@@ -61,7 +61,7 @@ class ServerError(Exception):
         self.code = code
 
 
-class Connection:
+class EngineConnection:
     """JSON-RPC over a socket: one message at a time, in order."""
 
     server: ServerInfo  # the server at the other end, as it was when `open_connection` asked
@@ -186,14 +186,14 @@ def result_of(message: dict[str, Any]) -> Any:
     raise ServerError(code if type(code) is int else 0, text if isinstance(text, str) else "failed")
 
 
-def open_connection(address: Address, timeout_s: float = HELLO_TIMEOUT_S) -> Connection:
+def open_connection(address: Address, timeout_s: float = HELLO_TIMEOUT_S) -> EngineConnection:
     """Connect to a draftline server.
 
     OSError if nothing listens there, or if the server ends at that moment; AddressError if it is
     another program, NoAnswer if it does not answer in time or was stopped.
     """
     wire = connect(address)
-    connection = Connection(wire, address)
+    connection = EngineConnection(wire, address)
     try:
         connection.server = connection.hello(timeout_s)
     except BaseException:
@@ -229,7 +229,7 @@ class RemoteJob(Submitted):
 class RemoteEngine(ClientEngine):
     """The loaded model of a server. A context manager."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: EngineConnection) -> None:
         """Wait until the server has loaded its model. AddressError, OSError."""
         self._connection = connection
         self.server = connection.info(wait=True)

@@ -14,15 +14,15 @@ from engine.config import DEFAULT_MODEL
 from engine.weights.cache import Source, add, free_bytes, locate, remove, verify
 from engine.weights.catalogue.builtins import BUILTINS, LARGER, Builtin, Wheels
 from engine.weights.errors import Progress, WeightsError
-from engine.weights.resolve import Model, find, gguf, home, installed
+from engine.weights.resolve import ResolvedModel, find, gguf, home, installed
 
 __all__ = [
     "BUILTINS",
     "DEFAULT_MODEL",
     "LARGER",
     "Builtin",
-    "Model",
     "Progress",
+    "ResolvedModel",
     "Source",
     "WeightsError",
     "Wheels",

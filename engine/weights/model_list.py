@@ -14,7 +14,7 @@ from engine.weights.catalogue.builtins import BUILTINS, LARGER, NEXT_EDITS
 from engine.weights.catalogue.local_models import LocalModel, Program, details_of, local_models
 from engine.weights.errors import WeightsError, one_line
 from engine.weights.memory import LIBRARIES_BYTES, folder_memory, gguf_memory, in_gb
-from engine.weights.resolve import Model, find, folder_bytes, gguf, gguf_of, installed
+from engine.weights.resolve import ResolvedModel, find, folder_bytes, gguf, gguf_of, installed
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def rows(machine: Machine) -> list[Row]:
     cached = {model.name: model for model in installed()}
     found = []
     for name, builtin in BUILTINS.items():
-        model = cached.pop(name, None) or Model(name, None, None)
+        model = cached.pop(name, None) or ResolvedModel(name, None, None)
         needed = gguf_memory(builtin.size)
         fits = machine.fits(needed, folder_memory(builtin.bf16_bytes))
         row = _row(model, builtin.size, needed, fits, builtin.licence)
@@ -113,7 +113,7 @@ def rows(machine: Machine) -> list[Row]:
         found.append(_row(model, 0, needed, fits, ""))
     for name, (size, licence) in LARGER.items():
         if name not in cached:
-            model = Model(name, None, None)
+            model = ResolvedModel(name, None, None)
             needed = folder_memory(size, widened=not machine.native_bf16)
             fits = machine.fits(needed, folder_memory(size))
             found.append(_row(model, size, needed, fits, licence, "by hub id"))
@@ -122,7 +122,12 @@ def rows(machine: Machine) -> list[Row]:
             needed, on_gpu = _hub_memory(name, machine)
             fits = machine.fits(needed, on_gpu)
             row = _row(
-                Model(name, None, None), known.size, needed, fits, known.licence, "by hub id"
+                ResolvedModel(name, None, None),
+                known.size,
+                needed,
+                fits,
+                known.licence,
+                "by hub id",
             )
             found.append(replace(row, quantization="next edits"))
     return found
@@ -167,7 +172,7 @@ def check_beside(name: str, other: str, machine: Machine) -> None:
 
 
 def _row(
-    model: Model,
+    model: ResolvedModel,
     download_bytes: int,
     memory_bytes: int,
     fits: tuple[bool, bool],

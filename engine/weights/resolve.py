@@ -29,7 +29,7 @@ GGUF_FORMAT = 3  # of a GGUF file, where the weights stay
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class ResolvedModel:
     """A model in the cache. `folder` is ready to load; `gguf` has the weights of a built-in."""
 
     name: str
@@ -94,16 +94,16 @@ def gguf(name: str) -> Path | None:
     return found.absolute() if found is not None and found.is_file() else None
 
 
-def installed() -> list[Model]:
+def installed() -> list[ResolvedModel]:
     """Every model in the cache, built-in ones first."""
     found = []
     for name in BUILTINS:
-        if (model := Model(name, find(name), gguf(name))) and (model.folder or model.gguf):
+        if (model := ResolvedModel(name, find(name), gguf(name))) and (model.folder or model.gguf):
             found.append(model)
     for record in sorted(models_folder().glob("*/draftline.json")):
         name = _record(record.parent).get("name", "")
         if name and name not in BUILTINS and _ready(record.parent, name=name):
-            found.append(Model(name, record.parent, gguf_of(record.parent)))
+            found.append(ResolvedModel(name, record.parent, gguf_of(record.parent)))
     return found
 
 

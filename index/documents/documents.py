@@ -24,7 +24,7 @@ from index.documents.embeddings import SCHEMA as VECTORS_SCHEMA
 from index.documents.embeddings import Embed, VectorIndex, fuse_ranks
 from index.documents.formats import MAX_FILE_BYTES, DocumentError, ParsedDocument, kind_of
 from index.documents.formats.headings import Heading
-from index.documents.formats.parser import Parser
+from index.documents.formats.parser import DocumentParser
 from index.documents.languages import detect
 from index.documents.sqlite_file import OLD_DOCUMENTS, DocumentsFile
 from index.os_calls import BINARY, NO_WAIT
@@ -90,7 +90,7 @@ class Documents:
         schema = SCHEMA + full_text.SCHEMA + VECTORS_SCHEMA
         self._file = DocumentsFile(folder, schema, SCHEMA_VERSION, _copy_old)
         self._vectors = VectorIndex(embed, self._file.session) if embed else None
-        self._parser = Parser()
+        self._parser = DocumentParser()
 
     def __enter__(self) -> Self:
         return self
@@ -103,7 +103,9 @@ class Documents:
         self._parser.close()
         self._file.close()
 
-    def add(self, path: Path, name: str | None = None, parser: Parser | None = None) -> Document:
+    def add(
+        self, path: Path, name: str | None = None, parser: DocumentParser | None = None
+    ) -> Document:
         """Parse and store a file under `name` (default: the last part of the path).
 
         If its content is stored already, it is only renamed. `parser`: closing it cancels the call;
@@ -114,7 +116,7 @@ class Documents:
         _check_name(name)
         return self.add_data(name, _read_bytes(path, name), parser)
 
-    def add_data(self, name: str, data: bytes, parser: Parser | None = None) -> Document:
+    def add_data(self, name: str, data: bytes, parser: DocumentParser | None = None) -> Document:
         """`add` for the content of a file."""
         _check_name(name)
         kind = kind_of(name)

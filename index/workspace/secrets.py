@@ -25,7 +25,7 @@ LOOK_CHARS = 256  # characters around a candidate
 VALUE_START = 8  # characters of a value that belong to a candidate
 
 
-class Candidate(NamedTuple):
+class SecretCandidate(NamedTuple):
     """A possible secret: `data[start:end]`."""
 
     data: bytes
@@ -59,7 +59,7 @@ def find_secret(data: bytes) -> str | None:
             return None
         rule = RULES[match.lastindex - 1]
         start, end = match.span()
-        if rule.judge(Candidate(data, start, end)):
+        if rule.judge(SecretCandidate(data, start, end)):
             line = data.count(b"\n", 0, start) + 1
             return f"{rule.name} in line {line}"
         at = max(start + 1, end - VALUE_START)
@@ -75,7 +75,7 @@ KEY_BODY = re.compile(r"(?:\\+[rn]|[\s\"'+,;\\]|%0[AD]|&#\d+;|<br ?/?>){0,60}([A
 BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})+")
 
 
-def _is_key_block(found: Candidate) -> bool:
+def _is_key_block(found: SecretCandidate) -> bool:
     """Return whether a header of a private key is alone in its line, or followed by the key."""
     after = found.after()
     if KEY_LINE_START.search(found.before()) and KEY_LINE_END.match(after):
@@ -84,13 +84,13 @@ def _is_key_block(found: Candidate) -> bool:
     return "-----BEGIN" in found.before()[-60:] and body is not None and looks_random(body[1])
 
 
-def _is_encoded_key_block(found: Candidate) -> bool:
+def _is_encoded_key_block(found: SecretCandidate) -> bool:
     """Return whether the Base64 of a PEM header is that of a private key."""
     block = BASE64.match(found.text() + found.after())
     return block is not None and b"PRIVATE KEY" in b64decode(block[0])
 
 
-def _is_key(found: Candidate) -> bool:
+def _is_key(found: SecretCandidate) -> bool:
     return True
 
 
@@ -118,21 +118,21 @@ ALPHANUMERIC = re.compile(r"[A-Za-z0-9]{20,}")
 WIDE = re.compile(r"[\w.%/@+-]{20,}")
 
 
-def _is_aws_key(found: Candidate) -> bool:
+def _is_aws_key(found: SecretCandidate) -> bool:
     key = found.text()
     return entropy(key[4:]) > 2.5 and not key.endswith("EXAMPLE")
 
 
-def _is_letter_token(found: Candidate) -> bool:
+def _is_letter_token(found: SecretCandidate) -> bool:
     return entropy(found.text()) > 3.5
 
 
-def _is_token(found: Candidate) -> bool:
+def _is_token(found: SecretCandidate) -> bool:
     body = ALPHANUMERIC.match(found.value())
     return body is not None and looks_random(body[0], MIN_TOKEN_CHANGES)
 
 
-def _is_wide_token(found: Candidate) -> bool:
+def _is_wide_token(found: SecretCandidate) -> bool:
     body = WIDE.match(found.value())
     return body is not None and looks_random(body[0], MIN_TOKEN_CHANGES)
 
@@ -178,7 +178,7 @@ KUBERNETES_DATA = re.compile(
 )
 
 
-def _is_assigned(found: Candidate) -> bool:
+def _is_assigned(found: SecretCandidate) -> bool:
     """Return whether a value that is assigned to a name such as `api_key` looks like a secret."""
     before, size = found.before(), found.end - found.start - VALUE_START
     head = ASSIGNMENT.fullmatch(found.text()[:size]) if size < LOOK_CHARS else None
@@ -211,21 +211,21 @@ def _value(text: str, quote: str) -> tuple[str, str]:
     return value[1], text[value.end() :]
 
 
-def _is_address(found: Candidate) -> bool:
+def _is_address(found: SecretCandidate) -> bool:
     password = found.text()[3:-1].partition(":")[2]
     return not EXAMPLE_HOST.match(found.after()) and looks_like_password(password)
 
 
-def _is_command(found: Candidate) -> bool:
+def _is_command(found: SecretCandidate) -> bool:
     value = COMMAND_VALUE.match(found.value())
     return value is not None and looks_like_password(value[0])
 
 
-def _is_phrase(found: Candidate) -> bool:
+def _is_phrase(found: SecretCandidate) -> bool:
     return PHRASE.match(found.after()) is not None
 
 
-def _is_kubernetes_secret(found: Candidate) -> bool:
+def _is_kubernetes_secret(found: SecretCandidate) -> bool:
     return KUBERNETES_DATA.search(found.after(4 * LOOK_CHARS)) is not None
 
 
@@ -295,7 +295,7 @@ class Rule(NamedTuple):
 
     name: str
     pattern: str  # finds candidates, by RE2; counted repetitions would slow it down
-    judge: Callable[[Candidate], bool]
+    judge: Callable[[SecretCandidate], bool]
 
 
 RULES = (

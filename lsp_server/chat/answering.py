@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class StreamedAnswer:
     """A whole answer of the model."""
 
     done: Done
@@ -45,7 +45,7 @@ async def answer(
     progress: Progress,
     title: str,
     prepare: Callable[[EditorEngine], Request],
-) -> Answer:
+) -> StreamedAnswer:
     """Ask the model what `prepare` makes, in place of an older question in the same slot, and
     stream the answer. `prepare` runs in a thread. Raises a protocol error if there is no answer."""
     pieces: list[Piece] = []
@@ -74,4 +74,4 @@ async def answer(
         raise failed(done.error)
     if done.reason == "cancelled":
         raise cancelled("the question was cancelled, or a newer one took its place")
-    return Answer(done, tuple(pieces), perf_counter() - began)
+    return StreamedAnswer(done, tuple(pieces), perf_counter() - began)

@@ -16,16 +16,22 @@ from lsprotocol import types
 from engine.prompts.fim import MAX_TOKEN_CHARS
 from engine.rag.citations import Source, cite
 from engine.records import Message, Request, RequestError
-from lsp_server.chat.answering import Answer, answer
+from lsp_server.chat.answering import StreamedAnswer, answer
 from lsp_server.chat.context import (
     ContextText,
     Encode,
-    Passage,
+    ShownPassage,
     choose_passages,
     open_texts,
     read_context,
 )
-from lsp_server.protocol.messages import ChatMessage, ChatParams, Diagnostic, Progress, failed
+from lsp_server.protocol.messages import (
+    ChatParams,
+    ConversationMessage,
+    Diagnostic,
+    Progress,
+    failed,
+)
 from lsp_server.protocol.positions import Text, units
 from lsp_server.protocol.text_sync import path_of
 
@@ -54,7 +60,7 @@ class _Prepared:
     """A question with what it shows to the model."""
 
     request: Request
-    passages: list[Passage]
+    passages: list[ShownPassage]
     notes: list[str]  # for the user
 
 
@@ -153,7 +159,7 @@ def _secret_texts(
     return found
 
 
-def _merged(messages: Sequence[ChatMessage]) -> list[Message]:
+def _merged(messages: Sequence[ConversationMessage]) -> list[Message]:
     """The conversation with alternating roles, as chat templates demand: a question that got no
     answer and the next one are one message."""
     found: list[Message] = []
@@ -211,7 +217,7 @@ def _problems(diagnostics: Sequence[Diagnostic], open_: dict[str, Text]) -> str:
 
 
 def _citations(
-    made: Answer, passages: Sequence[Passage], question: str, encoding: str
+    made: StreamedAnswer, passages: Sequence[ShownPassage], question: str, encoding: str
 ) -> list[dict[str, Any]]:
     """The parts of an answer that are copied from the passages, and where those are."""
     text = made.done.text

@@ -15,10 +15,10 @@ from engine.rag.query_terms import content_words
 from engine.records import RequestError
 from index.documents.documents import Documents as Library
 from index.documents.formats import ParsedDocument
-from index.documents.formats.parser import Parser
+from index.documents.formats.parser import DocumentParser
 from lsp_server.protocol.messages import ContextItem
 from lsp_server.protocol.positions import Text
-from lsp_server.protocol.text_sync import Documents, path_of
+from lsp_server.protocol.text_sync import OpenDocuments, path_of
 
 MAX_ITEMS = 20
 HEADER_TOKENS = 24  # of a passage's name, lines and fences
@@ -40,7 +40,7 @@ class ContextText:
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class ShownPassage:
     """The part `start:stop` (code points) of a text that a prompt shows."""
 
     source: ContextText
@@ -68,7 +68,7 @@ def quoted(heading: str, name: str, text: str) -> str:
     return f"{heading}:\n{fence}{language}\n{plain(text)}\n{fence}\n\n"
 
 
-def open_texts(documents: Documents) -> dict[str, Text]:
+def open_texts(documents: OpenDocuments) -> dict[str, Text]:
     """The texts of the open documents, by URI and by path."""
     texts = {one.path: one.text for one in documents if one.path}
     return texts | {one.uri: one.text for one in documents}
@@ -109,11 +109,11 @@ def _read(item: ContextItem, open_: dict[str, Text], encoding: str) -> ContextTe
 
 def choose_passages(
     texts: Sequence[ContextText], question: str, max_tokens: int, encode: Encode
-) -> tuple[list[Passage], list[str]]:
+) -> tuple[list[ShownPassage], list[str]]:
     """What a prompt shows of the texts, in their order: all if it fits, else the same share of
     each text that is too long. Also notes for the user about what was left out."""
     left = max_tokens
-    found: dict[int, list[Passage]] = {}
+    found: dict[int, list[ShownPassage]] = {}
     notes = []
     by_length = sorted(enumerate(texts), key=lambda one: one[1].stop - one[1].start)
     for count, (number, one) in enumerate(by_length):
@@ -127,7 +127,7 @@ def choose_passages(
                 "were read"
             )
         found[number] = [
-            Passage(one, one.start + start, one.start + stop) for start, stop in spans if text
+            ShownPassage(one, one.start + start, one.start + stop) for start, stop in spans if text
         ]
         left -= sum(len(encode(passage.text)) + HEADER_TOKENS for passage in found[number])
     return [passage for number in range(len(texts)) for passage in found[number]], notes
@@ -154,7 +154,7 @@ def excerpts(text: str, question: str, max_tokens: int, encode: Encode) -> list[
     return merged
 
 
-class _Unparsed(Parser):
+class _Unparsed(DocumentParser):
     """Takes a text as it is, so that positions stay those of the editor."""
 
     def parse(self, name: str, data: bytes) -> ParsedDocument:

@@ -23,7 +23,7 @@ from lsp_server.chat.context import quoted
 from lsp_server.editing.edit import current_document, display_name
 from lsp_server.protocol.messages import AskParams, Progress, failed
 from lsp_server.protocol.positions import Text
-from lsp_server.protocol.text_sync import Document
+from lsp_server.protocol.text_sync import OpenDocument
 
 if TYPE_CHECKING:
     from engine.remote.any_engine import EditorEngine
@@ -64,7 +64,7 @@ async def ask(server: Server, session: Session, params: AskParams, title: str) -
     return {"answer": made.done.text, "sources": [source.encode(encoding) for source in sources]}
 
 
-async def _check_secret(session: Session, document: Document) -> None:
+async def _check_secret(session: Session, document: OpenDocument) -> None:
     """Raise a protocol error if a document may hold secrets and the engine is elsewhere. All of it
     is judged: a part may lack the line that tells."""
     await session.configured()
@@ -76,7 +76,7 @@ async def _check_secret(session: Session, document: Document) -> None:
 
 
 def request_for(
-    engine: EditorEngine, document: Document, part: tuple[int, int] | None, question: str
+    engine: EditorEngine, document: OpenDocument, part: tuple[int, int] | None, question: str
 ) -> Request:
     """A prompt with the document, or a part of it, before the question, so that the next question
     about it reuses the KV cache."""
@@ -114,7 +114,7 @@ class _Source:
 
 
 def _find_sources(
-    documents: tuple[Document, ...], workspace: Workspace | None, pieces: Sequence[Piece]
+    documents: tuple[OpenDocument, ...], workspace: Workspace | None, pieces: Sequence[Piece]
 ) -> list[_Source]:
     """The sources of the accepted drafts, longest first: where the index says, or where the asked
     document, the first of `documents`, has the same text. Text that is gone is left out."""
@@ -180,7 +180,7 @@ def _find(text: str, quote: str) -> tuple[int, int] | None:
 
 
 def _source_text(
-    documents: tuple[Document, ...], workspace: Workspace | None, span: Span | None
+    documents: tuple[OpenDocument, ...], workspace: Workspace | None, span: Span | None
 ) -> tuple[str, Text | None]:
     """URI and text of the open document or indexed file that a span is in; None for a file that is
     gone, and for any other path."""

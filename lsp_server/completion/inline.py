@@ -22,7 +22,7 @@ from lsp_server.shared_engine import NotReady
 
 if TYPE_CHECKING:
     from engine.remote.any_engine import EditorEngine
-    from lsp_server.protocol.text_sync import Document
+    from lsp_server.protocol.text_sync import OpenDocument
     from lsp_server.session import Session
 
 MIN_PROMPT_TOKENS, MAX_PROMPT_TOKENS = 48, 2048
@@ -58,7 +58,7 @@ class PromptLayout:
         self,
         session: Session,
         engine: EditorEngine,
-        document: Document,
+        document: OpenDocument,
         span: tuple[int, int, int],
         budget: int,
     ) -> tuple[Snippet, ...]:
@@ -89,7 +89,7 @@ class _Query:
     """The request for a cursor position, and what post-processing of its answer depends on."""
 
     request: Request
-    document: Document
+    document: OpenDocument
     offset: int
     context: tuple[str, str]  # the text before and after the cursor
     multiline: bool
@@ -106,7 +106,7 @@ class _Query:
 
 
 async def complete(
-    session: Session, document: Document, offset: int, invoked: bool, layout: PromptLayout
+    session: Session, document: OpenDocument, offset: int, invoked: bool, layout: PromptLayout
 ) -> list[Completion]:
     """Completions at a cursor position, best first: one, or several if `invoked` explicitly."""
     await session.configured()
@@ -152,7 +152,7 @@ async def complete(
     return await in_flight.wait() or []
 
 
-async def _reuse(session: Session, document: Document, offset: int) -> list[Completion] | None:
+async def _reuse(session: Session, document: OpenDocument, offset: int) -> list[Completion] | None:
     """The rest of a completion that was offered or is being generated; None if the model must be
     asked. Debounces in between."""
     uri, text = document.uri, document.text.text
@@ -273,7 +273,11 @@ def _outcome(done: Done, raw: str, answer: str, max_time_ms: int) -> str:
 
 
 def request_for(
-    session: Session, engine: EditorEngine, document: Document, offset: int, layout: PromptLayout
+    session: Session,
+    engine: EditorEngine,
+    document: OpenDocument,
+    offset: int,
+    layout: PromptLayout,
 ) -> tuple[Request | None, str]:
     """The request for a cursor position; None and the reason if this machine is too slow to prefill
     a useful prompt in half of maxTimeMs."""

@@ -11,7 +11,7 @@ from lsprotocol import types
 from lsp_server.editing.edit import EditResult, edit, not_applied, workspace_edit
 from lsp_server.protocol.messages import EditParams, failed
 from lsp_server.protocol.positions import Text
-from lsp_server.protocol.text_sync import Document
+from lsp_server.protocol.text_sync import OpenDocument
 
 if TYPE_CHECKING:
     from lsp_server.protocol.protocol import Server
@@ -36,7 +36,7 @@ MAX_TITLE_CHARS = 80  # of a diagnostic's message
 
 
 def actions(
-    server: Server, session: Session, document: Document, params: types.CodeActionParams
+    server: Server, session: Session, document: OpenDocument, params: types.CodeActionParams
 ) -> list[types.CodeAction]:
     """The code actions for a range."""
     if not session.enabled or session.settings.disabled_reason(document.language, document.path):
@@ -156,7 +156,7 @@ def _indent(line: str) -> int:
 
 def _action(
     server: Server,
-    document: Document,
+    document: OpenDocument,
     kind: str,
     title: str,
     target: types.Range,
@@ -173,7 +173,7 @@ def _action(
     return action
 
 
-def _instruction_action(document: Document, target: types.Range) -> types.CodeAction:
+def _instruction_action(document: OpenDocument, target: types.Range) -> types.CodeAction:
     name = types.OptionalVersionedTextDocumentIdentifier(document.uri, document.version)
     title = "Edit with instruction…"
     command = types.Command(
@@ -185,7 +185,7 @@ def _instruction_action(document: Document, target: types.Range) -> types.CodeAc
 
 
 def _explanation(
-    document: Document,
+    document: OpenDocument,
     kind: str,
     title: str,
     target: types.Range,

@@ -31,7 +31,7 @@ from lsp_server.protocol.messages import (
     moved_on,
 )
 from lsp_server.protocol.protocol import Server
-from lsp_server.protocol.text_sync import Document
+from lsp_server.protocol.text_sync import OpenDocument
 from lsp_server.shared_engine import NotReady, Superseded
 
 if TYPE_CHECKING:
@@ -47,7 +47,9 @@ PREFILL_SHARE = 0.3  # of an edit's progress bar
 class EditResult:
     """An edit's outcome, the changes of a document that lead to it, and figures for the client."""
 
-    document: Document  # to change: its latest version, or the request's if the client moves them
+    document: (
+        OpenDocument  # to change: its latest version, or the request's if the client moves them
+    )
     outcome: Outcome  # of the version of the request
     changes: list[Change]
     stats: dict[str, Any]
@@ -68,7 +70,7 @@ class EditResult:
         return {"edit": edit, "stats": self.stats, **told}
 
 
-def current_document(server: Server, identifier: Identifier) -> Document:
+def current_document(server: Server, identifier: Identifier) -> OpenDocument:
     """The document as it is now. Raises ContentModified if the client means another version."""
     document = server.documents.get(identifier.uri)
     if identifier.version is not None and identifier.version != document.version:
@@ -76,7 +78,7 @@ def current_document(server: Server, identifier: Identifier) -> Document:
     return document
 
 
-def display_name(document: Document) -> str:
+def display_name(document: OpenDocument) -> str:
     """The document's file name, for messages."""
     return (document.path or document.uri).rsplit("/", 1)[-1]
 
@@ -111,7 +113,7 @@ async def edit(server: Server, session: Session, params: EditParams, title: str 
 
 async def _run(
     session: Session,
-    document: Document,
+    document: OpenDocument,
     request: Request,
     progress: Progress,
     rebase: Rebase | None,
@@ -165,7 +167,7 @@ async def _run(
     return EditResult(latest, outcome, moved, stats, note)
 
 
-def _refuse_if_lost(session: Session, document: Document, rebase: Rebase | None) -> None:
+def _refuse_if_lost(session: Session, document: OpenDocument, rebase: Rebase | None) -> None:
     """Raise ContentModified if the document was closed, or its edited range changed for good."""
     is_open, is_lost = document.uri in session.documents, rebase is not None and rebase.is_lost
     if rebase and is_open and is_lost and rebase.has_conflict:
@@ -175,8 +177,8 @@ def _refuse_if_lost(session: Session, document: Document, rebase: Rebase | None)
 
 
 def _latest(
-    session: Session, document: Document, rebase: Rebase | None, found: list[Change]
-) -> tuple[Document, list[Change]]:
+    session: Session, document: OpenDocument, rebase: Rebase | None, found: list[Change]
+) -> tuple[OpenDocument, list[Change]]:
     """The latest version of a document, and changes of the given one moved to it. Raises
     ContentModified if the user changed the same place or closed the document."""
     _refuse_if_lost(session, document, rebase)
@@ -221,7 +223,7 @@ def not_applied(server: Server, result: EditResult) -> str:
 
 
 def workspace_edit(
-    server: Server, document: Document, text_changes: list[Change], label: str
+    server: Server, document: OpenDocument, text_changes: list[Change], label: str
 ) -> types.WorkspaceEdit | None:
     """Changes of a document as a WorkspaceEdit that the client supports; None without changes."""
     parts: list[tuple[types.Range, str]] = [

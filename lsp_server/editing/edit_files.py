@@ -40,7 +40,7 @@ from lsp_server.shared_engine import NotReady, Superseded
 
 if TYPE_CHECKING:
     from lsp_server.protocol.protocol import Server
-    from lsp_server.protocol.text_sync import Documents
+    from lsp_server.protocol.text_sync import OpenDocuments
     from lsp_server.session import Session
 
 MAX_FILES = 100
@@ -133,7 +133,7 @@ async def edit_files(server: Server, session: Session, params: EditFilesParams) 
 # -- reading -----------------------------------------------------------------------------------
 
 
-async def _read(documents: Documents, uris: list[str]) -> list[FileEdit]:
+async def _read(documents: OpenDocuments, uris: list[str]) -> list[FileEdit]:
     """The files with their texts, each once, or why they cannot be edited."""
     files: dict[str, FileEdit] = {}
     for uri in uris:
@@ -149,7 +149,7 @@ async def _read(documents: Documents, uris: list[str]) -> list[FileEdit]:
     return [*files.values()]
 
 
-def _open_uri(documents: Documents, file: FileEdit) -> str:
+def _open_uri(documents: OpenDocuments, file: FileEdit) -> str:
     """The URI under which a file is open, which clients may write in several ways."""
     if file.uri in documents or not file.path:
         return file.uri
@@ -163,7 +163,7 @@ def _read_file(file: FileEdit) -> None:
         file.error = str(error)
 
 
-async def _unchanged(documents: Documents, files: list[FileEdit]) -> dict[str, int | None]:
+async def _unchanged(documents: OpenDocuments, files: list[FileEdit]) -> dict[str, int | None]:
     """The version of each file whose text is still that which was edited, None for those that are
     not open; the others get an error."""
     versions: dict[str, int | None] = {}

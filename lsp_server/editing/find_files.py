@@ -15,7 +15,7 @@ from engine.editing import rename_request
 from engine.editing.instruction import code_names
 from engine.editing.unread_uses import written
 from index.workspace import file_filter
-from lsp_server.protocol.text_sync import Document
+from lsp_server.protocol.text_sync import OpenDocument
 from lsp_server.shared_engine import NotReady
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def indexed_paths(session: Session) -> list[str]:
 
 
 def files_with(
-    documents: Iterable[Document], paths: Collection[str], words: Collection[str]
+    documents: Iterable[OpenDocument], paths: Collection[str], words: Collection[str]
 ) -> tuple[list[TextFile], bool]:
     """The open documents, and the files at these paths, that have one of some words: of open files
     what the editor has. And whether all were searched: at most MAX_SEARCHED_FILES files with

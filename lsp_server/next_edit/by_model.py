@@ -31,7 +31,7 @@ from lsp_server.shared_engine import NotReady
 if TYPE_CHECKING:
     from engine.prompts.tokenizer import Tokenizer
     from engine.remote.any_engine import EditorEngine
-    from lsp_server.protocol.text_sync import Document
+    from lsp_server.protocol.text_sync import OpenDocument
     from lsp_server.session import Session
     from lsp_server.settings import Settings
 CHANGE_CONTEXT_LINES = 3  # shown around a recent change
@@ -65,7 +65,9 @@ class ModelPredictor:
         self._settings: Settings | None = None  # when a model was last asked for
         self._warning = ""  # the last one
 
-    async def predict(self, session: Session, document: Document, offset: int) -> NextEdit | None:
+    async def predict(
+        self, session: Session, document: OpenDocument, offset: int
+    ) -> NextEdit | None:
         """The model's edit near the cursor, or the reason why there is none. None where there is
         no such model, or not yet."""
         try:
@@ -122,7 +124,7 @@ class ModelPredictor:
         return NextEditModel(shared.loaded, known)
 
     async def _answer(
-        self, session: Session, model: NextEditModel, prompt: NextEditPrompt, document: Document
+        self, session: Session, model: NextEditModel, prompt: NextEditPrompt, document: OpenDocument
     ) -> str:
         """The new text of the prompt's region. NoEdit, NotReady, RequestError."""
         if prompt.text not in self._answers:
@@ -158,7 +160,7 @@ def _prompt(model: NextEditModel, context: EditContext) -> NextEditPrompt:
     return known.build(context, limit, counter(_tokenizer(engine)))
 
 
-def _context(session: Session, document: Document, offset: int) -> EditContext:
+def _context(session: Session, document: OpenDocument, offset: int) -> EditContext:
     """What is known of a cursor position. NoEdit if there is nothing to predict from."""
     text, workspace = document.text.text, session.workspace
     if len(text) > MAX_DOCUMENT_CHARS:
@@ -202,7 +204,7 @@ def _valid_edits(session: Session) -> list[RecentEdit]:
     ]
 
 
-def _change(session: Session, document: Document, edit: RecentEdit) -> RecentChange:
+def _change(session: Session, document: OpenDocument, edit: RecentEdit) -> RecentChange:
     text = document.text.text
     low, high = edit.start, edit.stop
     for _ in range(CHANGE_CONTEXT_LINES):
@@ -224,7 +226,7 @@ def _line_end_length(text: str, line: int) -> int:
     return 2 if text[line - 2 : line] == "\r\n" else 1
 
 
-def _shown(session: Session, document: Document) -> str:
+def _shown(session: Session, document: OpenDocument) -> str:
     """A document's path, as prompts show it."""
     if not document.path:
         return PurePath(document.uri).name or UNNAMED_FILE
@@ -233,7 +235,7 @@ def _shown(session: Session, document: Document) -> str:
     return shown_path(document.path, session.workspace)
 
 
-def _edit(document: Document, prompt: NextEditPrompt, new: str, reason: str) -> NextEdit:
+def _edit(document: OpenDocument, prompt: NextEditPrompt, new: str, reason: str) -> NextEdit:
     """The lines that change in the region's new text, as an edit of the document."""
     text = document.text.text
     start, stop = _original_span(text, prompt.start, prompt.end)

@@ -9,7 +9,7 @@ from typing import Literal
 from engine.records import Request
 from lsp_server.next_edit.edit_history import tokens
 from lsp_server.next_edit.signatures import (
-    Call,
+    CallSite,
     Signature,
     call_fits,
     find_call,
@@ -97,13 +97,13 @@ def _call_rejection(
     return None
 
 
-def _calls(uri: str, text: str, name: str) -> list[Call]:
+def _calls(uri: str, text: str, name: str) -> list[CallSite]:
     source = SourceText(uri, text)
     in_code = (at for at in source.find_words(name) if not source.in_string_or_comment(at))
     return [call for at in in_code if (call := find_call(source, at, name))]
 
 
-def _between(text: str, calls: list[Call]) -> list[str]:
+def _between(text: str, calls: list[CallSite]) -> list[str]:
     """The text outside the calls' brackets."""
     stops = [0, *(call.close_at for call in calls)]
     starts = [*(call.open_at for call in calls), len(text)]

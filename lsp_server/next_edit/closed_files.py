@@ -15,7 +15,7 @@ from engine.editing.scopes.names import whole_word
 from index.workspace import file_filter
 from lsp_server.next_edit.rules import Changed
 from lsp_server.protocol.positions import Text
-from lsp_server.protocol.text_sync import Document
+from lsp_server.protocol.text_sync import OpenDocument
 
 if TYPE_CHECKING:
     from index.workspace.workspace import Workspace
@@ -30,12 +30,12 @@ MODULE_FILES = frozenset({"__init__", "index", "mod", "lib"})  # named after the
 
 
 def closed_documents(
-    changed: list[Changed], workspace: Workspace, documents: Iterable[Document]
-) -> dict[str, Document]:
+    changed: list[Changed], workspace: Workspace, documents: Iterable[OpenDocument]
+) -> dict[str, OpenDocument]:
     """By URI, the indexed files beside the open `documents` that may use a changed name. Their
     version is -1."""
     known = {workspace.key(one.path) for one in documents if one.path}
-    found: dict[str, Document] = {}
+    found: dict[str, OpenDocument] = {}
     left, read = MAX_CHARS, 0
     for name, home in changed[:MAX_NAMES]:
         related = re.compile(whole_word(_stem(home)))
@@ -50,11 +50,11 @@ def closed_documents(
                 text = file_filter.read(path).removeprefix(BOM)  # as editors have it
                 if len(text) <= left and (_shares_folder(path, home) or related.search(text)):
                     left -= len(text)
-                    found[uri] = Document(uri, path, "", -1, Text.of(text))
+                    found[uri] = OpenDocument(uri, path, "", -1, Text.of(text))
     return found
 
 
-def is_unchanged(document: Document) -> bool:
+def is_unchanged(document: OpenDocument) -> bool:
     """Whether the file still has the document's text."""
     try:
         return file_filter.read(document.path or "").removeprefix(BOM) == document.text.text

@@ -20,24 +20,24 @@ if TYPE_CHECKING:
     from engine.records import Done, Request
     from index.workspace.workspace import Workspace
     from lsp_server.next_edit.edit_history import RecentEdit
-    from lsp_server.protocol.text_sync import Document, Documents
+    from lsp_server.protocol.text_sync import OpenDocument, OpenDocuments
 
 MAX_ASKED = 3  # candidates that the model is asked about for one request
 CACHED_ANSWERS = 64
 MODEL_SLOT = ("next", "model")  # of models made for next edits: the next keystroke cancels these
 
 
-Place = tuple[Candidate, "Document"]  # the version that the candidate's offsets are of
+Place = tuple[Candidate, "OpenDocument"]  # the version that the candidate's offsets are of
 
 
 class Client(Protocol):
     """The part of a session that predictions need."""
 
-    documents: Documents
+    documents: OpenDocuments
 
     def recent_edits(self) -> tuple[list[RecentEdit], dict[str, str]]: ...
 
-    def is_current(self, document: Document) -> bool: ...
+    def is_current(self, document: OpenDocument) -> bool: ...
 
     async def ask(self, request: Request, slot: tuple[str, str]) -> Done: ...
 
@@ -47,7 +47,7 @@ class NextEdit:
     """New text for lines of a document, or the reason why there is none."""
 
     reason: str
-    document: Document | None = None
+    document: OpenDocument | None = None
     start: int = 0  # of the lines, in code points
     stop: int = 0
     new_lines: str = ""
@@ -105,7 +105,7 @@ class NextEditPredictor:
         while the model is asked, are dropped."""
         reason = "no next edit: nothing that was changed lately asks for another change"
 
-        async def is_current(document: Document) -> bool:
+        async def is_current(document: OpenDocument) -> bool:
             if document.uri not in closed:
                 return client.is_current(document)
             is_open = any(one.path == document.path for one in client.documents)
@@ -136,7 +136,7 @@ class NextEditPredictor:
             self._answers.popitem(last=False)
 
     async def _ask(
-        self, client: Client, document: Document, candidate: Candidate
+        self, client: Client, document: OpenDocument, candidate: Candidate
     ) -> tuple[str, str]:
         """The model's new text for a candidate, and why it is rejected, if it is."""
         text = document.text.text

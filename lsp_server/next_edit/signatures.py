@@ -51,7 +51,7 @@ class Signature:
     variadic_keywords: bool = False
 
 
-class Call(NamedTuple):
+class CallSite(NamedTuple):
     """A call in a source text."""
 
     arguments: list[Item]
@@ -139,13 +139,13 @@ def is_definition(source: SourceText, at: int) -> bool:
     return any(signature.name_at == at for signature in find_signatures(source, start, stop))
 
 
-def find_call(source: SourceText, at: int, name: str) -> Call | None:
+def find_call(source: SourceText, at: int, name: str) -> CallSite | None:
     """The call whose name is at `at`; None if that is not a call."""
     opened = re.compile(r"\s*\(").match(source.text, at + len(name))
     if not opened:
         return None
     inside = source.bracket_items(opened.end() - 1)
-    return Call(inside[0], opened.end() - 1, inside[1]) if inside else None
+    return CallSite(inside[0], opened.end() - 1, inside[1]) if inside else None
 
 
 def call_fits(source: SourceText, signature: Signature, arguments: list[Item]) -> bool:

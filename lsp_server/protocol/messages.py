@@ -49,7 +49,7 @@ class AskParams:
 
 
 @dataclass
-class ChatMessage:
+class ConversationMessage:
     """One message of a conversation."""
 
     role: Literal["user", "assistant"]
@@ -77,7 +77,7 @@ class Diagnostic:
 class ChatParams:
     """Of draftline/chat."""
 
-    messages: Sequence[ChatMessage]  # the whole conversation; the last one is the question
+    messages: Sequence[ConversationMessage]  # the whole conversation; the last one is the question
     context: Sequence[ContextItem] = ()
     diagnostics: Sequence[Diagnostic] = ()
     workDoneToken: Any = None

@@ -28,7 +28,7 @@ from engine.remote.messages import INFO, SUBMIT
 from engine.worker import one_line
 from index.version import own_version
 from lsp_server.protocol.converter import converter, parse, structure, unstructure
-from lsp_server.protocol.text_sync import Documents
+from lsp_server.protocol.text_sync import OpenDocuments
 
 log = logging.getLogger(__name__)
 logging.getLogger("pygls").setLevel(logging.ERROR)  # below that it logs the user's text
@@ -55,7 +55,7 @@ class Protocol(LanguageServerProtocol):
     _server: Server
 
     def __init__(self, server: Server, converter: Any) -> None:
-        self.documents = Documents()
+        self.documents = OpenDocuments()
         self.stage: Stage = "new"
         self.exit_code: int | None = None  # set by `exit`
         self._running: dict[int | str, str] = {}  # request id -> key in pygls's _request_futures
@@ -366,7 +366,7 @@ class Server(LanguageServer):
         super().__init__(name, version or own_version(), **options)  # type: ignore[arg-type]
 
     @property
-    def documents(self) -> Documents:
+    def documents(self) -> OpenDocuments:
         """The documents that the client has open."""
         return self.protocol.documents
 

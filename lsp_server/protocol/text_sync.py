@@ -1,8 +1,8 @@
 """The documents that one client has open, as the client sees them.
 
 Replaces pygls's documents, whose lines also end at form feeds, NEL and U+2028, so that an edit
-behind one lands in the wrong place. A `Document` is immutable, so that a handler's copy stays as it
-was across an `await`. Reads no files and sends no messages.
+behind one lands in the wrong place. An `OpenDocument` is immutable, so that a handler's copy stays
+as it was across an `await`. Reads no files and sends no messages.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class TooLarge(JsonRpcInvalidParams):
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class OpenDocument:
     """One version of an open document."""
 
     uri: str
@@ -65,16 +65,16 @@ class Document:
         return name if language_of(name) else name + ENDINGS.get(self.language, "")
 
 
-class Documents:
+class OpenDocuments:
     """The open documents by URI. A message is applied completely or raises an error. Together they
     have at most MAX_OPEN_CHARS characters; a document that would exceed that is closed."""
 
     def __init__(self) -> None:
         self.encoding = "utf-16"  # of positions, until `initialize` negotiates it
-        self._open: dict[str, Document] = {}
+        self._open: dict[str, OpenDocument] = {}
         self._chars = 0  # of all of them
 
-    def __iter__(self) -> Iterator[Document]:
+    def __iter__(self) -> Iterator[OpenDocument]:
         return iter([*self._open.values()])
 
     def __len__(self) -> int:
@@ -83,20 +83,20 @@ class Documents:
     def __contains__(self, uri: str) -> bool:
         return uri in self._open
 
-    def get(self, uri: str) -> Document:
+    def get(self, uri: str) -> OpenDocument:
         """The current version of an open document. Raises NotOpen."""
         try:
             return self._open[uri]
         except KeyError:
             raise NotOpen(uri) from None
 
-    def open(self, uri: str, language: str, version: int, text: str) -> Document:
+    def open(self, uri: str, language: str, version: int, text: str) -> OpenDocument:
         """Open a document, or replace one that is open."""
-        return self._put(Document(uri, path_of(uri), language, version, Text.of(text)))
+        return self._put(OpenDocument(uri, path_of(uri), language, version, Text.of(text)))
 
     def change(
         self, uri: str, version: int, changes: Sequence[types.TextDocumentContentChangeEvent]
-    ) -> Document:
+    ) -> OpenDocument:
         """Apply changes in order; each refers to the text that the previous one produced."""
         document = self.get(uri)
         text = document.text
@@ -107,14 +107,14 @@ class Documents:
                 text = Text.of(change.text)
         return self._put(replace(document, version=version, text=text))
 
-    def close(self, uri: str) -> Document:
+    def close(self, uri: str) -> OpenDocument:
         """Close a document and return its last version."""
         document = self.get(uri)
         del self._open[uri]
         self._chars -= len(document.text.text)
         return document
 
-    def _put(self, document: Document) -> Document:
+    def _put(self, document: OpenDocument) -> OpenDocument:
         """Keep a document in place of its older version. Raises TooLarge."""
         if document.uri in self:
             self.close(document.uri)
@@ -124,19 +124,19 @@ class Documents:
         self._chars += len(document.text.text)
         return document
 
-    def offset(self, document: Document, position: types.Position) -> int:
+    def offset(self, document: OpenDocument, position: types.Position) -> int:
         """The offset of a position, in code points."""
         return document.text.offset(position.line, position.character, self.encoding)
 
-    def span(self, document: Document, range_: types.Range) -> tuple[int, int]:
+    def span(self, document: OpenDocument, range_: types.Range) -> tuple[int, int]:
         """The offsets of a range, in code points and in order."""
         return self.span_in(document.text, range_)
 
-    def position(self, document: Document, offset: int) -> types.Position:
+    def position(self, document: OpenDocument, offset: int) -> types.Position:
         """The position of an offset, in the client's encoding."""
         return types.Position(*document.text.position(offset, self.encoding))
 
-    def range(self, document: Document, start: int, stop: int) -> types.Range:
+    def range(self, document: OpenDocument, start: int, stop: int) -> types.Range:
         """The range of a span of the text, in the client's encoding."""
         return types.Range(self.position(document, start), self.position(document, stop))
 

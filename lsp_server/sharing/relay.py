@@ -30,7 +30,7 @@ from engine.remote.address import (
     start_lock,
 )
 from engine.remote.framing import Frames, NotLsp
-from engine.remote.remote_engine import Connection, open_connection
+from engine.remote.remote_engine import EngineConnection, open_connection
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class NotAnswering(Exception):
     """The shared server runs, but does not answer. One line with the problem and a remedy."""
 
 
-def join(address: Address | None, start: Start) -> Connection | None:
+def join(address: Address | None, start: Start) -> EngineConnection | None:
     """A connection to the server at an address, or to the shared one, which is started if none
     runs. None where the system has no sockets to share one. NotAnswering, AddressError, OSError."""
     if address is not None:
@@ -93,7 +93,7 @@ def join(address: Address | None, start: Start) -> Connection | None:
             raise AddressError(f"the shared server ended as it started: {why}") from error
 
 
-def _reach(shared: Address) -> Connection:
+def _reach(shared: Address) -> EngineConnection:
     """A connection to the shared server, once it answers, as long as another window starts it.
     NotAnswering, AddressError, OSError."""
     deadline = time.monotonic() + START_TIMEOUT_S
@@ -146,7 +146,7 @@ def _start(address: Address, start: Start) -> None:
 # -- copying -----------------------------------------------------------------------------------
 
 
-def relay(connection: Connection, client: int | None = None) -> int:
+def relay(connection: EngineConnection, client: int | None = None) -> int:
     """Copy between stdin and stdout and a server until the session ends; returns the exit code.
     `client`: the client's process, if known before `initialize`. The caller must then end the
     process by `os._exit`: a thread may still wait for stdin."""

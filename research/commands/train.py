@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from engine.drafting.stdlib_ngram import StdlibNgram
     from engine.prompts.tokenizer import Tokenizer
     from research.train.drafter import Score
-    from research.train.edit_records import Edit
+    from research.train.edit_records import RecordedEdit
 
 FALLBACK_FILE = Path("drafter.safetensors")  # if the weights in use cannot be replaced
 EXIT_CODES = """exit codes:
@@ -160,7 +160,7 @@ def _print_scores(scores: Iterator[Score], rivals: int) -> None:
 # -- input -------------------------------------------------------------------------------------
 
 
-def _edits(file: Path, test: tuple[str, ...]) -> tuple[list[Edit], list[Edit]]:
+def _edits(file: Path, test: tuple[str, ...]) -> tuple[list[RecordedEdit], list[RecordedEdit]]:
     """The edits to train on, and those of the packages held out. Raises Failure."""
     from research.train.edit_records import EditError, read
 
@@ -198,7 +198,7 @@ def _questions(file: Path) -> list[str]:
         raise Failure(USAGE, str(error)) from error
 
 
-def _packages(edits: list[Edit]) -> str:
+def _packages(edits: list[RecordedEdit]) -> str:
     return ", ".join(sorted({edit.package for edit in edits}))
 
 

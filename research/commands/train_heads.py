@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from engine.model.torch.torch_target import TorchTarget
     from engine.prompts.tokenizer import Tokenizer
     from research.train.acceptance_data import Sample
-    from research.train.loop import Plan
+    from research.train.loop import TrainingPlan
     from research.train.self_distill import TrainingText
 
 TARGET_MODEL, DRAFT_MODEL = "qwen2.5-coder-1.5b", "qwen2.5-coder-0.5b"
@@ -293,7 +293,7 @@ def _questions(file: Path | None) -> list[str]:
     return read_questions(file or Path(research.train.__file__).with_name("questions.jsonl"))
 
 
-def _plan(plan: Plan, args: argparse.Namespace) -> Plan:
+def _plan(plan: TrainingPlan, args: argparse.Namespace) -> TrainingPlan:
     """`plan` with the values of the options that were given."""
     from dataclasses import replace
 

@@ -54,7 +54,7 @@ def shape_of(settings: dict[str, Any]) -> HeadShape:
     )
 
 
-class Attention(nn.Module):
+class HeadAttention(nn.Module):
     def __init__(self, shape: HeadShape) -> None:
         super().__init__()
         self.shape = shape
@@ -106,7 +106,7 @@ class Mlp(nn.Module):
 class DecoderLayer(nn.Module):
     def __init__(self, shape: HeadShape) -> None:
         super().__init__()
-        self.self_attn, self.mlp = Attention(shape), Mlp(shape)
+        self.self_attn, self.mlp = HeadAttention(shape), Mlp(shape)
         width, eps = shape.hidden_size, shape.rms_norm_eps
         self.post_attention_layernorm = nn.RMSNorm(width, eps)
 

@@ -22,14 +22,16 @@ from engine.atomic_write import write_atomically
 from research.methods.specdec import LAYERS, AcceptanceHead
 from research.train import plot
 from research.train.acceptance_data import Sample
-from research.train.loop import Plan, fit, generator, shuffled_order, write_report
+from research.train.loop import TrainingPlan, fit, generator, shuffled_order, write_report
 from research.train.sample_file import SampleError
 from research.train.teacher_forcing import hidden_states
 
 if TYPE_CHECKING:
     from engine.model.torch.torch_target import TorchTarget
 
-PLAN = Plan(epochs=10, batch=64, rate=1e-4, warmup=0.03)  # a higher rate than published: less data
+PLAN = TrainingPlan(
+    epochs=10, batch=64, rate=1e-4, warmup=0.03
+)  # a higher rate than published: less data
 MIXING, WEIGHT = 0.15, 6.0  # as published
 BINS = 10
 HELD_OUT_SHARE = 0.1  # of the samples, for validation and for testing each
@@ -134,7 +136,7 @@ def train(
     samples: list[Sample],
     draft: TorchTarget,
     folder: Path,
-    plan: Plan,
+    plan: TrainingPlan,
     layers: int = LAYERS,
     tied: bool = False,
     mixing: float = MIXING,

@@ -22,14 +22,14 @@ from torch import Tensor, nn
 from engine.model.torch.hf_model import transformers_model
 from research.methods import sdsat
 from research.methods.head_checkpoint import CheckpointError
-from research.train.loop import Plan, fit, generator, shuffled_order, write_report
+from research.train.loop import TrainingPlan, fit, generator, shuffled_order, write_report
 from research.train.sample_file import Report, SampleError
 from research.train.self_distill import TrainingText
 
 if TYPE_CHECKING:
     from engine.model.torch.torch_target import TorchTarget
 
-PLAN = Plan(epochs=4, batch=2, rate=1e-2, warmup=0.1)
+PLAN = TrainingPlan(epochs=4, batch=2, rate=1e-2, warmup=0.1)
 BLOCKS_PER_TEXT = 16  # drawn at each step
 MAX_TEXT_TOKENS = 1024
 HELD_OUT_SHARE = 0.1
@@ -68,7 +68,7 @@ class SlotEmbeddings(nn.Module):
         return self.embedding[torch.arange(count).clamp(max=len(self.embedding) - 1)]
 
 
-class FrozenModel:
+class FrozenTransformer:
     """The frozen model run by transformers, through which gradients pass."""
 
     def __init__(self, folder: Path) -> None:
@@ -115,7 +115,7 @@ def draw_cuts(text: TrainingText, count: int, noise: torch.Generator) -> list[in
 
 
 def loss_of(
-    model: FrozenModel, text: TrainingText, slots: SlotEmbeddings, count: int, cuts: list[int]
+    model: FrozenTransformer, text: TrainingText, slots: SlotEmbeddings, count: int, cuts: list[int]
 ) -> Tensor:
     """Mean cross entropy of all labelled slots."""
     tokens = [*text.prefix, *text.tokens]
@@ -126,7 +126,7 @@ def loss_of(
 
 @torch.no_grad()
 def accuracy(
-    model: FrozenModel, texts: list[TrainingText], slots: SlotEmbeddings, count: int
+    model: FrozenTransformer, texts: list[TrainingText], slots: SlotEmbeddings, count: int
 ) -> list[float]:
     """Top-1 accuracy of each slot."""
     hits, total = torch.zeros(count), torch.zeros(count)
@@ -145,7 +145,7 @@ def train(
     texts: list[TrainingText],
     target: TorchTarget,
     folder: Path,
-    plan: Plan = PLAN,
+    plan: TrainingPlan = PLAN,
     slots: int = sdsat.SLOTS,
     tokens: int = sdsat.SLOTS,
     report: Report = lambda line: None,
@@ -166,7 +166,7 @@ def train(
     highest = max(max(*text.prefix, *text.tokens) for text in texts)
     if highest >= target.vocab:
         raise SampleError(f"token {highest}: made with another tokenizer: make the samples again")
-    model = FrozenModel(target.folder)
+    model = FrozenTransformer(target.folder)
     held_out = max(1, round(len(texts) * HELD_OUT_SHARE))
     shuffled = [texts[n] for n in shuffled_order(len(texts), plan.seed, 0)]
     validation, training = shuffled[:held_out], shuffled[held_out:]

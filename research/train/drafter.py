@@ -20,7 +20,7 @@ from engine.drafting.drafter_weights import WEIGHT_KINDS
 from engine.drafting.next_token import WORKSPACE_QUERY, WeightKind, join_with_borders
 from engine.prompts.tokenizer import Tokenizer
 from index.workspace.workspace import Workspace
-from research.train.edit_records import Edit, Replay, other_files, replays
+from research.train.edit_records import RecordedEdit, Replay, other_files, replays
 
 EPOCHS = 3
 LEARNING_RATE, FINAL_LEARNING_RATE = 0.1, 0.04
@@ -113,7 +113,7 @@ def replay_answer(
 
 
 def train(
-    edits: list[Edit],
+    edits: list[RecordedEdit],
     tokenizer: Tokenizer,
     vocabulary: Vocabulary,
     ngram: Ngram,
@@ -141,7 +141,7 @@ class Score:
 
 
 def score(
-    edits: list[Edit],
+    edits: list[RecordedEdit],
     tokenizer: Tokenizer,
     vocabulary: Vocabulary,
     ngram: Ngram,
@@ -173,7 +173,7 @@ def token_count(answers: list[EditLesson]) -> int:
     return sum(len(answer.output) for answer in answers)
 
 
-def notes(edits: list[Edit], file: Path) -> dict[str, str]:
+def notes(edits: list[RecordedEdit], file: Path) -> dict[str, str]:
     """The metadata of a file of weights."""
     packages = sorted({edit.package for edit in edits})
     return {"edits": file.name, "records": str(len(edits)), "packages": ", ".join(packages)}

@@ -22,7 +22,7 @@ from engine.model.torch.gguf_weights import weights_of
 from research.methods.eagle import embed
 from research.methods.eagle_head import EagleHead, shape_of, untrained_head
 from research.methods.head_checkpoint import CheckpointError
-from research.train.loop import Plan, fit, shuffled_order, write_report
+from research.train.loop import TrainingPlan, fit, shuffled_order, write_report
 from research.train.sample_file import SampleError
 from research.train.self_distill import TrainingText
 from research.train.teacher_forcing import hidden_states
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from engine.model.torch.torch_target import TorchTarget
 
 # Published: rate 3e-5, batch 4, 20 epochs of 68,000 dialogues, 2000 warmup steps.
-PLAN = Plan(epochs=8, batch=4, rate=5e-4, warmup=0.1, betas=(0.9, 0.95), clip=0.5)
+PLAN = TrainingPlan(epochs=8, batch=4, rate=5e-4, warmup=0.1, betas=(0.9, 0.95), clip=0.5)
 STATE_WEIGHT, TOKEN_WEIGHT = 1.0, 0.1
 NOISE, NOISE_TOKENS = 0.2, 512  # width of uniform noise at this text length; inverse to the length
 MAX_TEXT_TOKENS = 2048
@@ -60,7 +60,7 @@ def lesson(text: TrainingText, model: TorchTarget) -> EagleLesson:
     return EagleLesson(tokens, hidden_states(model, tokens), counts)
 
 
-class FrozenModel:
+class FrozenEnds:
     """The parts of the model that are used: its embedding, and its LM head as a matrix."""
 
     def __init__(self, model: TorchTarget) -> None:
@@ -81,14 +81,14 @@ class FrozenModel:
 
 
 def predict_states(
-    head: EagleHead, text: EagleLesson, frozen: FrozenModel, noise: Tensor | None = None
+    head: EagleHead, text: EagleLesson, frozen: FrozenEnds, noise: Tensor | None = None
 ) -> Tensor:
     """The hidden states [n - 1, width] that the head predicts."""
     return _forward(head, text, frozen, noise)[0]
 
 
 def _forward(
-    head: EagleHead, text: EagleLesson, frozen: FrozenModel, noise: Tensor | None = None
+    head: EagleHead, text: EagleLesson, frozen: FrozenEnds, noise: Tensor | None = None
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """As `predict_states`, with the head's cache of all rows."""
     count = len(text.tokens) - 1
@@ -99,7 +99,7 @@ def _forward(
     return out
 
 
-def losses(predicted: Tensor, true: Tensor, frozen: FrozenModel) -> Tensor:
+def losses(predicted: Tensor, true: Tensor, frozen: FrozenEnds) -> Tensor:
     """Loss per row of predicted and true states [rows, width]."""
     state_loss = F.smooth_l1_loss(predicted, true, reduction="none").mean(-1)
     with torch.no_grad():
@@ -111,7 +111,7 @@ def losses(predicted: Tensor, true: Tensor, frozen: FrozenModel) -> Tensor:
 def loss_of(
     head: EagleHead,
     texts: list[EagleLesson],
-    frozen: FrozenModel,
+    frozen: FrozenEnds,
     noise: torch.Generator | None = None,
 ) -> Tensor:
     """Mean loss over all rows that count."""
@@ -129,7 +129,7 @@ def loss_of(
 
 @torch.no_grad()
 def accuracy(
-    head: EagleHead, texts: list[EagleLesson], frozen: FrozenModel, top: int = 3
+    head: EagleHead, texts: list[EagleLesson], frozen: FrozenEnds, top: int = 3
 ) -> list[float]:
     """Top-1 to top-`top` accuracy: how often the head's most likely tokens include the model's."""
     hits, rows = torch.zeros(top), 0
@@ -143,7 +143,7 @@ def accuracy(
 
 @torch.no_grad()
 def chain_accuracy(
-    head: EagleHead, texts: list[EagleLesson], frozen: FrozenModel, depth: int = REPORT_DEPTH
+    head: EagleHead, texts: list[EagleLesson], frozen: FrozenEnds, depth: int = REPORT_DEPTH
 ) -> list[float]:
     """Share of positions where a greedy draft's first 1, 2 ... `depth` tokens all equal the model's
     own, the head reading its own predicted states. A position counts only as far as the text itself
@@ -182,14 +182,14 @@ def train(
     texts: list[TrainingText],
     model: TorchTarget,
     folder: Path,
-    plan: Plan = PLAN,
+    plan: TrainingPlan = PLAN,
     report: Report = lambda line: None,
 ) -> EagleHead:
     """Train a head and save it to `folder` with report.json and loss.svg. An interrupted training
     resumes; equal texts, plan and seed give equal weights."""
     if len(texts) < 2:
         raise SampleError(f"{len(texts)} answers: at least two are needed: give more questions")
-    frozen = FrozenModel(model)
+    frozen = FrozenEnds(model)
     lessons = []
     for number, text in enumerate(texts, 1):
         lessons.append(lesson(text, model))

@@ -31,7 +31,7 @@ class EditError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
+class RecordedEdit:
     """One record, as text."""
 
     id: str
@@ -57,7 +57,7 @@ class Replay:
     whole: bool = False  # the output is the whole file
 
 
-def read(path: Path) -> list[Edit]:
+def read(path: Path) -> list[RecordedEdit]:
     """All edits of a file. Raises EditError for invalid lines, or OSError."""
     edits = []
     try:
@@ -72,7 +72,7 @@ def read(path: Path) -> list[Edit]:
     return edits
 
 
-def _edit(where: str, line: str) -> Edit:
+def _edit(where: str, line: str) -> RecordedEdit:
     try:
         record: Any = json.loads(line)
     except ValueError:
@@ -94,7 +94,9 @@ def _edit(where: str, line: str) -> Edit:
             raise EditError(f"{where}: {name!r} has a lone surrogate: repair it") from None
     before, after, path, package, old, new = (record[name] for name in REQUIRED_FIELDS)
     step = f"{package} {old} -> {new}"
-    return Edit(str(record.get("id") or f"{step}: {path}"), package, step, path, before, after)
+    return RecordedEdit(
+        str(record.get("id") or f"{step}: {path}"), package, step, path, before, after
+    )
 
 
 def load(
@@ -106,7 +108,7 @@ def load(
     return replays(edits[: limit or None], mode, encoder)
 
 
-def replays(edits: list[Edit], mode: Mode, encoder: Encoder) -> list[Replay]:
+def replays(edits: list[RecordedEdit], mode: Mode, encoder: Encoder) -> list[Replay]:
     """One replay per edit, or per hunk."""
     rows = [(edit, number, *part) for edit in edits for number, part in enumerate(cut(edit, mode))]
     pieces = Pieces(encoder, [text for row in rows for text in row[2:]])
@@ -143,7 +145,7 @@ class Pieces:
         return list(chain.from_iterable(map(self.encoded.__getitem__, self.split(text))))
 
 
-def cut(edit: Edit, mode: Mode) -> list[tuple[str, str, str, str]]:
+def cut(edit: RecordedEdit, mode: Mode) -> list[tuple[str, str, str, str]]:
     """For each answer: the old text above it, the old text it replaces, the old text below it, and
     the answer."""
     if mode == "file":

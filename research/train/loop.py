@@ -31,7 +31,7 @@ class StateError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TrainingPlan:
     """Hyperparameters. The learning rate warms up over the share `warmup` of the steps, then decays
     as a cosine."""
 
@@ -62,7 +62,7 @@ def fit(
     count: int,
     loss: Callable[[list[int], torch.Generator], Tensor],
     score: Callable[[], float],
-    plan: Plan,
+    plan: TrainingPlan,
     folder: Path | None = None,
     about: str = "",
     report: Report = lambda line: None,
@@ -81,7 +81,7 @@ def _fit(
     count: int,
     loss: Callable[[list[int], torch.Generator], Tensor],
     score: Callable[[], float],
-    plan: Plan,
+    plan: TrainingPlan,
     folder: Path | None,
     about: str,
     report: Report,
@@ -167,7 +167,7 @@ def rate_factor(step: int, steps: int, warmup: float) -> float:
     return 0.5 * (1 + math.cos(math.pi * progress))
 
 
-def digest(plan: Plan, count: int, about: str, weights: Sequence[Tensor]) -> str:
+def digest(plan: TrainingPlan, count: int, about: str, weights: Sequence[Tensor]) -> str:
     """Identifies a training: plan, data and initial weights."""
     shapes = [list(weight.shape) for weight in weights]
     values = sha256(b"".join(weight.detach().float().cpu().numpy().tobytes() for weight in weights))
@@ -175,7 +175,7 @@ def digest(plan: Plan, count: int, about: str, weights: Sequence[Tensor]) -> str
     return sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def write_report(folder: Path, plan: Plan, curve: Curve, record: dict[str, Any]) -> None:
+def write_report(folder: Path, plan: TrainingPlan, curve: Curve, record: dict[str, Any]) -> None:
     """Write report.json and loss.svg."""
     report = {
         "plan": asdict(plan), "losses": curve.losses, "held_out": curve.scores,

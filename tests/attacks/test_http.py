@@ -28,7 +28,7 @@ from tests.support.server import (
 )
 from ui.api import large_bodies
 from ui.cli import connection
-from ui.cli.connection import Connection
+from ui.cli.connection import HttpConnection
 
 KEY, OTHER_KEY = "0123456789abcdef0123", "3210fedcba9876543210"
 CHAT = "/v1/chat/completions"
@@ -59,25 +59,25 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
 
 
 @pytest.fixture
-def connections(monkeypatch: pytest.MonkeyPatch) -> list[Connection]:
+def connections(monkeypatch: pytest.MonkeyPatch) -> list[HttpConnection]:
     """The server's connections, recorded when they are made. Their time limits are not over before
     a test says so, however slow the machine is."""
     for limit in LIMITS:
         monkeypatch.setattr(connection, limit, NEVER_S)
     monkeypatch.setattr(large_bodies, "DRAIN_SECONDS", NEVER_S)
-    made: list[Connection] = []
-    original = Connection.connection_made
+    made: list[HttpConnection] = []
+    original = HttpConnection.connection_made
 
-    def record(self: Connection, transport: Any) -> None:
+    def record(self: HttpConnection, transport: Any) -> None:
         original(self, transport)
         made.append(self)
 
-    monkeypatch.setattr(Connection, "connection_made", record)
+    monkeypatch.setattr(HttpConnection, "connection_made", record)
     return made
 
 
 @pytest.fixture
-def served(engine: Engine, connections: list[Connection]) -> Iterator[LocalServer]:
+def served(engine: Engine, connections: list[HttpConnection]) -> Iterator[LocalServer]:
     from ui.api.security import AccessRules
 
     with serve_engine(engine, rules=AccessRules(key=KEY), aliases=["*"]) as server:
@@ -99,7 +99,7 @@ def clients(served: LocalServer, count: int, data: bytes) -> Iterator[list[socke
         yield opened
 
 
-def of(connections: list[Connection], opened: list[socket.socket]) -> list[Connection]:
+def of(connections: list[HttpConnection], opened: list[socket.socket]) -> list[HttpConnection]:
     """The server's side of the connections."""
     wait_until(lambda: len(connections) >= len(opened))
     addresses = {client.getsockname() for client in opened}
@@ -118,15 +118,15 @@ def assert_answers(served: LocalServer) -> None:
         assert answer.json()["choices"][0]["message"]["content"] == ANSWER[:5]
 
 
-def run_in(one: Connection, call: Any, *arguments: Any) -> None:
+def run_in(one: HttpConnection, call: Any, *arguments: Any) -> None:
     one.loop.call_soon_threadsafe(call, *arguments)
 
 
-def close_unread(ours: list[Connection]) -> None:
+def close_unread(ours: list[HttpConnection]) -> None:
     """Let the time limits of clients that read nothing be over, until all are closed. A limit
     begins anew each time that the system takes some more of what is sent."""
 
-    def be_over(one: Connection) -> None:
+    def be_over(one: HttpConnection) -> None:
         if one._write_timer is not None:
             one._write_timer._run()
 
@@ -142,7 +142,7 @@ def close_unread(ours: list[Connection]) -> None:
 @pytest.mark.parametrize("count", [40, pytest.param(200, marks=pytest.mark.full)])
 @pytest.mark.parametrize("half", HALVES)
 def test_half_sent_requests_end(
-    served: LocalServer, connections: list[Connection], half: str, count: int
+    served: LocalServer, connections: list[HttpConnection], half: str, count: int
 ) -> None:
     """They have a time limit; until then, others are served."""
     before = psutil.Process().memory_info().rss
@@ -191,7 +191,7 @@ def request(max_tokens: int) -> bytes:
 
 @pytest.mark.parametrize("count", [4, pytest.param(24, marks=pytest.mark.full)])
 def test_clients_that_never_read_their_streams(
-    served: LocalServer, connections: list[Connection], count: int
+    served: LocalServer, connections: list[HttpConnection], count: int
 ) -> None:
     """Others are served, memory is bounded, and the connections have a time limit."""
     memory = psutil.Process().memory_info
@@ -208,7 +208,7 @@ def test_clients_that_never_read_their_streams(
 
 
 def test_the_answer_of_a_client_that_never_reads_is_cancelled(
-    served: LocalServer, connections: list[Connection]
+    served: LocalServer, connections: list[HttpConnection]
 ) -> None:
     """The answer is never finished in this test: only cancelling ends it."""
     with answers_pause(served.engine), clients(served, 1, request(30_000)) as opened:
@@ -221,7 +221,7 @@ def test_the_answer_of_a_client_that_never_reads_is_cancelled(
 
 
 def test_a_key_that_fills_the_queue_keeps_no_other_waiting(
-    engine: Engine, connections: list[Connection]
+    engine: Engine, connections: list[HttpConnection]
 ) -> None:
     """Its streams are never read, and would take minutes. Those of the other key are answered
     meanwhile, chats and completions."""
@@ -263,7 +263,7 @@ def chunks(path: str, headers: str, count: int, size: int = 1) -> bytes:
 @pytest.mark.parametrize("path", [CHAT, "/v1/draftline/submit", "/v1/embeddings", "/none"])
 @pytest.mark.parametrize("headers", [f"Authorization: Bearer {KEY}\r\n", ""])
 def test_a_body_in_tiny_chunks_is_refused_early(
-    served: LocalServer, connections: list[Connection], path: str, headers: str
+    served: LocalServer, connections: list[HttpConnection], path: str, headers: str
 ) -> None:
     """So that a few megabytes do not take the server seconds: what is parsed is counted."""
     count = 100 * connection.MAX_PIECES

@@ -17,7 +17,7 @@ from bench.replay.replay import main
 from bench.replay.run import Key, OtherFiles, ReplaySetup, Tally, play, run, workspace_path
 from engine.drafting import DraftContext
 from index.workspace.workspace import Workspace
-from research.train.edit_records import Edit, EditError, Replay, hunks, load, read, replays
+from research.train.edit_records import EditError, RecordedEdit, Replay, hunks, load, read, replays
 from tests.bench.conftest import RunBench
 from tests.support.drafters import NoLibrary, made_up, weights_of
 from tests.support.encoders import Bytes
@@ -39,8 +39,8 @@ SCHEMA = {
 }  # fmt: skip
 
 
-def edit(before: str, after: str, path: str = "x.py") -> Edit:
-    return Edit(path, "p", "p 1 -> 2", path, before, after)
+def edit(before: str, after: str, path: str = "x.py") -> RecordedEdit:
+    return RecordedEdit(path, "p", "p 1 -> 2", path, before, after)
 
 
 def counted(recorded: list[Replay], names: list[str], budgets: list[int]) -> dict[Key, Tally]:

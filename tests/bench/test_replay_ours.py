@@ -26,7 +26,7 @@ from engine.drafting.stdlib_ngram import StdlibNgram
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Draft
 from index.workspace.workspace import Workspace
-from research.train.edit_records import Edit, Replay, read, replays
+from research.train.edit_records import RecordedEdit, Replay, read, replays
 from tests.bench.conftest import RunBench
 from tests.support.drafters import NoLibrary, made_up, weights_of
 from tests.support.encoders import Bytes
@@ -38,8 +38,8 @@ PROMPT = (10,)
 COUNTS = st.tuples(st.integers(1, 99), st.integers(1, 99), st.integers(0, 99))
 
 
-def edit(before: str, after: str, package: str = "p", path: str = "x.py") -> Edit:
-    return Edit(path, package, f"{package} 1 -> 2", path, before, after)
+def edit(before: str, after: str, package: str = "p", path: str = "x.py") -> RecordedEdit:
+    return RecordedEdit(path, package, f"{package} 1 -> 2", path, before, after)
 
 
 def made(without: str = "") -> DraftlineRule:
@@ -81,7 +81,7 @@ def test_a_package_is_replayed_by_weights_that_never_saw_it(tmp_path: Path) -> N
     edits = read(place / "edits.jsonl")
     other = [edit("a\nb\n" * 9, "c\n" * 9, one.package, one.path) for one in edits]
 
-    def weights(some: list[Edit]) -> dict[str, list[float]]:
+    def weights(some: list[RecordedEdit]) -> dict[str, list[float]]:
         library = StdlibNgram(place / "home", tokenizer, place / "sources")
         folds = halves([one.package for one in some])
         found = draftline_rule(some, folds, "hunk", tokenizer, library, SHIPPED, lambda line: None)

@@ -12,7 +12,7 @@ from uvicorn import Config
 from uvicorn.server import ServerState
 
 from ui.cli import connection
-from ui.cli.connection import Connection
+from ui.cli.connection import HttpConnection
 
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n"
@@ -96,7 +96,9 @@ class Served:
 
 
 class Client:
-    def __init__(self, reader: asyncio.StreamReader, writer: Any, connection: Connection) -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: Any, connection: HttpConnection
+    ) -> None:
         self.reader, self.writer, self.connection = reader, writer, connection
 
     async def send(self, data: bytes) -> None:
@@ -119,7 +121,7 @@ def serving(test: Callable[[SteppedLoop, Served], Awaitable[None]]) -> None:
         config = Config(served.app, interface="asgi3", log_config=None, proxy_headers=False)
         config.load()
         server = await loop.create_server(
-            lambda: Connection(config=config, server_state=served.state, app_state={}),
+            lambda: HttpConnection(config=config, server_state=served.state, app_state={}),
             *("127.0.0.1", 0),
         )
         served.port = server.sockets[0].getsockname()[1]

@@ -13,7 +13,7 @@ import index.documents.formats.pdf
 from index.documents.formats import DocumentError, ParsedDocument, kind_of
 from index.documents.formats.docx import read as read_docx
 from index.documents.formats.html import read as read_html
-from index.documents.formats.parser import Parser
+from index.documents.formats.parser import DocumentParser
 from index.documents.formats.pdf import read as read_pdf
 from tests.support.sample_documents import archive, docx, parse, pdf, prose, word_xml
 
@@ -21,8 +21,8 @@ MAX_CHARS = 1 << 24
 
 
 @pytest.fixture(scope="module")
-def parser() -> Iterator[Parser]:
-    with Parser() as opened:
+def parser() -> Iterator[DocumentParser]:
+    with DocumentParser() as opened:
         yield opened
 
 
@@ -177,7 +177,7 @@ def test_html_may_declare_its_encoding() -> None:
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1))
-def test_a_text_file_is_kept_as_it_is(parser: Parser, text: str) -> None:
+def test_a_text_file_is_kept_as_it_is(parser: DocumentParser, text: str) -> None:
     if text.strip() and not text.startswith(("%PDF-", "PK\x03\x04", "\ufeff")):
         for name in ("a.txt", "a.md", "a.rst", "a.py", "a", "a.unknown"):
             assert parser.parse(name, text.encode()).text == text
@@ -197,7 +197,7 @@ def test_the_kind_of_a_file_name(name: str, kind: str) -> None:
     assert kind_of(name) == kind
 
 
-def test_headings_of_text_are_found(parser: Parser) -> None:
+def test_headings_of_text_are_found(parser: DocumentParser) -> None:
     assert [each.title for each in parser.parse("a.md", b"# One\r\n").headings] == ["One"]
     assert [each.title for each in parser.parse("a.py", b"def one(): 1").headings] == ["one"]
     assert parser.parse("a.txt", b"# One") == ParsedDocument("# One")

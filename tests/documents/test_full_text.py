@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from index.documents.documents import Documents
-from index.documents.formats.parser import Parser
+from index.documents.formats.parser import DocumentParser
 from index.documents.full_text import query_terms
 
 TEXTS = {
@@ -42,8 +42,8 @@ def documents() -> Iterator[Documents]:
 
 
 @pytest.fixture(scope="module")
-def parser() -> Iterator[Parser]:
-    with Parser() as opened:
+def parser() -> Iterator[DocumentParser]:
+    with DocumentParser() as opened:
         yield opened
 
 
@@ -124,7 +124,7 @@ ALPHABET = st.sampled_from(
 
 @settings(max_examples=60)
 @given(st.text(ALPHABET, max_size=40))
-def test_the_words_of_a_text_find_it(parser: Parser, text: str) -> None:
+def test_the_words_of_a_text_find_it(parser: DocumentParser, text: str) -> None:
     with Documents() as documents:
         documents.add_data("a.txt", b"x " + text.encode(), parser)
         for term in query_terms(text)[:5]:
@@ -134,7 +134,7 @@ def test_the_words_of_a_text_find_it(parser: Parser, text: str) -> None:
 
 @settings(max_examples=30)
 @given(st.text(st.characters(exclude_characters="\0"), max_size=60))
-def test_any_text_may_be_indexed_and_asked_for(parser: Parser, text: str) -> None:
+def test_any_text_may_be_indexed_and_asked_for(parser: DocumentParser, text: str) -> None:
     with Documents() as documents:
         documents.add_data("a.txt", ("x " + text).encode(errors="replace"), parser)
         for hit in documents.search(text + " x"):

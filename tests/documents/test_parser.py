@@ -16,7 +16,7 @@ import pytest
 
 from index.documents.formats import DocumentError
 from index.documents.formats import parser as parser_module
-from index.documents.formats.parser import MAX_HEADER_BYTES, MAX_TEXT_BYTES, SIZES, Parser
+from index.documents.formats.parser import MAX_HEADER_BYTES, MAX_TEXT_BYTES, SIZES, DocumentParser
 from tests.support.sample_documents import docx, parsing_processes, pdf, pdf_of_forms
 
 KEYS = ("DRAFTLINE_API_KEY", "HF_TOKEN", "OPENAI_API_KEY", "AWS_SECRET_ACCESS_KEY", "MY_PASSWORD")
@@ -29,7 +29,7 @@ REMEDY = r"^a\.\w+: [^\n]+; [^\n]+$"
 
 def test_small_text_files_share_a_child_process() -> None:
     before = parsing_processes()
-    with Parser() as parser:
+    with DocumentParser() as parser:
         parser.parse("a.md", b"# One")
         started = parsing_processes() - before
         assert len(started) == 1
@@ -45,7 +45,7 @@ def test_a_child_process_has_no_keys_in_its_environment(monkeypatch: pytest.Monk
     for name in KEYS:
         monkeypatch.setenv(name, "a secret")
     before = parsing_processes()
-    with Parser() as parser:
+    with DocumentParser() as parser:
         parser.parse("a.md", b"# One")
         (child,) = parsing_processes() - before
         variables = psutil.Process(child).environ()
@@ -63,7 +63,7 @@ def test_a_child_process_has_no_keys_in_its_environment(monkeypatch: pytest.Monk
 )
 def test_a_child_process_ends_after_another_file(name: str, data: bytes) -> None:
     before = parsing_processes()
-    with Parser() as parser:
+    with DocumentParser() as parser:
         parser.parse("a.md", b"# One")
         assert parser.parse(name, data).text.startswith("one")
         assert parsing_processes() <= before
@@ -71,7 +71,7 @@ def test_a_child_process_ends_after_another_file(name: str, data: bytes) -> None
 
 def test_a_killed_child_process_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     before = parsing_processes()
-    with Parser() as parser:
+    with DocumentParser() as parser:
         parser.parse("a.md", b"# One")
         (started,) = parsing_processes() - before
         child = psutil.Process(started)
@@ -93,7 +93,10 @@ def test_every_format_has_the_time_limit(
     """The child process never answers, since one that does may be faster than a busy parent."""
     monkeypatch.setattr(parser_module, "SANDBOX", script(tmp_path, "time.sleep(999)"))
     monkeypatch.setattr(parser_module, "TIMEOUT_S", 0.001)
-    with Parser() as parser, pytest.raises(DocumentError, match="not parsed within") as caught:
+    with (
+        DocumentParser() as parser,
+        pytest.raises(DocumentError, match="not parsed within") as caught,
+    ):
         parser.parse(name, b"text")
     assert caught.match(REMEDY)
 
@@ -102,7 +105,7 @@ def test_closing_a_parser_ends_its_child_processes(monkeypatch: pytest.MonkeyPat
     """Whether a call is in progress or begins later."""
     monkeypatch.setattr(parser_module, "TIMEOUT_S", 10 * JOIN_S)
     before, errors = parsing_processes(), list[str]()
-    parser = Parser()
+    parser = DocumentParser()
 
     def parse() -> None:
         try:
@@ -162,7 +165,8 @@ def test_an_interrupt_ends_the_child_process() -> None:
 def test_a_child_process_ends_with_its_parent() -> None:
     """However the parent ends."""
     program = (
-        "import psutil; from index.documents.formats.parser import Parser; parser = Parser();"
+        "import psutil; from index.documents.formats.parser import DocumentParser;"
+        "parser = DocumentParser();"
         "parser.parse('a.md', b'# One'); me = psutil.Process();"
         "print(*[each.pid for each in me.children()], flush=True); me.kill()"
     )
@@ -216,7 +220,10 @@ def test_a_malformed_reply_is_an_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, what: str
 ) -> None:
     monkeypatch.setattr(parser_module, "SANDBOX", script(tmp_path, REPLIES[what]))
-    with Parser() as parser, pytest.raises(DocumentError, match="the parser failed") as caught:
+    with (
+        DocumentParser() as parser,
+        pytest.raises(DocumentError, match="the parser failed") as caught,
+    ):
         parser.parse("a.txt", b"text")
     assert caught.match(REMEDY)
 
@@ -227,7 +234,10 @@ def test_a_reply_that_never_ends_is_late(
 ) -> None:
     monkeypatch.setattr(parser_module, "SANDBOX", script(tmp_path, what))
     monkeypatch.setattr(parser_module, "TIMEOUT_S", 0.2)
-    with Parser() as parser, pytest.raises(DocumentError, match="not parsed within") as caught:
+    with (
+        DocumentParser() as parser,
+        pytest.raises(DocumentError, match="not parsed within") as caught,
+    ):
         parser.parse("a.txt", b"text")
     assert caught.match(REMEDY)
 
@@ -239,7 +249,7 @@ def test_a_reason_is_one_printable_line(monkeypatch: pytest.MonkeyPatch, tmp_pat
         READ + f"header = {error}; os.write(1, struct.pack('>II', len(header), 0) + header)"
     )
     monkeypatch.setattr(parser_module, "SANDBOX", script)
-    with Parser() as parser, pytest.raises(DocumentError) as caught:
+    with DocumentParser() as parser, pytest.raises(DocumentError) as caught:
         parser.parse("a.txt", b"text")
     reason = str(caught.value).removeprefix("a.txt: ")
     assert reason.startswith("a\ufffd[31m\ufffdb; c") and reason.isprintable()

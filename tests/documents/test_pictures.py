@@ -12,7 +12,7 @@ from PIL import Image
 
 from index.documents.documents import DocumentError, Documents
 from index.documents.formats import parser as parser_module
-from index.documents.formats.parser import Parser
+from index.documents.formats.parser import DocumentParser
 from tests.support.sample_documents import pdf, pdf_of_forms
 
 LINES = [f"the {word} line is like the others" for word in ("first", "second", "third", "fourth")]
@@ -60,11 +60,17 @@ def test_what_has_no_picture() -> None:
 
 def test_a_page_that_takes_too_long_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parser_module, "TIMEOUT_S", 1.0)
-    with Parser() as parser, pytest.raises(DocumentError, match=r"^a\.pdf: [^\n]+; [^\n]+$"):
+    with (
+        DocumentParser() as parser,
+        pytest.raises(DocumentError, match=r"^a\.pdf: [^\n]+; [^\n]+$"),
+    ):
         parser.picture("a.pdf", pdf_of_forms(12, 12), 0, [])
 
 
 @pytest.mark.parametrize("data", [b"", b"no pdf", pdf(PAGES)[:300]])
 def test_a_damaged_file_is_an_error(data: bytes) -> None:
-    with Parser() as parser, pytest.raises(DocumentError, match=r"^a\.pdf: [^\n]+; [^\n]+$"):
+    with (
+        DocumentParser() as parser,
+        pytest.raises(DocumentError, match=r"^a\.pdf: [^\n]+; [^\n]+$"),
+    ):
         parser.picture("a.pdf", data, 0, [("words", 0.5)])

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from lsp_server.completion.inline import PromptLayout, request_for
-from lsp_server.protocol.text_sync import Documents
+from lsp_server.protocol.text_sync import OpenDocuments
 from lsp_server.settings import Settings
 from tests.support.command import EOS, chain_model
 from tests.support.held_model import held
@@ -305,7 +305,7 @@ async def test_a_machine_that_is_too_slow_for_a_prompt_says_so() -> None:
     info = SimpleNamespace(prefill_tokens_per_s=10.0, fills_middle=True)
     engine: Any = SimpleNamespace(info=info, context=2048, encode=list)
     session: Any = SimpleNamespace(settings=Settings(maxTimeMs=2000))
-    document = Documents().open(URI, "python", 1, "a\n")
+    document = OpenDocuments().open(URI, "python", 1, "a\n")
     request, reason = request_for(session, engine, document, 2, PromptLayout())
     assert request is None
     assert reason.startswith("this machine reads 10 tokens/s, too few for a prompt in half of")

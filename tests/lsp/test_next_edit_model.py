@@ -23,7 +23,7 @@ from lsp_server import cli
 from lsp_server.next_edit import by_model
 from lsp_server.next_edit.edit_history import EditHistory
 from lsp_server.protocol.positions import Text
-from lsp_server.protocol.text_sync import Document
+from lsp_server.protocol.text_sync import OpenDocument
 from tests.support.command import EOS, FENCE, chain_model
 from tests.support.lsp_editor import Editor, LocalServer, connected, local_server, started
 from tests.support.server import occupied, renamed, wait_until
@@ -299,15 +299,15 @@ LINES = st.lists(st.sampled_from(["a = 1", "", "def f(x):", "é😋"]), max_size
 ENDS = st.sampled_from(["\n", "\r\n", "\r"])
 
 
-def edited(text: str, start: int, stop: int, new: str) -> tuple[Document, EditHistory]:
+def edited(text: str, start: int, stop: int, new: str) -> tuple[OpenDocument, EditHistory]:
     """A document after an edit."""
     history = EditHistory()
     history.record(URI, text, start, stop, new, 0.0)
     after = text[:start] + new + text[stop:]
-    return Document(URI, "/project/app.py", "python", 2, Text.of(after)), history
+    return OpenDocument(URI, "/project/app.py", "python", 2, Text.of(after)), history
 
 
-def session_of(document: Document, history: EditHistory) -> Any:
+def session_of(document: OpenDocument, history: EditHistory) -> Any:
     """As much of a session as prompts are made from."""
     documents = {URI: document}
     shown = type("Documents", (), {

@@ -15,7 +15,7 @@ from lsp_server.next_edit.candidate import Candidate
 from lsp_server.next_edit.edit_history import RecentEdit
 from lsp_server.next_edit.predict import NextEdit, NextEditPredictor
 from lsp_server.next_edit.rules import find_candidates
-from lsp_server.protocol.text_sync import Document, Documents
+from lsp_server.protocol.text_sync import OpenDocument, OpenDocuments
 from tests.support.edited_files import OPEN, A, B, edited
 
 
@@ -23,9 +23,9 @@ class Session:
     """As much of a session as the predictor uses. The model answers what is predicted, after
     `meanwhile` has run."""
 
-    def __init__(self, meanwhile: Callable[[Documents], object]) -> None:
+    def __init__(self, meanwhile: Callable[[OpenDocuments], object]) -> None:
         edits, texts, self.uri, self.offset = edited(OPEN, (A, "LIMIT = 3", "MOST = 3"))
-        self.documents = Documents()
+        self.documents = OpenDocuments()
         for uri, text in texts.items():
             self.documents.open(uri, "python", 1, text)
         self.edits = edits
@@ -35,7 +35,7 @@ class Session:
     def recent_edits(self) -> tuple[list[RecentEdit], dict[str, str]]:
         return self.edits, {one.uri: one.text.text for one in self.documents}
 
-    def is_current(self, document: Document) -> bool:
+    def is_current(self, document: OpenDocument) -> bool:
         return document.uri in self.documents and self.documents.get(document.uri) is document
 
     async def ask(self, request: Request, slot: tuple[str, str]) -> Done:
@@ -72,7 +72,7 @@ def test_the_best_candidate_is_offered_and_asked_about_once() -> None:
 def test_no_candidate_of_a_document_that_changed_meanwhile_is_used() -> None:
     """Its offsets no longer apply: nothing is offered, and no other line of it is asked about."""
 
-    def type_above(documents: Documents) -> None:
+    def type_above(documents: OpenDocuments) -> None:
         documents.open(A, "python", 2, "# new\n" + documents.get(A).text.text)
 
     session = Session(type_above)

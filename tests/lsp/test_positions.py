@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lsp_server.protocol.positions import ENCODINGS, Text, clean
-from lsp_server.protocol.text_sync import Documents, path_of
+from lsp_server.protocol.text_sync import OpenDocuments, path_of
 from tests.support.lsp import STATES, Direct
 
 # Line ends, other characters at which str.splitlines splits, and characters of every length.
@@ -203,4 +203,4 @@ def test_paths_of_uris(uri: str, path: str | None) -> None:
 def test_the_language_of_a_document_without_a_file_is_in_its_path(
     uri: str, language: str, path: str
 ) -> None:
-    assert Documents().open(uri, language, 1, "").source_path == path
+    assert OpenDocuments().open(uri, language, 1, "").source_path == path

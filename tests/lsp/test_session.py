@@ -12,7 +12,7 @@ import pytest
 
 from engine.records import Done, Request
 from engine.worker import Job
-from lsp_server.protocol.text_sync import Documents
+from lsp_server.protocol.text_sync import OpenDocuments
 from lsp_server.session import Session
 
 TIMEOUT_S = 60
@@ -53,7 +53,7 @@ def session_of(engine: SlowEngine) -> Session:
     shared: Any = SimpleNamespace(
         engine=engine, loaded=engine, elsewhere=None, configure=lambda *wish: None
     )
-    session = Session(shared, Documents(), lambda method, params: None, "client")
+    session = Session(shared, OpenDocuments(), lambda method, params: None, "client")
     session.configure()
     return session
 

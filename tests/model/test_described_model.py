@@ -15,9 +15,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from engine.config import Config
 from engine.model.families import read_config
 from engine.model.native.weights import NativeWeights
-from engine.model.torch.cuda.attention import Pass
+from engine.model.torch.cuda.attention import TorchPass
 from engine.model.torch.cuda.described_model import DescribedModel
-from engine.model.torch.cuda.feed_forward import ExpertsBlock
+from engine.model.torch.cuda.feed_forward import TorchExpertsBlock
 from engine.model.torch.cuda.static_forward import Static, rows_for
 from engine.model.torch.cuda.static_pass import DESCRIBED_ROWS, StaticPass
 from engine.model.torch.cuda.weight_formats import FORMATS
@@ -199,7 +199,7 @@ def test_numbers_of_16_bits_give_nearly_the_same_logits(family: Any, name: str) 
 @pytest.mark.parametrize("name", MIXTURES)
 def test_experts_give_the_same_in_each_way(family: Any, name: str) -> None:
     mlp: Any = model_of(family(name)).blocks[0].mlp
-    block: ExpertsBlock = mlp if isinstance(mlp, ExpertsBlock) else mlp.experts
+    block: TorchExpertsBlock = mlp if isinstance(mlp, TorchExpertsBlock) else mlp.experts
     generator = torch.Generator().manual_seed(0)
     h = torch.randn(21, 32, generator=generator)
     with torch.inference_mode():
@@ -219,7 +219,7 @@ def test_a_window_holds_the_last_tokens_of_each_branch() -> None:
     base, window = 6, 4
     draft = some_tree(20, 100, 3)
     parents = [-1, *(parent + 1 for parent in draft.parents)]
-    now = Pass(Rows.of(base, parents, CPU), (), [], {}, None)
+    now = TorchPass(Rows.of(base, parents, CPU), (), [], {}, None)
     for row in range(len(parents)):
         line = [row]
         while parents[line[0]] >= 0:

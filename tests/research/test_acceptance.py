@@ -27,12 +27,12 @@ from research.train.acceptance import (
     weighted_loss,
 )
 from research.train.acceptance_data import Sample, label, load_samples, make
-from research.train.loop import Plan, generator
+from research.train.loop import TrainingPlan, generator
 from research.train.sample_file import SampleError
 from research.train.teacher_forcing import CHUNK_ROWS, forced_rows, hidden_states
 from tests.support.heads import QUESTIONS, Killed, kill_at, pair
 
-PLAN = Plan(epochs=6, batch=64, rate=3e-3, seed=3)
+PLAN = TrainingPlan(epochs=6, batch=64, rate=3e-3, seed=3)
 
 
 @pytest.fixture(scope="module")

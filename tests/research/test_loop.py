@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from research.train.loop import (
     STATE,
     Curve,
-    Plan,
     Report,
     StateError,
+    TrainingPlan,
     fit,
     generator,
     is_stale,
@@ -26,7 +26,7 @@ from research.train.loop import (
 )
 from tests.support.heads import Killed, kill_at, killed_at
 
-PLAN = Plan(epochs=4, batch=8, rate=0.2, every=3)
+PLAN = TrainingPlan(epochs=4, batch=8, rate=0.2, every=3)
 SLOPE = torch.tensor([2.0, -1.0, 0.5])
 
 
@@ -36,7 +36,7 @@ def points(count: int = 50) -> tuple[Tensor, Tensor]:
 
 
 def trained(
-    folder: Path | None, plan: Plan = PLAN, report: Report = lambda line: None
+    folder: Path | None, plan: TrainingPlan = PLAN, report: Report = lambda line: None
 ) -> tuple[nn.Linear, Curve]:
     """A linear layer fitted to points, with noise in each batch."""
     x, y = points()
@@ -123,7 +123,7 @@ def test_early_stopping_keeps_the_best_weights() -> None:
     def loss(rows: list[int], noise: torch.Generator) -> Tensor:
         return layer(torch.ones(1, 1)).sum()
 
-    curve = fit(layer, 4, loss, score, Plan(epochs=9, batch=2, patience=2, rate=0.1))
+    curve = fit(layer, 4, loss, score, TrainingPlan(epochs=9, batch=2, patience=2, rate=0.1))
     assert curve.scores == [3.0, 1.0, 2.0, 1.5] and curve.best == 1
     assert torch.equal(layer.weight, seen[1]) and not torch.equal(seen[1], seen[3])
     assert not is_stale(Curve([], []), 1) and is_stale(Curve([], [1, 2, 3], 0), 2)
@@ -164,5 +164,5 @@ def test_training_restores_the_number_of_threads(
     monkeypatch.setattr(torch, "set_num_threads", set_threads)
     layer = nn.Linear(1, 1)
     with pytest.raises(Killed) if fails else nullcontext():
-        fit(layer, 4, loss, lambda: 0.0, Plan(epochs=1, batch=2))
+        fit(layer, 4, loss, lambda: 0.0, TrainingPlan(epochs=1, batch=2))
     assert (during, threads) == ({8}, 3)

@@ -26,14 +26,14 @@ from research.methods.sdsat import (
 )
 from research.train import self_distill
 from research.train.adaptive_tokens import (
-    FrozenModel,
+    FrozenTransformer,
     SlotEmbeddings,
     draw_cuts,
     loss_of,
     slot_blocks,
     train,
 )
-from research.train.loop import Plan, generator
+from research.train.loop import TrainingPlan, generator
 from research.train.sample_file import SampleError
 from research.train.self_distill import TrainingText
 from tests.model.test_target import begin, load
@@ -41,7 +41,7 @@ from tests.support.heads import Killed, calm, kill_at, same_wherever_it_ends
 from tests.support.law import SAMPLED, answer, run
 
 PROMPT = [40, 41, 42, 43]
-PLAN = Plan(epochs=4, batch=2, rate=0.3, warmup=0.1, patience=99)
+PLAN = TrainingPlan(epochs=4, batch=2, rate=0.3, warmup=0.1, patience=99)
 
 
 @pytest.fixture(scope="module")
@@ -224,7 +224,7 @@ def test_training_logits_match_the_engine(
     folder: Path, target: TorchTarget, ids: list[int]
 ) -> None:
     """Each block's logits are those of the engine's own pass over the start of the text."""
-    reader = FrozenModel(folder)
+    reader = FrozenTransformer(folder)
     text = [5, 9, 13, 17, 21, 25, 29]
     extra = torch.randn(2, 32, generator=generator(0, 0))
     blocks = slot_blocks(len(text), [2, 4], 3, text)
@@ -254,10 +254,10 @@ def test_trained_tokens_beat_untrained_ones(
 
 
 def test_one_token_may_serve_all_slots(folder: Path, texts: list[TrainingText]) -> None:
-    slots = SlotEmbeddings(FrozenModel(folder).start(1, 0))
+    slots = SlotEmbeddings(FrozenTransformer(folder).start(1, 0))
     rows = slots.rows(4)
     assert all(torch.equal(rows[0], row) for row in rows)
-    loss = loss_of(FrozenModel(folder), texts[0], slots, 4, [5, 9])
+    loss = loss_of(FrozenTransformer(folder), texts[0], slots, 4, [5, 9])
     loss.backward()  # type: ignore[no-untyped-call]
     assert slots.embedding.grad is not None and bool(slots.embedding.grad.any())
 

@@ -26,7 +26,7 @@ from research.train.drafter import (
     score,
     train,
 )
-from research.train.edit_records import Edit, read, replays
+from research.train.edit_records import RecordedEdit, read, replays
 from tests.support.encoders import Bytes
 from tests.support.training import make_place
 
@@ -101,7 +101,7 @@ def test_equal_edits_give_equal_weights(folder: Path, tokenizer: Tokenizer) -> N
 def test_lessons_hold_the_drafters_inputs(files: list[tuple[str, str]], kind: Any) -> None:
     """At each token: the first level of the tree from other files, without the file itself."""
     edits = [
-        Edit(f"{n}", "p", "p 1 -> 2", f"{n}.py", before, after)
+        RecordedEdit(f"{n}", "p", "p 1 -> 2", f"{n}.py", before, after)
         for n, (before, after) in enumerate(files)
     ]
     recorded = replays(edits, kind, Bytes())

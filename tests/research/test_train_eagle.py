@@ -19,7 +19,7 @@ from research.methods.head_checkpoint import CheckpointError
 from research.train import self_distill
 from research.train.eagle import (
     EagleLesson,
-    FrozenModel,
+    FrozenEnds,
     accuracy,
     chain_accuracy,
     lesson,
@@ -28,7 +28,7 @@ from research.train.eagle import (
     predict_states,
     train,
 )
-from research.train.loop import Plan, fit, generator
+from research.train.loop import TrainingPlan, fit, generator
 from research.train.sample_file import SampleError
 from research.train.self_distill import TrainingText, ask
 from tests.conftest import CORPUS
@@ -36,7 +36,7 @@ from tests.model.test_target import load
 from tests.support.heads import Killed, calm, kill_at, written
 from tests.support.law import run
 
-PLAN = Plan(epochs=6, batch=4, rate=1e-2, clip=0.5, betas=(0.9, 0.95), patience=9)
+PLAN = TrainingPlan(epochs=6, batch=4, rate=1e-2, clip=0.5, betas=(0.9, 0.95), patience=9)
 QUESTIONS = [f"{line} {n}" for n, line in enumerate(CORPUS[:6] * 5)]
 
 
@@ -58,7 +58,7 @@ def texts(model: TorchTarget, folder: Path) -> list[TrainingText]:
 
 def test_the_loss_by_hand(model: TorchTarget) -> None:
     """For two rows: the mean smooth L1 loss, plus a tenth of the cross entropy."""
-    frozen = FrozenModel(model)
+    frozen = FrozenEnds(model)
     frozen.head = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
     predicted = torch.tensor([[0.0, 0.0], [2.0, 1.0]])
     true = torch.tensor([[0.5, 3.0], [2.0, 1.0]])
@@ -77,7 +77,7 @@ def test_targets_are_one_token_ahead_and_only_answers_count(
     model: TorchTarget, texts: list[TrainingText]
 ) -> None:
     """The true states give the model's own logits."""
-    prepared, frozen = lesson(texts[0], model), FrozenModel(model)
+    prepared, frozen = lesson(texts[0], model), FrozenEnds(model)
     count = len(texts[0].prefix) + len(texts[0].tokens)
     assert (
         len(prepared.tokens) == len(prepared.states) == count and len(prepared.counts) == count - 1
@@ -99,7 +99,7 @@ def test_targets_are_one_token_ahead_and_only_answers_count(
 
 @torch.no_grad()
 def chain_correct(
-    head: EagleHead, text: EagleLesson, frozen: FrozenModel, row: int, depth: int
+    head: EagleHead, text: EagleLesson, frozen: FrozenEnds, row: int, depth: int
 ) -> list[bool]:
     """Whether each token drafted after a row is right, computed from scratch, up to the first wrong
     one or to where the text differs from the model's own tokens."""
@@ -127,7 +127,7 @@ def test_chain_accuracy_equals_drafting_one_token_at_a_time(
 ) -> None:
     """On a sampled text, which soon departs from the model's greedy tokens, and on a greedy one,
     with an untrained head and one that is often right."""
-    frozen, greedy = FrozenModel(model), written(model, texts[0].prefix, 40, {})
+    frozen, greedy = FrozenEnds(model), written(model, texts[0].prefix, 40, {})
     lessons = [lesson(text, model) for text in (texts[0], TrainingText(texts[0].prefix, greedy))]
     head = untrained_head(shape_of(model.settings), 0)
 
@@ -157,7 +157,7 @@ def test_training_and_drafting_predict_the_same_tokens(
     prepared, head, frozen = (
         lesson(texts[1], model),
         untrained_head(shape_of(model.settings), 0),
-        FrozenModel(model),
+        FrozenEnds(model),
     )
     rows = frozen.logits(predict_states(head, prepared, frozen)).detach()
     tokenizer = Tokenizer(model.folder)
@@ -271,6 +271,6 @@ def test_unusable_texts_and_models_are_refused(
     with pytest.raises(CheckpointError, match="Llama family only"):
         train([TrainingText([1], [2])] * 2, load(tiny("gpt2")), tmp_path)
     unanswered = EagleLesson([1, 2], torch.zeros(2, 32), torch.tensor([False]))
-    frozen, head = FrozenModel(model), untrained_head(shape_of(model.settings), 0)
+    frozen, head = FrozenEnds(model), untrained_head(shape_of(model.settings), 0)
     assert float(loss_of(head, [unanswered], frozen).detach()) == 0
     assert accuracy(head, [unanswered], frozen) == [0, 0, 0]

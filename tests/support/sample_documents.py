@@ -13,7 +13,7 @@ from contextlib import suppress
 import psutil
 
 from index.documents.formats import ParsedDocument
-from index.documents.formats.parser import Parser
+from index.documents.formats.parser import DocumentParser
 
 SYLLABLES = [first + last for first in "bdklm" for last in "aeiou"]
 COMMON = re.findall(
@@ -24,7 +24,7 @@ LARGE, SMALL = 18, 9  # points
 
 def parse(name: str, data: bytes) -> ParsedDocument:
     """The text of one file, by a parser of its own. Raises DocumentError."""
-    with Parser() as parser:
+    with DocumentParser() as parser:
         return parser.parse(name, data)
 
 

@@ -28,7 +28,7 @@ from ui.web.documents import document_list, selection
 from ui.web.pictures import PATH
 from ui.web.progress import AnswerProgress, cut, merge
 from ui.web.shell import with_shell
-from ui.web.transcript import Entry, Passage, find_passages
+from ui.web.transcript import Entry, EvidencePassage, find_passages
 from ui.web.uploads import UploadBatch, UploadedFile
 
 HOSTILE = "<img src=x onerror=alert(1)> ${alert(1)} {{alert}} </div><script>x</script> & \"' `"
@@ -128,7 +128,7 @@ def test_cited_answers_are_rendered_exactly(before: str, after: str) -> None:
 def test_passages_are_rendered_exactly(text: str, borders: list[int]) -> None:
     borders = sorted({min(one, len(text)) for one in borders})
     marks = tuple(zip(borders[::2], borders[1::2], strict=False))
-    html = shown.marked_text(Passage("d", HOSTILE, None, 1, 0, text, marks))
+    html = shown.marked_text(EvidencePassage("d", HOSTILE, None, 1, 0, text, marks))
     assert RenderedText(html).shown == text and html.count("<mark>") == len(marks)
     parts = re.findall(r"<mark>(.*?)</mark>", html, re.DOTALL)
     assert [unescape(part) for part in parts] == [text[first:last] for first, last in marks]
@@ -161,7 +161,7 @@ def test_short_answers_have_their_words_marked_too() -> None:
 
 def test_a_collapsed_passage_shows_the_sentence_with_the_mark() -> None:
     text = "The bell rings.\nNo more than eight people may stand here.\nThe rest."
-    found = Passage("d", "a.md", None, 1, 0, text, ((29, 34),))
+    found = EvidencePassage("d", "a.md", None, 1, 0, text, ((29, 34),))
     assert shown.quote(found).startswith("No more than eight people may stand here.")
     long = replace(found, text=f"{'x ' * 99}{text[16:]}", marks=((198 + 13, 198 + 18),))
     assert shown.quote(long).startswith("\u2026 x ") and "eight people" in shown.quote(long)
@@ -169,13 +169,13 @@ def test_a_collapsed_passage_shows_the_sentence_with_the_mark() -> None:
 
 def test_the_lines_of_a_pdfs_paragraph_are_joined() -> None:
     text = f"Head\n{'word ' * 9}in\none line.\nAnother."
-    html = shown.marked_text(Passage("d", "a.pdf", 1, None, 0, text, ((50, 58),)))
+    html = shown.marked_text(EvidencePassage("d", "a.pdf", 1, None, 0, text, ((50, 58),)))
     assert html.startswith("Head\nword") and "\nAnother." in html
     assert "<mark>in one l</mark>" in html
 
 
 def test_what_was_read_beside_the_sources_is_folded_away() -> None:
-    found = Passage("d", "a.md", None, 1, 0, "three keys", ((0, 10),))
+    found = EvidencePassage("d", "a.md", None, 1, 0, "three keys", ((0, 10),))
     read = replace(found, name="b.md", marks=())
     html = shown.sources([found, read, read], "ask-1")
     above, below = html.split('<details class="others">')
@@ -198,7 +198,7 @@ def test_code_is_monospaced(kind: str, is_code: bool) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99)), max_size=9))
 def test_a_passage_of_a_pdf_has_a_picture_of_its_page(marks: list[tuple[int, int]]) -> None:
-    passage = Passage("<d&>", HOSTILE, 7, None, 1000, "words " * 20, tuple(marks))
+    passage = EvidencePassage("<d&>", HOSTILE, 7, None, 1000, "words " * 20, tuple(marks))
     asked: list[Any] = []
     library: Any = SimpleNamespace(picture=lambda *what: asked.append(what) or b"png")
     html = shown.sources([passage], "ask-1")

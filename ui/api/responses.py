@@ -84,11 +84,11 @@ class ResponseBuilder:
         if self.prediction:
             self.accepted_prediction_tokens += tokens_from_prediction(step, self.encode)
 
-    def usage(self, usage: Usage) -> types.Usage:
+    def usage(self, usage: Usage) -> types.TokenUsage:
         """OpenAI's counts. It tokenizes the prediction."""
         predicted = len(self.encode(self.prediction)) if self.prediction else 0
         accepted = min(self.accepted_prediction_tokens, predicted)
-        return types.Usage(
+        return types.TokenUsage(
             prompt_tokens=usage.prompt_tokens,
             completion_tokens=usage.completion_tokens,
             total_tokens=usage.prompt_tokens + usage.completion_tokens,

@@ -179,7 +179,7 @@ class Function(RequestModel):
     strict: bool | None = None
 
 
-class Tool(RequestModel):
+class ToolDefinition(RequestModel):
     type: Literal["function"]
     function: Function
 
@@ -285,7 +285,9 @@ class ChatRequest(GenerationRequest):
     chat_template_kwargs: TemplateOptions | None = None  # an extension
     logprobs: AlwaysFalse | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=0), Integer] | None = None
-    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
+    tools: Annotated[list[ToolDefinition], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = (
+        None
+    )
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None
     functions: EmptyList | None = None
@@ -401,7 +403,7 @@ class CompletionDetails(BaseModel):
     rejected_prediction_tokens: int
 
 
-class Usage(BaseModel):
+class TokenUsage(BaseModel):
     """Token counts. `completion_tokens` does not include rejected draft tokens."""
 
     prompt_tokens: int
@@ -458,7 +460,7 @@ class ChatAnswer(BaseModel):
     model: str
     system_fingerprint: str
     choices: list[ChatChoice]
-    usage: Usage
+    usage: TokenUsage
     timings: Timings
 
 
@@ -469,7 +471,7 @@ class TextAnswer(BaseModel):
     model: str
     system_fingerprint: str
     choices: list[TextChoice]
-    usage: Usage
+    usage: TokenUsage
     timings: Timings
 
 
@@ -513,7 +515,7 @@ class ApplyAnswer(BaseModel):
     model: str
     code: str  # the whole new file
     method: Literal["merge", "model"]  # merge: without the model
-    usage: Usage
+    usage: TokenUsage
     timings: Timings
 
 

@@ -50,7 +50,7 @@ class CountedPieces(h11.Connection):
         return event
 
 
-class Connection(H11Protocol):
+class HttpConnection(H11Protocol):
     """One client's connection."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -187,7 +187,7 @@ class Connection(H11Protocol):
         others = [
             other
             for other in self.connections
-            if isinstance(other, Connection) and not other.transport.is_closing()
+            if isinstance(other, HttpConnection) and not other.transport.is_closing()
         ]
         if len(others) <= MAX_CONNECTIONS:
             return

@@ -17,10 +17,10 @@ from engine.remote.address import Address, AddressError, check_peer, listen, sta
 from engine.remote.messages import HTTP_PATH
 from ui.api.errors import ApiError
 from ui.api.security import IS_LOCAL, App, Receive, Scope, Send, is_within
-from ui.cli.connection import Connection
+from ui.cli.connection import HttpConnection
 
 
-class LocalConnection(Connection):
+class LocalConnection(HttpConnection):
     """A connection of a program on this machine, which must be this user's."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

@@ -265,7 +265,7 @@ def _serve(
     address, port = listening.getsockname()[:2]
     url = f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
 
-    class Server(uvicorn.Server):
+    class ApiServer(uvicorn.Server):
         loading: asyncio.Task[None]
 
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -309,7 +309,7 @@ def _serve(
 
     for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn handles and then re-raises them
         signal.signal(number, signal.SIG_IGN)
-    Server(uvicorn.Config(first, lifespan="off", **options())).run([listening])
+    ApiServer(uvicorn.Config(first, lifespan="off", **options())).run([listening])
 
 
 def options() -> dict[str, Any]:
@@ -317,10 +317,10 @@ def options() -> dict[str, Any]:
 
     With them it limits the time of slow clients, logs no requests and trusts no headers.
     """
-    from ui.cli.connection import Connection
+    from ui.cli.connection import HttpConnection
 
     return {
-        "http": Connection,
+        "http": HttpConnection,
         "ws": "none",
         "loop": "asyncio",
         "log_config": None,

@@ -17,7 +17,7 @@ from ui.common.errors import FAILED, OK, USAGE, Failure
 from ui.common.terminal import format_bytes, write_json, write_line
 
 if TYPE_CHECKING:
-    from ui.cli.stored import Part
+    from ui.cli.stored import StoredPart
 
 EXIT_CODES = """exit codes:
   0    done
@@ -98,7 +98,7 @@ def show(args: argparse.Namespace) -> int:
     return OK
 
 
-def _list(parts: Sequence[Part]) -> None:
+def _list(parts: Sequence[StoredPart]) -> None:
     """Print a line for each part, and their total."""
     from engine.weights import home
     from ui.cli import stored

@@ -38,7 +38,7 @@ _INDEX_LIMIT = f"{MAX_INDEX_BYTES / 1e9:.1f} GB, {UNUSED_INDEX_DAYS} days withou
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class StoredPart:
     """One kind of things that are stored."""
 
     name: str  # as `draftline storage clear NAME` takes it
@@ -66,39 +66,39 @@ def _is_model(path: Path) -> bool:
 
 
 CACHES = (
-    Part("index", "the indexes of folders", "index", _named(f"{_HEX}{{32}}"), _INDEX_LIMIT),
-    Part(
+    StoredPart("index", "the indexes of folders", "index", _named(f"{_HEX}{{32}}"), _INDEX_LIMIT),
+    StoredPart(
         "tokens",
         "token ids of files",
         "tokens",
         _named(rf"{_HEX}{{32}}\.sqlite(-wal|-shm)?"),
         f"{MAX_TOKEN_DB_BYTES / 1e9:.1f} GB for each of {MAX_TOKEN_DBS} tokenizers",
     ),
-    Part(
+    StoredPart(
         "library",
         "n-grams of Python's library",
         "library",
         _named(r".+\.ngram"),
         f"{MAX_NGRAM_FILES} files",
     ),
-    Part(
+    StoredPart(
         "answers",
         "answers about documents",
         "finished",
         _named(rf"{_HEX}{{64}}\.json"),
         f"{MAX_ANSWERS:,} answers",
     ),
-    Part(
+    StoredPart(
         "tokenizers",
         "tokenizers of other machines' engines",
         "tokenizers",
         _named(f"{_HEX}{{64}}"),
         f"{MAX_TOKENIZERS} tokenizers",
     ),
-    Part("costs", "measured times of passes", "", _named(r"costs\.json")),
+    StoredPart("costs", "measured times of passes", "", _named(r"costs\.json")),
 )
 KEPT = (
-    Part(
+    StoredPart(
         "models",
         "models, one copy of each",
         "models",
@@ -106,7 +106,7 @@ KEPT = (
         "none",
         "draftline models remove NAME",
     ),
-    Part(
+    StoredPart(
         "documents",
         "documents that were added to the page",
         "documents",
@@ -114,7 +114,7 @@ KEPT = (
         "none",
         "the page's own buttons",
     ),
-    Part(
+    StoredPart(
         "marks",
         "this machine's random name, and what was offered",
         "",
@@ -125,7 +125,7 @@ KEPT = (
 PARTS = (*KEPT, *CACHES)
 
 
-def paths_of(part: Part) -> list[Path]:
+def paths_of(part: StoredPart) -> list[Path]:
     """List what is stored of a part, with what killed processes left next to it. Raises OSError."""
     folder = home() / part.folder
     try:
@@ -156,7 +156,7 @@ def _files(path: Path) -> Iterator[Path]:
         yield from (Path(root) / name for name in names)
 
 
-def delete(part: Part) -> int:
+def delete(part: StoredPart) -> int:
     """Delete what is stored of a part, and its folder if nothing else is in it.
 
     Returns the bytes that were freed. Each thing vanishes at once, so that no process sees a part

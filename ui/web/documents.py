@@ -18,7 +18,7 @@ from gradio.utils import get_upload_folder
 from engine.memory import give_back_memory
 from index.documents.documents import Document, DocumentError
 from index.documents.formats import MAX_FILE_BYTES
-from index.documents.formats.parser import Parser
+from index.documents.formats.parser import DocumentParser
 from ui.web.empty import SAMPLE, SAMPLE_NAME
 from ui.web.uploads import (
     UploadBatch,
@@ -104,7 +104,7 @@ class DocumentPanel:
         batch.files += files
         library = self.page.library(request.username)
         added: list[str] = []
-        parser = Parser()
+        parser = DocumentParser()
         semaphore = asyncio.Semaphore(MAX_PARALLEL_READS)
 
         async def read(file: UploadedFile) -> None:

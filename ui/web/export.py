@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from engine.rag.citations import Citation
-    from ui.web.transcript import Entry, Passage
+    from ui.web.transcript import Entry, EvidencePassage
 
 MARKDOWN_CHARS = re.compile(r"([\\`*_{}\[\]()#+\-.!<>|~&:@])")
 BACKTICKS = re.compile(r"`{3,}")
@@ -112,7 +112,7 @@ def _object(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _citation(entry: Entry, citation: Citation, passage: Passage) -> dict[str, Any]:
+def _citation(entry: Entry, citation: Citation, passage: EvidencePassage) -> dict[str, Any]:
     """Return a citation with the words of the answer and of the document."""
     return dataclasses.asdict(citation) | {
         "text": entry.text[citation.start : citation.stop],

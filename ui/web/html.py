@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from index.records import Span
     from ui.web.history import HistoryEntry
     from ui.web.progress import AnswerProgress
-    from ui.web.transcript import Entry, Passage
+    from ui.web.transcript import Entry, EvidencePassage
 
 SOURCES = {  # draft source -> its name in the legend; style.css has the colors
     "documents": "the documents",
@@ -43,7 +43,7 @@ MAX_BARS = 120  # bars of the plot, one per forward pass
 def colored(
     pieces: Iterable[Piece],
     streaming: bool = False,
-    passages: Sequence[Passage] = (),
+    passages: Sequence[EvidencePassage] = (),
     name: str = "",
 ) -> str:
     """Color each piece of the text by its draft source.
@@ -102,7 +102,7 @@ def cited(entry: Entry, name: str) -> str:
     return f'<div class="answer" dir="auto">{"".join(out)}</div>'
 
 
-def sources(passages: Sequence[Passage], name: str, is_open: bool = True) -> str:
+def sources(passages: Sequence[EvidencePassage], name: str, is_open: bool = True) -> str:
     """Show the passages with the answer's words marked, collapsed; `is_open`: but for the first.
 
     Those that were read and have none of its words are folded away below the others.
@@ -123,7 +123,7 @@ def sources(passages: Sequence[Passage], name: str, is_open: bool = True) -> str
     return f'<section class="sources" aria-label="{title}">{out}</section>'
 
 
-def _source(passage: Passage, number: int, id: str, is_open: bool) -> str:
+def _source(passage: EvidencePassage, number: int, id: str, is_open: bool) -> str:
     """Return one passage."""
     css_class = "passage code" if passage.is_code else "passage"
     return (
@@ -135,7 +135,7 @@ def _source(passage: Passage, number: int, id: str, is_open: bool) -> str:
     )
 
 
-def quote(passage: Passage) -> str:
+def quote(passage: EvidencePassage) -> str:
     """Return a line of a passage: from the beginning of the sentence with the longest mark."""
     first, _ = max(passage.marks, key=lambda mark: mark[1] - mark[0], default=(0, 0))
     sentences = split_sentences(passage.text)
@@ -146,7 +146,7 @@ def quote(passage: Passage) -> str:
     return f"{cut}{shown[:MAX_QUOTE_CHARS]}"
 
 
-def _picture(passage: Passage) -> str:
+def _picture(passage: EvidencePassage) -> str:
     """Show the page of a pdf, which a browser loads when it is to be seen.
 
     It links to the page in full size.
@@ -158,7 +158,7 @@ def _picture(passage: Passage) -> str:
     return f'<a href="{src}" target="_blank" rel="noopener">{image}</a>'
 
 
-def marked_text(passage: Passage) -> str:
+def marked_text(passage: EvidencePassage) -> str:
     """Return the text of a passage with its marks. The lines of a pdf's paragraph are joined."""
     text = SOFT_BREAK.sub(" ", passage.text) if passage.page is not None else passage.text
     out, at = [], 0
@@ -242,7 +242,7 @@ def _heading(text: str, rewritten: str = "") -> str:
     return f'<header><h2 class="asked" dir="auto">{escape(text)}</h2>{meant}</header>'
 
 
-def _passage_of(span: Span | None, passages: Sequence[Passage]) -> int | None:
+def _passage_of(span: Span | None, passages: Sequence[EvidencePassage]) -> int | None:
     """Return the number of the passage that overlaps a span of a document."""
     if span is not None:
         for number, one in enumerate(passages, 1):
@@ -266,7 +266,7 @@ def how_written(
     values: Mapping[str, float],
     tokens_per_pass: Sequence[int],
     pieces: Sequence[Piece] = (),
-    passages: Sequence[Passage] = (),
+    passages: Sequence[EvidencePassage] = (),
     name: str = "",
 ) -> str:
     """Time and speed in one line; opened, all figures, and the text by draft source."""

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlencode
 
 if TYPE_CHECKING:
     from index.documents.documents import Documents
-    from ui.web.transcript import Passage
+    from ui.web.transcript import EvidencePassage
 
 PATH = "page.png"
 MAX_MARKS = 50
@@ -19,7 +19,7 @@ MAX_PARALLEL = 2  # pages that are drawn at the same time, each in a process of 
 drawing = Semaphore(MAX_PARALLEL)
 
 
-def address(passage: Passage) -> str:
+def address(passage: EvidencePassage) -> str:
     """Return the URL of the page that a passage is on."""
     marks = [(passage.start + a, passage.start + b) for a, b in passage.marks[:MAX_MARKS]]
     query = {

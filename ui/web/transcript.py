@@ -24,7 +24,7 @@ Marks = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class EvidencePassage:
     """A passage that an answer rests on.
 
     It starts at code point `start` of its document; `marks` are code points of `text`: the answer's
@@ -58,7 +58,7 @@ class Entry:
     title: str  # the question, or the name of the document
     text: str
     citations: tuple[Citation, ...] = ()
-    passages: tuple[Passage, ...] = ()  # best first
+    passages: tuple[EvidencePassage, ...] = ()  # best first
     cited_passages: tuple[int, ...] = ()  # the index of the passage of each citation
     covered: float = 0.0  # share of the words that are cited
     supported: bool = True  # whether the passages support the answer
@@ -74,7 +74,7 @@ class Entry:
 
 def find_passages(
     evidence: Sequence[Evidence], citations: Sequence[Citation], documents: Mapping[str, Document]
-) -> tuple[tuple[Passage, ...], tuple[int, ...]]:
+) -> tuple[tuple[EvidencePassage, ...], tuple[int, ...]]:
     """Return the passages of the evidence, and of citations that are in none of it.
 
     The second result has the index of its passage for each citation. `documents`: by id.
@@ -98,7 +98,9 @@ def find_passages(
     return tuple(passages), tuple(indices)
 
 
-def _passage(document: Document, start: int, stop: int, marks: list[tuple[int, int]]) -> Passage:
+def _passage(
+    document: Document, start: int, stop: int, marks: list[tuple[int, int]]
+) -> EvidencePassage:
     """Make the passage around `marks`, code points of the document in any order."""
     merged: list[tuple[int, int]] = []
     for first, last in sorted(marks):
@@ -111,7 +113,7 @@ def _passage(document: Document, start: int, stop: int, marks: list[tuple[int, i
     line = 1 + document.text.count("\n", 0, at) if page is None else None
     shown = tuple((first - start, last - start) for first, last in merged)
     text, is_code = document.text[start:stop], document.kind == "code"
-    return Passage(document.id, document.name, page, line, start, text, shown, is_code)
+    return EvidencePassage(document.id, document.name, page, line, start, text, shown, is_code)
 
 
 def figures_of(progress: AnswerProgress) -> dict[str, float]:

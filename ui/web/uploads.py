@@ -16,7 +16,7 @@ from index.documents.documents import Document, DocumentError
 
 if TYPE_CHECKING:
     from index.documents.documents import Documents
-    from index.documents.formats.parser import Parser
+    from index.documents.formats.parser import DocumentParser
 
 MAX_NAME_CHARS = 200  # characters of the browser's data that are shown
 CHARS_PER_WORD = 6
@@ -58,7 +58,7 @@ def files_of(data: Any) -> list[UploadedFile]:
 
 
 def add_to_library(
-    file: UploadedFile, folder: Path, library: Documents, parser: Parser | None = None
+    file: UploadedFile, folder: Path, library: Documents, parser: DocumentParser | None = None
 ) -> str | None:
     """Read an uploaded file, and return the document's id, or None if it failed.
 

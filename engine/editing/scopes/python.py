@@ -35,7 +35,7 @@ NAME = re.compile(r"(?<![\w.])[^\W\d]\w*")
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class KeywordCall:
     """A call, with the keyword arguments that it gives a name to."""
 
     node: Node
@@ -61,7 +61,7 @@ class PythonNames(Walker):
 
     def __init__(self, tree: Tree) -> None:
         super().__init__(tree)
-        self.calls: list[Call] = []
+        self.calls: list[KeywordCall] = []
         self.members: list[Member] = []
         self.strings: set[str] = set()  # that look like a name
         self.functions: dict[Scope, Node] = {}
@@ -151,7 +151,7 @@ class PythonNames(Walker):
             name = child(each, "name")
             keywords[self.tree.text_of(name)] = Place(*self.tree.span(name))
         splat = any(each.type == "dictionary_splat" for each in arguments.named_children)
-        self.calls.append(Call(node, callee, scope, keywords, splat))
+        self.calls.append(KeywordCall(node, callee, scope, keywords, splat))
         if "__all__" in self.tree.text_of(callee).split("."):
             self._exports(arguments)
         return [(callee, scope, ""), (arguments, scope, "")]

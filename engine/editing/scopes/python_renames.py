@@ -13,7 +13,7 @@ from unicodedata import normalize
 
 from engine.editing.edits import EditRefused
 from engine.editing.scopes.names import Binding, Place, Scope, Unsure, Visit, child, fields
-from engine.editing.scopes.python import Call, Member, PythonNames
+from engine.editing.scopes.python import KeywordCall, Member, PythonNames
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -37,8 +37,8 @@ NEUTRAL_DECORATORS = {
 class _Callers:
     """Calls that give a parameter, all of them and by the words in what they call and give."""
 
-    calls: list[Call]
-    by_word: dict[str, dict[int, Call]]  # the calls by their nodes' ids
+    calls: list[KeywordCall]
+    by_word: dict[str, dict[int, KeywordCall]]  # the calls by their nodes' ids
 
 
 class PythonRenames(PythonNames):
@@ -113,7 +113,7 @@ class PythonRenames(PythonNames):
                 places.append(member.place)
         return places
 
-    def _names_member(self, call: Call) -> bool:
+    def _names_member(self, call: KeywordCall) -> bool:
         """Whether the second argument of `getattr` is a plain string."""
         arguments = child(call.node, "arguments").named_children
         return len(arguments) > 1 and arguments[1].type == "string"
@@ -174,7 +174,7 @@ class PythonRenames(PythonNames):
 
     def _possible_calls(
         self, name: str, new: str, own: Binding | None, escapes: bool
-    ) -> Collection[Call]:
+    ) -> Collection[KeywordCall]:
         """The calls that give a parameter of such a name and may be of a function: all of them, or
         those that write the function's name."""
         if (name, new) not in self._callers:
@@ -204,7 +204,9 @@ class PythonRenames(PythonNames):
     def _words(self, node: Node) -> list[str]:
         return WORD.findall(normalize("NFKC", self.tree.text_of(node)))
 
-    def _calls(self, call: Call, own: Binding | None, around: Scope | None, escapes: bool) -> str:
+    def _calls(
+        self, call: KeywordCall, own: Binding | None, around: Scope | None, escapes: bool
+    ) -> str:
         """Whether a call is one of a function: "yes", "no" or "maybe". `own`: what its name is
         bound to; `around`: the scope of its definition; `escapes`: it is not only called."""
         target = self._callee(call)
@@ -224,7 +226,7 @@ class PythonRenames(PythonNames):
             return "no"
         return "no" if call.callee.type == "identifier" and known else "maybe"
 
-    def _makes_object(self, call: Call, target: Binding | None, around: Scope) -> str:
+    def _makes_object(self, call: KeywordCall, target: Binding | None, around: Scope) -> str:
         """Whether a call runs a class's `__init__`."""
         if self._of_import(call.callee):
             return "no"
@@ -315,7 +317,7 @@ class PythonRenames(PythonNames):
         """How many classes have each name."""
         return Counter(each.name for each in self.bindings() if each.scope.kind == "class")
 
-    def _callee(self, call: Call) -> Binding | None:
+    def _callee(self, call: KeywordCall) -> Binding | None:
         """The binding of a call's plain callee."""
         if call.callee.type != "identifier":
             return None

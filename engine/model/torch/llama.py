@@ -80,7 +80,7 @@ class FeedForward:
 
 
 @dataclass(slots=True)
-class Layer:
+class LlamaLayer:
     """One decoder layer: the weights of its norms, its fused products and what follows them."""
 
     norm_in: Tensor
@@ -172,7 +172,7 @@ class Llama:
         halves = weight.reshape(-1, 2, self.head_dim // 2, *shape[1:])
         return halves.transpose(1, 2).reshape(shape)
 
-    def _layer(self, weights: TensorSource, n: int, place: torch.device) -> Layer:
+    def _layer(self, weights: TensorSource, n: int, place: torch.device) -> LlamaLayer:
         at = f"model.layers.{n}.self_attn."
         qkv = [
             self._matrix(weights, f"{at}{name}_proj.weight", paired=name != "v") for name in "qkv"
@@ -186,7 +186,7 @@ class Llama:
             q_norm, k_norm = (self._paired(weights[f"{at}{name}_norm.weight"]) for name in "qk")
             qk_norm = (self._norm(q_norm, place), self._norm(k_norm, place))
         out = self._matrix(weights, f"{at}o_proj.weight")
-        return Layer(
+        return LlamaLayer(
             self._norm(weights[f"model.layers.{n}.input_layernorm.weight"], place),
             self._product(place, qkv, bias),
             qk_norm,
@@ -252,7 +252,7 @@ class Llama:
 
     def _through(
         self,
-        layer: Layer,
+        layer: LlamaLayer,
         x: Tensor,
         turn: Tensor | None,
         rows: Rows,

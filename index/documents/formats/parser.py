@@ -41,7 +41,7 @@ MALFORMED = (ValueError, TypeError, LookupError, OverflowError, RecursionError) 
 REUSE_KINDS = ("md", "rst", "code", "txt", "csv", "tsv")  # parsed in Python, without libraries in C
 
 
-class Parser:
+class DocumentParser:
     """The child processes that parse the files of one import. Thread-safe.
 
     A call of `parse` uses a process of its own, started when it is needed. Closing the parser from

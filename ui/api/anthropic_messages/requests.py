@@ -91,9 +91,9 @@ def call_of(block: ToolUseBlock) -> types.ToolCall:
     return types.ToolCall(id=block.id, function=function)
 
 
-def tools_of(body: MessagesRequest) -> Sequence[types.Tool]:
+def tools_of(body: MessagesRequest) -> Sequence[types.ToolDefinition]:
     return [
-        types.Tool(
+        types.ToolDefinition(
             type="function",
             function=types.Function(
                 name=tool.name, description=tool.description, parameters=tool.input_schema

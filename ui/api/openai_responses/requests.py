@@ -97,7 +97,7 @@ def functions_of(body: ResponsesRequest) -> list[FunctionTool]:
     return [tool for tool in body.tools or () if isinstance(tool, FunctionTool)]
 
 
-def tools_of(body: ResponsesRequest) -> list[types.Tool]:
+def tools_of(body: ResponsesRequest) -> list[types.ToolDefinition]:
     """Return the client's functions.
 
     Tools that only a server of OpenAI can run are left out, because agents always send some.
@@ -106,7 +106,7 @@ def tools_of(body: ResponsesRequest) -> list[types.Tool]:
     if left := len(body.tools or ()) - len(functions):
         log.info("/v1/responses: %d tools that are no functions are left out", left)
     return [
-        types.Tool(
+        types.ToolDefinition(
             type="function",
             function=types.Function(
                 name=tool.name, description=tool.description, parameters=tool.parameters

@@ -17,7 +17,7 @@ from engine.model.torch.ops import Rows, fused_attention, masked_attention
 
 
 @dataclass(slots=True)
-class Pass:
+class TorchPass:
     """What all layers of a pass share. Of a static pass, rows behind `rows.count` are padding."""
 
     rows: Rows | StaticPass
@@ -49,7 +49,7 @@ class Pass:
         return self._sees[window]
 
 
-class AttentionBlock:
+class TorchAttentionBlock:
     """Attention over the cache."""
 
     def __init__(self, spec: Attention, weights: CardWeights, layer: int, d: ModelConfig) -> None:
@@ -69,7 +69,7 @@ class AttentionBlock:
         self.k_norm = norm("k_norm", spec.kv_heads) if self.own else None
         self.sinks = weights.vector(f"{at}sinks") if spec.sinks else None
 
-    def run(self, h: Tensor, now: Pass) -> Tensor:
+    def run(self, h: Tensor, now: TorchPass) -> Tensor:
         """h: [rows, width] -> the same; keys and values of real rows are written to the cache."""
         spec, rows, d = self.spec, now.rows, self.spec.head_dim
         own = [spec.kv_heads * d] * 2 if self.own else []
@@ -92,7 +92,7 @@ class AttentionBlock:
             mixed = mixed * parts[-1].sigmoid()
         return self.out(mixed.to(self.dtype))
 
-    def _turned(self, x: Tensor, heads: int, norm: Tensor | None, now: Pass) -> Tensor:
+    def _turned(self, x: Tensor, heads: int, norm: Tensor | None, now: TorchPass) -> Tensor:
         """q or k [rows, heads, head dim], normalised and rotated."""
         if self.spec.qk_norm == "all":
             x = F.rms_norm(x, (x.shape[-1],), norm, self.eps)
@@ -106,7 +106,7 @@ class AttentionBlock:
         pairs = torch.view_as_complex(x[..., :rotated].reshape(len(x), heads, -1, 2))
         return torch.cat([torch.view_as_real(pairs * turn).flatten(-2), x[..., rotated:]], -1)
 
-    def _attend(self, q: Tensor, keys: Tensor, values: Tensor, now: Pass) -> Tensor:
+    def _attend(self, q: Tensor, keys: Tensor, values: Tensor, now: TorchPass) -> Tensor:
         """[rows, heads * head dim] in f32. Padding rows are zeros on a CPU."""
         spec, rows = self.spec, now.rows
         if q.device.type == "cpu" and keys.dtype == torch.float32:

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from engine.model.model_config import Attention, ModelConfig
 from engine.model.native.weights import NativeWeights
-from engine.model.torch.cuda.attention import AttentionBlock, Pass
-from engine.model.torch.cuda.feed_forward import DenseBlock, ExpertsBlock
+from engine.model.torch.cuda.attention import TorchAttentionBlock, TorchPass
+from engine.model.torch.cuda.feed_forward import TorchDenseBlock, TorchExpertsBlock
 from engine.model.torch.cuda.gemma4 import (
-    Gemma4Experts,
-    PerLayerEmbedding,
-    PerLayerInput,
+    TorchGemma4Experts,
+    TorchPerLayerEmbedding,
+    TorchPerLayerInput,
     rms_normed,
 )
 from engine.model.torch.cuda.static_pass import StaticPass
@@ -31,20 +31,20 @@ class CardLayer:
     def __init__(self, d: ModelConfig, n: int, weights: CardWeights) -> None:
         at, spec = f"model.layers.{n}.", d.layers[n]
         assert isinstance(spec.mixer, Attention)  # others run on a CPU only
-        self.mixer = AttentionBlock(spec.mixer, weights, n, d)
-        self.mlp: DenseBlock | ExpertsBlock | Gemma4Experts
+        self.mixer = TorchAttentionBlock(spec.mixer, weights, n, d)
+        self.mlp: TorchDenseBlock | TorchExpertsBlock | TorchGemma4Experts
         if spec.dense and spec.experts:
-            self.mlp = Gemma4Experts(spec, weights, at, d)
+            self.mlp = TorchGemma4Experts(spec, weights, at, d)
         elif spec.experts:
             router = f"{at}{spec.experts.router}"
-            self.mlp = ExpertsBlock(spec.experts, weights, f"{at}mlp.", router)
+            self.mlp = TorchExpertsBlock(spec.experts, weights, f"{at}mlp.", router)
         else:
             assert spec.dense is not None
-            self.mlp = DenseBlock(spec.dense, weights, f"{at}mlp.")
+            self.mlp = TorchDenseBlock(spec.dense, weights, f"{at}mlp.")
         self.before_mixer, self.after_mixer, self.before_mlp, self.after_mlp = (
             weights.vector(f"{at}{name}.weight") if name else None for name in d.norms.names
         )
-        self.inputs = PerLayerInput(weights, at, d) if d.per_layer_width else None
+        self.inputs = TorchPerLayerInput(weights, at, d) if d.per_layer_width else None
         self.scalar = 1.0
         if d.family == "gemma4_text":
             self.scalar = float(weights.files.vector(f"{at}layer_scalar")[0])
@@ -65,7 +65,7 @@ class DescribedModel:
         self.embedding = weights.table("model.embed_tokens.weight")
         own = files.has_head
         self._head = weights.product("lm_head") if own else product(self.embedding)
-        self.per_layer = PerLayerEmbedding(weights, d) if d.per_layer_width else None
+        self.per_layer = TorchPerLayerEmbedding(weights, d) if d.per_layer_width else None
         self.blocks = [CardLayer(d, n, weights) for n in range(self.layers)]
         self.checked_layers = self.layers
         self.norm = weights.vector("model.norm.weight")
@@ -96,7 +96,7 @@ class DescribedModel:
         `rows.count` rows are written to rows `rows.base ...` of `cache`, one tensor [2, layers,
         kv heads, capacity, head_dim] for each of `cache_shapes`. `layers`: run only the first
         ones."""
-        now = Pass(
+        now = TorchPass(
             rows, cache, self._places, self._turns(rows.positions), self._scales(rows.positions)
         )
         x = self.embedded(ids)
@@ -105,7 +105,7 @@ class DescribedModel:
             delta = layer.mixer.run(self._normed(x, layer.before_mixer), now)
             x = self._added(x, delta, layer.after_mixer)
             h = self._normed(x, layer.before_mlp)
-            if isinstance(layer.mlp, Gemma4Experts):
+            if isinstance(layer.mlp, TorchGemma4Experts):
                 delta = layer.mlp.run_beside(h, x)
             else:
                 delta = layer.mlp.run(h)

@@ -22,7 +22,7 @@ def gated(both: Tensor, spec: Dense | Experts) -> Tensor:
     return F.silu(gate) * up
 
 
-class DenseBlock:
+class TorchDenseBlock:
     """A gated feed-forward block."""
 
     def __init__(self, spec: Dense, weights: CardWeights, at: str) -> None:
@@ -35,7 +35,7 @@ class DenseBlock:
         return self.down(gated(self.gate_up(h), self.spec))
 
 
-class ExpertsBlock:
+class TorchExpertsBlock:
     """A mixture of experts, and the one that every row takes."""
 
     def __init__(self, spec: Experts, weights: CardWeights, at: str, router: str) -> None:
@@ -46,7 +46,7 @@ class ExpertsBlock:
         self.shared = self.shared_gate = None
         if spec.shared:
             dense = Dense(spec.shared, spec.activation)
-            self.shared = DenseBlock(dense, weights, f"{at}shared_expert.")
+            self.shared = TorchDenseBlock(dense, weights, f"{at}shared_expert.")
             self.shared_gate = weights.product(f"{at}shared_expert_gate")
 
     def run(self, h: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.model.model_config import Layer, ModelConfig
-from engine.model.torch.cuda.feed_forward import DenseBlock, ExpertsBlock
+from engine.model.torch.cuda.feed_forward import TorchDenseBlock, TorchExpertsBlock
 from engine.model.torch.cuda.weights import CardWeights
 
 
@@ -18,14 +18,14 @@ def rms_normed(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return F.rms_norm(x.float(), (x.shape[-1],), weight, eps).to(x.dtype)
 
 
-class Gemma4Experts:
+class TorchGemma4Experts:
     """Gemma 4's mixture: experts beside a dense block, each with norms of its own. The router and
     the experts see the residual, not the dense block's input."""
 
     def __init__(self, layer: Layer, weights: CardWeights, at: str, d: ModelConfig) -> None:
         assert layer.dense is not None and layer.experts is not None
-        self.dense = DenseBlock(layer.dense, weights, f"{at}mlp.")
-        self.experts = ExpertsBlock(layer.experts, weights, at, f"{at}{layer.experts.router}")
+        self.dense = TorchDenseBlock(layer.dense, weights, f"{at}mlp.")
+        self.experts = TorchExpertsBlock(layer.experts, weights, at, f"{at}{layer.experts.router}")
         self.eps = d.eps
         self.router_norm = weights.vector(f"{at}router.scale") * d.width**-0.5
         self.scale = weights.vector(f"{at}router.per_expert_scale")
@@ -47,7 +47,7 @@ class Gemma4Experts:
         return dense + rms_normed(routed, self.after_experts, self.eps)
 
 
-class PerLayerInput:
+class TorchPerLayerInput:
     """What each of Gemma 4's layers adds of a token's own input for it."""
 
     def __init__(self, weights: CardWeights, at: str, d: ModelConfig) -> None:
@@ -61,7 +61,7 @@ class PerLayerInput:
         return x + rms_normed(self.projection(gate * inputs), self.norm, self.eps)
 
 
-class PerLayerEmbedding:
+class TorchPerLayerEmbedding:
     """A token's inputs for each layer: a second embedding, and a projection of the first."""
 
     def __init__(self, weights: CardWeights, d: ModelConfig) -> None:
