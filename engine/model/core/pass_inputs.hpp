@@ -1,4 +1,4 @@
-// The inputs of a pass of static shape (engine/model/torch/cuda), laid out as they are sent to the card.
+// The inputs of a pass of static shape (engine/model/torch/cuda), laid out as they go to the card.
 #pragma once
 #include <cstddef>
 #include <cstdint>
