@@ -14,7 +14,7 @@ from engine.editing.edits import plain
 from lsp_server.completion.postprocess import fit_to_context
 
 MAX_COMPLETIONS = 64
-CONTEXT_BEFORE_CHARS, CONTEXT_AFTER_CHARS = 2000, 500  # unchanged if a completion applies
+CONTEXT_BEFORE_CHARS, CONTEXT_AFTER_CHARS = 2000, 500  # characters that must stay unchanged
 MAX_TYPED_CHARS = 400  # characters typed into a completion
 MAX_AUTO_CLOSED = 2  # brackets or quotes that the editor inserted
 STATES = ("made", "shown", "partly", "accepted")  # in this order, each reached at most once

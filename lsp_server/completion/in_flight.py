@@ -13,8 +13,8 @@ from collections.abc import Callable, Coroutine
 from lsp_server.completion.completion_cache import MAX_AUTO_CLOSED, Completion, typed_since
 from lsp_server.completion.indentation import reindent
 
-ABANDON_AFTER_S = 0.03  # a keystroke sends a cancellation, a change and a new request
-ABANDON_AFTER_TYPING_S = 0.3  # editors debounce requests by up to 0.2 s
+ABANDON_AFTER_S = 0.03  # seconds; a keystroke sends a cancellation, a change and a new request
+ABANDON_AFTER_TYPING_S = 0.3  # seconds; editors debounce requests by up to 0.2 s
 
 
 class CompletionInFlight:

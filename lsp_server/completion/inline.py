@@ -32,7 +32,8 @@ SPECIAL_TOKENS = 16  # tokens reserved for FIM tokens and separators
 CANDIDATES = 3  # completions if invoked explicitly; all but the first are sampled
 TEMPERATURE, TOP_P = 0.6, 0.95  # for the sampled candidates
 CONTEXT_CHARS = 8000  # characters on either side of the cursor, for post-processing
-MIN_BUDGET_USE, BUDGET_USE = 0.5, 0.85  # shares of the prefill budget: to choose again, to choose
+# Shares of the prefill budget: the least before a prompt's length is chosen again, and the new one
+MIN_BUDGET_USE, BUDGET_USE = 0.5, 0.85
 EAGER_AFTER_S = 0.6  # seconds; then a completion as you type ends at its last complete line
 MIN_TIMEOUT_S = 0.05
 SNIPPET_RADIUS_LINES = 16  # lines; if the cursor moves farther, snippets are chosen again
@@ -114,7 +115,7 @@ class _Query:
 async def complete(
     session: Session, document: OpenDocument, offset: int, invoked: bool, layout: PromptLayout
 ) -> list[Completion]:
-    """Find completions at a cursor position, best first: one, or several if `invoked` explicitly."""
+    """Find completions at a cursor position, best first: one, or several if `invoked`."""
     await session.configured()
     began = perf_counter()
     text, settings, uri = document.text.text, session.settings, document.uri

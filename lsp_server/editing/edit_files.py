@@ -74,7 +74,7 @@ class FileEdit:
         return (self.path or self.uri).rsplit("/", 1)[-1]
 
     def take(self, outcome: Outcome) -> None:
-        """Keep an outcome for the whole file."""
+        """Store an outcome for the whole file."""
         self.new, self.rule = outcome.text, outcome.rule
         self.warnings, self.note = [*outcome.warnings], "; ".join(outcome.notes)
 
