@@ -203,7 +203,7 @@ class WorkspaceIndex:
         self._schedule_update()
 
     def on_close(self, uri: str) -> None:
-        """Index the file of a document that was closed: from disk, or as another URI has it open."""
+        """Index the file of a document that was closed: from disk, or as another URI has it."""
         self._dirty.pop(uri, None)
         if path := path_of(uri):
             self._closed_paths.add(path)
