@@ -1,4 +1,4 @@
-"""`python -m lsp_server`: what `draftline lsp` does."""
+"""The entry point of `python -m lsp_server`, which does what `draftline lsp` does."""
 
 import os
 import sys

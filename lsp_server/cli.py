@@ -44,7 +44,7 @@ CHECK_TEXT = "def fibonacci(n):\n"
 
 
 class _Failure(Exception):
-    """Ends the command with an exit code and one line."""
+    """A failure that ends the command with an exit code and one line."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -136,8 +136,10 @@ def _serve(args: argparse.Namespace) -> int:
 
 
 def _elsewhere(args: argparse.Namespace) -> EngineUrl | None:
-    """The address of another machine's engine. A window has a process of its own then, which needs
-    little memory. Raises _Failure."""
+    """Return the address of another machine's engine, if the options name one.
+
+    A window has a process of its own then, which needs little memory. Raises _Failure.
+    """
     if not args.engine:
         return None
     try:
@@ -155,8 +157,10 @@ def _elsewhere(args: argparse.Namespace) -> EngineUrl | None:
 
 
 def _relay(args: argparse.Namespace) -> int | str:
-    """Relay to a server that others use, too. A notice for the user, or "", if this process must
-    serve itself."""
+    """Relay to a server that others use, too; return the exit code.
+
+    If this process must serve itself, the result is a notice for the user, or "".
+    """
     from lsp_server.sharing import relay
     from lsp_server.sharing.refusal import refuse
 
@@ -190,7 +194,7 @@ def _relay(args: argparse.Namespace) -> int | str:
 
 
 def _next_edit_options(args: argparse.Namespace) -> tuple[str, ...]:
-    """What the command line says about next edits, as options of a shared server."""
+    """Write what the command line says about next edits as options of a shared server."""
     named = {
         "--next-edit-model": args.next_edit_model,
         "--next-edit-format": args.next_edit_format,
@@ -221,7 +225,7 @@ def _check(args: argparse.Namespace) -> int:
 
 
 def _checked_engine(args: argparse.Namespace) -> EditorEngine:
-    """The engine of the options. With --yes a model may be downloaded. Raises _Failure."""
+    """Open the engine of the options. With --yes a model may be downloaded. Raises _Failure."""
     from engine import Config, Engine
     from engine.model.unsupported import UnsupportedModel
     from engine.remote.http_engine import HttpEngine

@@ -1,5 +1,8 @@
-"""The start of a session: `initialize`, the client's settings, and progress while the model and the
-index load. `initialize` is answered at once; everything slow follows it."""
+"""The start of a session.
+
+`initialize`, the client's settings, and progress while the model and the index load. `initialize`
+is answered at once; everything slow follows it.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SETTINGS_TIMEOUT_S = 10.0  # for the client's response to workspace/configuration
+SETTINGS_TIMEOUT_S = 10.0  # seconds for the client's response to workspace/configuration
 REPORT_INTERVAL_S = 0.25
-AGREEMENT_S = 1.0  # for all windows to send a setting that was changed for all of them
+AGREEMENT_S = 1.0  # seconds for all windows to send a setting that was changed for all of them
 ALL_FILES = types.FileSystemWatcher(glob_pattern="**/*")
 
 
@@ -113,7 +116,7 @@ def start(server: Server, session: Session, notice: str = "") -> None:
 
 
 def _roots(params: types.InitializeParams) -> list[str]:
-    """The URIs of the workspace's folders, from the newest of three fields that says any."""
+    """List the URIs of the workspace's folders, from the newest of three fields that says any."""
     if params.workspace_folders:
         return [folder.uri for folder in params.workspace_folders]
     if params.root_uri:
@@ -124,21 +127,21 @@ def _roots(params: types.InitializeParams) -> list[str]:
 
 
 def _experimental(capabilities: types.ClientCapabilities) -> dict[str, Any]:
-    """The client's capabilities for our own methods."""
+    """Return the client's capabilities for our own methods."""
     experimental = capabilities.experimental
     ours = experimental.get(SECTION) if isinstance(experimental, dict) else None
     return ours if isinstance(ours, dict) else {}
 
 
 def _is_foreign(values: dict[str, Any]) -> bool:
-    """Whether these are the settings of another server."""
+    """Return whether these are the settings of another server."""
     from lsp_server.settings import CHECKS
 
     return not any(key in CHECKS for key in values)
 
 
 async def _request_settings(server: Server) -> Any:
-    """The client's settings, or None if it does not send them."""
+    """Request the client's settings; None if it does not send them."""
     workspace = server.client_capabilities.workspace
     if not workspace or not workspace.configuration:
         return None
@@ -184,7 +187,7 @@ class LoadingProgress:
         self._latest = (what, done, total)
 
     async def close(self) -> None:
-        """The client is gone."""
+        """Stop following the progress: the client is gone."""
         self._session.shared_engine.progress.remove(self.update)
 
     def show(self) -> None:

@@ -54,12 +54,14 @@ from lsp_server.sharing.engine_methods import add_engine_methods
 log = logging.getLogger(__name__)
 
 TRIGGER_CHARACTERS = [".", "(", " ", "\n", ":", "=", "{", ","]
-NEXT_EDIT_RADIUS_LINES = 40  # around the cursor, in which inline completion shows a next edit
+NEXT_EDIT_RADIUS_LINES = 40  # lines on either side; inline completion shows next edits in them
 
 
 def create(shared_engine: SharedEngine, notice: str = "") -> Server:
-    """The server of a client that has just connected; `notice` is shown to its user. Call it on the
-    event loop."""
+    """Create the server of a client that has just connected; `notice` is shown to its user.
+
+    Call it on the event loop.
+    """
     server = Server()
     session = Session(
         shared_engine, server.documents, server.protocol.notify, f"client {id(server)}"
@@ -121,7 +123,7 @@ def _completions(server: Server, session: Session) -> None:
     async def _next_edit_nearby(
         document: OpenDocument, offset: int, params: types.InlineCompletionParams
     ) -> types.InlineCompletionItem | None:
-        """A next edit close to the cursor, for clients that show it as an inline completion."""
+        """Find a next edit close to the cursor, for clients that show it as a completion."""
         line = params.position.line
         places = [
             (one, where)
@@ -180,7 +182,7 @@ def _inline(position: types.Position, one: Completion) -> types.InlineCompletion
 def _item(
     server: Server, document: OpenDocument, offset: int, position: types.Position, one: Completion
 ) -> types.CompletionItem:
-    """An item that passes the editor's filter: it starts with the word at the cursor."""
+    """Make an item that passes the editor's filter: it starts with the word at the cursor."""
     start, text = offset, document.text.text
     while start and (text[start - 1].isalnum() or text[start - 1] == "_"):
         start -= 1
@@ -281,12 +283,12 @@ def _edits(server: Server, session: Session) -> None:
         return {"edit": made, "location": location, "reason": found.reason, "others": others}
 
     def other(candidate: Candidate, document: OpenDocument) -> dict[str, Any]:
-        """A further place of a next edit, for a list."""
+        """Describe a further place of a next edit, for a list."""
         where = documents.range(document, candidate.start, candidate.stop)
         return {"uri": document.uri, "range": where, "label": candidate.reason}
 
     def without_version(made: types.WorkspaceEdit | None) -> None:
-        """Of a file that is not open, in the edit of one document."""
+        """Drop the version of a file that is not open, in the edit of one document."""
         for one in (made and made.document_changes) or ():
             if isinstance(one, types.TextDocumentEdit):
                 one.text_document.version = None
@@ -327,7 +329,7 @@ def _questions(server: Server, session: Session) -> None:
 
 
 def _model(row: Row) -> dict[str, Any]:
-    """A model in the answer to draftline/models: what a client shows, and no paths."""
+    """Describe a model in the answer to draftline/models: what a client shows, and no paths."""
     return {
         "name": row.name,
         "default": row.default,

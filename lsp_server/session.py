@@ -39,15 +39,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SPEED_DECAY = 0.97  # per pass, of the average of tokens per second
-UNDO_GRACE_S = 0.5  # an edit survives a change of its range that is undone within this time
+SPEED_DECAY = 0.97  # factor per pass, for the average of tokens per second
+UNDO_GRACE_S = 0.5  # seconds; an edit survives a change of its range that is undone by then
 Notify = Callable[[str, Any], None]  # send a notification: method, params
 Change = types.TextDocumentContentChangeEvent
 Slot = tuple[str, str]  # (feature, URI): a newer request replaces the older one
 
 
 class _Running(Cancellation):
-    """A request to the model. Cancelled before its job exists, it cancels the job once it does."""
+    """A request to the model.
+
+    Cancelled before its job exists, it cancels the job once it does.
+    """
 
     def __init__(self, slot: Slot, request: Request) -> None:
         super().__init__()
@@ -55,7 +58,7 @@ class _Running(Cancellation):
 
 
 class Session:
-    """State of one client. `notify` sends it a notification."""
+    """The state of one client. `notify` sends it a notification."""
 
     def __init__(
         self, shared_engine: SharedEngine, documents: OpenDocuments, notify: Notify, name: str
@@ -78,7 +81,7 @@ class Session:
         # ("reading"), of decoding ("writing"), and of either for cancelled answers ("wasted").
         self.totals: defaultdict[str, float] = defaultdict(float)
         self._running: set[_Running] = set()
-        self._rebases: dict[Rebase, str] = {}  # of running edits, with their URIs
+        self._rebases: dict[Rebase, str] = {}  # running edits, with their URIs
         # Requests that wait for the model
         self._waiting: dict[asyncio.Task[EditorEngine], Slot] = {}
         self._configured = asyncio.Event()
@@ -130,8 +133,10 @@ class Session:
     # -- settings and model --------------------------------------------------------------------
 
     def configure(self, *layers: Any) -> list[str]:
-        """Apply settings, later layers over earlier ones. Returns new warnings about invalid keys
-        or values."""
+        """Apply settings, later layers over earlier ones.
+
+        Returns new warnings about invalid keys or values.
+        """
         warnings: list[str] = []
         for values in layers:
             self.settings, more = parse(values, self.settings)
@@ -153,8 +158,11 @@ class Session:
         await self._configured.wait()
 
     async def engine(self, slot: Slot) -> EditorEngine:
-        """The engine, once the settings are known and the model is loaded. Raises NotReady if it
-        cannot be loaded, and Superseded if the slot is cancelled or used by a newer request."""
+        """Return the engine, once the settings are known and the model is loaded.
+
+        Raises NotReady if it cannot be loaded, and Superseded if the slot is cancelled or used by a
+        newer request.
+        """
         if self._configured.is_set() and self.shared_engine.loaded is not None:
             return self.shared_engine.loaded
         for older in [task for task, own in self._waiting.items() if own == slot]:
@@ -185,7 +193,7 @@ class Session:
     def disabled_reason(
         self, document: OpenDocument, feature: Literal["ghostText", "nextEdit"] | None = None
     ) -> str | None:
-        """Why nothing, or nothing of one feature, is offered in a document; None if it is."""
+        """Say why nothing, or nothing of one feature, is offered in a document; None if it is."""
         if not self.enabled:
             return "draftline is turned off: draftline.toggle turns it on"
         if why := self.why_withheld(document):
@@ -201,8 +209,10 @@ class Session:
         return url.host if url else ""
 
     def why_withheld(self, document: OpenDocument) -> str | None:
-        """Why nothing of a document is sent to another machine of its own accord; None if it is, or
-        if the engine is on this one."""
+        """Say why nothing of a document is sent to another machine of its own accord.
+
+        None if it is sent, or if the engine is on this machine.
+        """
         if not self.elsewhere:
             return None
         known = self._judged.get(document.uri)
@@ -215,8 +225,10 @@ class Session:
         return known[1]
 
     def recent_edits(self) -> tuple[list[RecentEdit], dict[str, str]]:
-        """The recent edits, and the texts of the open documents by URI, as far as the engine may
-        see them."""
+        """Return the recent edits, and the texts of the open documents by URI.
+
+        They are limited to what the engine may see.
+        """
         shown = {one.uri: one.text.text for one in self.documents if not self.why_withheld(one)}
         edits = [one for one in self.edit_history.edits() if one.uri in shown]
         if self.elsewhere:  # a secret that was deleted is still in an edit
@@ -224,12 +236,12 @@ class Session:
         return edits, shown
 
     def is_starting(self) -> bool:
-        """Whether the model or the index is being loaded."""
+        """Return whether the model or the index is being loaded."""
         is_loading = any(engine.state == "loading" for engine in self._engines)
         return is_loading or self.index.is_busy()
 
     def _on_engine_changed(self) -> None:
-        """The engine's state changed; called from any thread."""
+        """Follow a change of the engine's state; called from any thread."""
 
         def changed() -> None:
             self.send_status()
@@ -247,9 +259,11 @@ class Session:
                 log.debug("%s", error)
 
     def _show_error(self, engine: SharedEngine) -> None:
-        """Show why a model was not loaded, once per load: a quick one may fail before the client
-        hears that it was started, and both changes then find the error. The status has the main
-        model's."""
+        """Show why a model was not loaded, once per load.
+
+        A quick load may fail before the client hears that it was started, and both changes then
+        find the error. The status has the main model's.
+        """
         has_status = self.wants_status and engine is self.shared_engine
         if has_status or self._closed or self._shown_loads.get(engine) == engine.loads:
             return
@@ -260,18 +274,18 @@ class Session:
     # -- documents -----------------------------------------------------------------------------
 
     def is_current(self, document: OpenDocument) -> bool:
-        """Whether a document is open and has not changed since it was obtained."""
+        """Return whether a document is open and has not changed since it was obtained."""
         return document.uri in self.documents and self.documents.get(document.uri) is document
 
     def on_open(self, document: OpenDocument) -> None:
-        """A document was opened."""
+        """Take note of a document that was opened."""
         for rebase in self._rebases_of(document.uri):  # a client that opens it once more
             rebase.record(0, len(rebase.latest), document.text.text)
         self._seen[document.uri] = document.text
         self.index.on_change(document)
 
     def on_change(self, document: OpenDocument, changes: Sequence[Change]) -> None:
-        """A document was changed: record the edits, and stop what they make useless."""
+        """Record the edits of a document that was changed, and stop what they make useless."""
         self.cancel(MODEL_SLOT)
         before, now = self._seen[document.uri], monotonic()
         for change in changes:
@@ -315,7 +329,7 @@ class Session:
                     running.cancel()
 
     def on_close(self, uri: str) -> None:
-        """A document was closed."""
+        """Forget a document that was closed, and cancel its requests."""
         for rebase in self._rebases_of(uri):
             rebase.is_lost = True
         self._seen.pop(uri, None)
@@ -336,10 +350,10 @@ class Session:
         engine: EditorEngine | None = None,
     ) -> Done:
         """Run a request, once the model is loaded, in place of an older one in the same slot.
-        `engine`: another than the main model's.
 
-        Ends early with "stop" when `on_step` returns True, and with "length" after `timeout_s`.
-        Raises NotReady if there is no model, RequestError if the request cannot be answered.
+        `engine`: another than the main model's. Ends early with "stop" when `on_step` returns True,
+        and with "length" after `timeout_s`. Raises NotReady if there is no model, RequestError if
+        the request cannot be answered.
         """
         try:
             engine = engine or await self.engine(slot)
@@ -378,8 +392,11 @@ class Session:
         return done
 
     async def _submit(self, engine: EditorEngine, running: _Running) -> Submitted:
-        """Queue the request. Tokenizing its prompt takes long for large texts and is then done in a
-        thread; a completion's prompt is small."""
+        """Queue the request.
+
+        Tokenizing its prompt takes long for large texts and is then done in a thread; a
+        completion's prompt is small.
+        """
         request, workspace = running.request, self.workspace
         if workspace and workspace.encoder.fingerprint != engine.encoder.fingerprint:
             workspace = None
@@ -405,7 +422,7 @@ class Session:
             raise NotReady(f"another model is being loaded ({error})") from error
 
     def cancel(self, slot: Slot | None = None) -> int:
-        """Cancel the requests of a slot, or all of them. Returns how many there were."""
+        """Cancel the requests of a slot, or all of them; return how many there were."""
         requests: list[_Running | asyncio.Task[EditorEngine]] = []
         requests += [one for one in self._running if slot in (None, one.slot)]
         requests += [task for task, own in self._waiting.items() if slot in (None, own)]
@@ -430,7 +447,7 @@ class Session:
     # -- status --------------------------------------------------------------------------------
 
     def status(self) -> dict[str, Any]:
-        """The parameters of draftline/status."""
+        """Return the parameters of draftline/status."""
         state: str = self.shared_engine.state
         message = self.shared_engine.message
         if state == "ready":
@@ -456,7 +473,10 @@ class Session:
             self.notify("draftline/status", self.status())
 
     def stats(self) -> dict[str, Any]:
-        """Figures of this client's answers and index. Nothing of it leaves the machine."""
+        """Return the figures of this client's answers and index.
+
+        Nothing of it leaves the machine.
+        """
         engine = self.shared_engine.engine
         reading = round(engine.info.prefill_tokens_per_s, 1) if engine else None
         accepted = self.completions.accepted
@@ -470,7 +490,7 @@ class Session:
         }
 
     async def close(self) -> None:
-        """The client is gone: cancel its requests and save its index."""
+        """Cancel the requests of a client that is gone, and save its index."""
         if self._closed:
             return
         self._closed = True

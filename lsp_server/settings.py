@@ -1,5 +1,7 @@
-"""The settings of one client, as sent in initializationOptions, workspace/configuration and
-didChangeConfiguration. Each invalid setting is ignored with a warning.
+"""The settings of one client.
+
+They are sent in initializationOptions, workspace/configuration and didChangeConfiguration. Each
+invalid setting is ignored with a warning.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Any, Literal
 from engine.config import devices
 
 SECTION = "draftline"
-MAX_QUOTED_CHARS = 40  # of a key or value in a warning
+MAX_QUOTED_CHARS = 40  # characters of a key or value in a warning
 MAY_BE_EMPTY = ("model", "nextEditModel", "nextEditFormat")
 NEXT_EDIT_FORMATS = ("sweep", "zeta2.1")  # engine.prompts.next_edit.formats has them
 MULTILINE = ("auto", "always", "never")
@@ -29,23 +31,23 @@ class Settings:
 
     model: str = ""  # the usual one
     device: str = "auto"
-    maxTokens: int = 64  # of one completion
-    maxTimeMs: int = 3000  # for one completion, including prefill
-    debounceMs: int = 75  # delay of a completion that was not invoked explicitly
+    maxTokens: int = 64  # tokens of one completion
+    maxTimeMs: int = 3000  # milliseconds for one completion, including prefill
+    debounceMs: int = 75  # milliseconds that a completion not invoked explicitly is delayed
     multiline: str = "auto"
     speculation: bool = True
-    checks: bool = True  # of edits and completions, before they are shown
+    checks: bool = True  # edits and completions are checked before they are shown
     context: int = 256  # tokens of other files in a completion's prompt
     ghostText: Switch = True  # inline completions while typing; invoked explicitly they stay
     nextEdit: Switch = True
     nextEditModel: str = ""  # made for next edits; none: they are found by rule
-    nextEditFormat: str = ""  # of its prompts; "": by the model's name
+    nextEditFormat: str = ""  # the format of its prompts; "": by the model's name
     languages: tuple[str, ...] = ()
     disabledGlobs: tuple[str, ...] = ()
     respectGitignore: bool = True
 
     def disabled_reason(self, language: str, path: str | None) -> str | None:
-        """Why Draftline is disabled in such a document; None if it is enabled."""
+        """Say why Draftline is disabled in such a document; None if it is enabled."""
         if self.languages and language not in self.languages:
             return f"draftline.languages does not name {language!r}"
         for glob in self.disabledGlobs if path else ():
@@ -55,7 +57,7 @@ class Settings:
         return None
 
     def switched_off(self, name: Literal["ghostText", "nextEdit"], language: str) -> str | None:
-        """Why a feature is switched off in a language; None if it is on."""
+        """Say why a feature is switched off in a language; None if it is on."""
         switch: Switch = getattr(self, name)
         if isinstance(switch, dict):
             switch = switch.get(language, switch.get(ANY_LANGUAGE, True))
@@ -63,7 +65,7 @@ class Settings:
 
 
 def parse(values: Any, base: Settings | None = None) -> tuple[Settings, list[str]]:
-    """Parse settings on top of `base`. Returns them with a warning for each invalid one."""
+    """Parse settings on top of `base`; return them with a warning for each invalid one."""
     settings = base or Settings()
     if values is None:
         return settings, []
@@ -96,7 +98,7 @@ def parse(values: Any, base: Settings | None = None) -> tuple[Settings, list[str
 
 
 def _quoted(value: Any) -> str:
-    """An invalid value as shown in a warning."""
+    """Write an invalid value as it is shown in a warning."""
     if isinstance(value, (list, dict)):
         return "a list" if isinstance(value, list) else "an object"
     shown = repr(value) if isinstance(value, str) else json.dumps(value)

@@ -1,6 +1,8 @@
-"""The engine that all clients of this process share: loaded in the background, and replaced when
-its clients agree on another model; and the one beside it, of a model for next edits. Independent of
-the protocol. It may be that of another machine, which is connected to again when it is lost.
+"""The engine that all clients of this process share.
+
+It is loaded in the background, and replaced when its clients agree on another model. Next to it may
+be one of a model for next edits. Independent of the protocol. The engine may be that of another
+machine, which is connected to again when it is lost.
 
 A model that is not on this machine is fetched only after a client's user has agreed to it.
 """
@@ -28,10 +30,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Of the engine beside the main one, whose prompts are short.
+# Options of the engine next to the main one, whose prompts are short.
 BESIDE: dict[str, Any] = {"max_context": 8192, "cached_sequences": 2, "cache_bytes": 1 << 29}
 
-MIN_PAUSE_S, MAX_PAUSE_S = 1.0, 30.0  # between attempts to reach another machine, doubled each time
+# Seconds between attempts to reach another machine, doubled each time
+MIN_PAUSE_S, MAX_PAUSE_S = 1.0, 30.0
 
 # idle: no client has configured a model yet; asking: a user must agree to the download first
 State = Literal["idle", "asking", "loading", "ready", "error"]
@@ -40,34 +43,33 @@ OnProgress = Callable[[str, int, int], None]  # (what, done, total)
 
 
 class NotReady(Exception):
-    """There is no model, and none is being loaded; the message says why."""
+    """A request without a model, when none is being loaded; the message says why."""
 
 
 class Superseded(NotReady):
-    """A request was cancelled while it waited for the model."""
+    """A request that was cancelled while it waited for the model."""
 
 
 class NextEdits(NamedTuple):
-    """A model for next edits and its format, as the command line names them; "" for what it does
-    not."""
+    """A model for next edits and its format, as the command line names them; "" if it does not."""
 
     model: str = ""
     format: str = ""
 
 
 class Wish(NamedTuple):
-    """What a client has configured. Without a model: the usual one."""
+    """A client's configuration. Without a model: the usual one."""
 
     model: str
     device: str
 
 
 class _FetchCancelled(Exception):
-    """A user has cancelled the download."""
+    """A download that a user has cancelled."""
 
 
 class SharedEngine:
-    """Its `state`, and a `message` for the user about it."""
+    """The shared engine with its `state`, and a `message` for the user about it."""
 
     def __init__(
         self,
@@ -77,15 +79,18 @@ class SharedEngine:
         next_edits: NextEdits | None = None,
         elsewhere: EngineUrl | None = None,
     ) -> None:
-        """`model` and `next_edits` override what clients configure. `fetch`: a missing model is
-        fetched without asking. `main`: the engine beside which this one runs a model for next
+        """Prepare the engine; nothing is loaded yet.
+
+        `model` and `next_edits` override what clients configure. `fetch`: a missing model is
+        fetched without asking. `main`: the engine next to which this one runs a model for next
         edits, as long as a client wants that. They take turns. `elsewhere`: the engine of another
-        machine, whatever clients configure."""
+        machine, whatever clients configure.
+        """
         self.state: State = "idle"
         self.message = ""
         self.engine: EditorEngine | None = None
         self.elsewhere = elsewhere
-        self.loads = 0  # that were started
+        self.loads = 0  # loads that were started
         self.is_fetching = False  # the model is being downloaded
         self.listeners: list[Listener] = []
         self.progress: list[OnProgress] = main.progress if main else []
@@ -94,7 +99,7 @@ class SharedEngine:
         self._model, self._fetch, self._main = model, fetch, main
         self._usual = ""  # the model of clients that name none; "" before it is known
         self._wishes: dict[str, Wish] = {}  # by client
-        self._wanted: Wish | None = None  # that is loaded, or being loaded
+        self._wanted: Wish | None = None  # the one that is loaded, or being loaded
         self._offers: list[Download] = []  # while `asking`
         self._asked = ""  # the client whose user is being asked
         self._cancel_fetch = threading.Event()
@@ -104,7 +109,7 @@ class SharedEngine:
 
     @cached_property
     def for_next_edits(self) -> SharedEngine:
-        """The engine of a model for next edits, beside this one."""
+        """The engine of a model for next edits, next to this one."""
         return SharedEngine(self.next_edits.model, self._fetch, self)
 
     @property
@@ -127,8 +132,10 @@ class SharedEngine:
     # -- what clients want -------------------------------------------------------------------------
 
     def configure(self, client: str, model: str, device: str) -> None:
-        """A client wants this model, or with "" the usual one. It is loaded unless others use
-        another, in which case they share that one until they agree."""
+        """Load the model that a client wants, or with "" the usual one.
+
+        It is loaded unless others use another, in which case they share that one until they agree.
+        """
         names_none = not (self._model or model or self.elsewhere)
         usual = self._usual or (_usual_model() if names_none else "")
         with self._lock:
@@ -140,7 +147,7 @@ class SharedEngine:
             self._notify()
 
     def leave(self, client: str) -> None:
-        """A client is gone. Those that remain may now agree on another model."""
+        """Forget a client that is gone. Those that remain may now agree on another model."""
         with self._lock:
             self._wishes.pop(client, None)
             started = self._decide(retry=False)
@@ -152,7 +159,7 @@ class SharedEngine:
             self._notify()
 
     def other_model_for(self, client: str) -> str | None:
-        """The model that a client wants and does not get, because others use this one."""
+        """Return the model that a client wants and does not get, because others use this one."""
         with self._lock:
             wish = self._wishes.get(client)
             wanted = self._resolved(wish) if wish else None
@@ -168,8 +175,10 @@ class SharedEngine:
         return Wish(self._model or wish.model or self._usual, wish.device)
 
     def _decide(self, retry: bool) -> bool:
-        """Start loading if no client wants the model in use, or with `retry` if it failed. The
-        lock is held."""
+        """Start loading if no client wants the model in use, or with `retry` if it failed.
+
+        Returns whether it was started. The lock is held.
+        """
         wishes = [self._resolved(wish) for wish in self._wishes.values()]
         if self._closed or not wishes:
             return False
@@ -193,8 +202,10 @@ class SharedEngine:
         self._thread.start()
 
     def _unload(self) -> EditorEngine | None:
-        """Forget the model in use, as nobody wants it any more; the caller closes its engine. The
-        lock is held."""
+        """Forget the model in use, as nobody wants it any more; the caller closes its engine.
+
+        The lock is held.
+        """
         self._cancel_fetch.set()
         self._wanted, self.state, self.message = None, "idle", ""
         engine, self.engine = self.engine, None
@@ -203,8 +214,10 @@ class SharedEngine:
     # -- consent to a download ---------------------------------------------------------------------
 
     def take_question(self, client: str) -> list[Download]:
-        """The downloads to offer to the user of this client; none if nothing is to be asked, or if
-        a client's user is being asked already."""
+        """Return the downloads to offer to the user of this client.
+
+        There are none if nothing is to be asked, or if a client's user is being asked already.
+        """
         with self._lock:
             if self.state != "asking" or self._asked:
                 return []
@@ -212,7 +225,7 @@ class SharedEngine:
             return self._offers
 
     def answer(self, model: str | None) -> None:
-        """The user has chosen one of the downloads, or none of them."""
+        """Take the user's choice of one of the downloads, or of none of them."""
         with self._lock:
             if self.state != "asking" or self._wanted is None or self._closed:
                 return
@@ -246,7 +259,10 @@ class SharedEngine:
         return self.state in ("idle", "asking", "loading")
 
     async def ready(self) -> EditorEngine:
-        """The engine, once it is loaded. Raises NotReady if that failed, and after `close`."""
+        """Return the engine, once it is loaded.
+
+        Raises NotReady if that failed, and after `close`.
+        """
         loop, changed = asyncio.get_running_loop(), asyncio.Event()
 
         def wake() -> None:
@@ -325,7 +341,10 @@ class SharedEngine:
         self._notify()
 
     def _downloads(self, model: str) -> list[Download]:
-        """What must be fetched to load a model: it, or the usual ones, any of which will do."""
+        """List what must be fetched to load a model: it, or the usual ones.
+
+        Any of the usual ones will do.
+        """
         if self.elsewhere:
             return []
         from engine.weights.fetch.download import downloads
@@ -333,7 +352,7 @@ class SharedEngine:
         return downloads(None if model == self._usual and not self._model else model)
 
     def _check_memory(self, model: str, other: str) -> None:
-        """WeightsError where a model does not fit into memory beside another one."""
+        """Raise WeightsError where a model does not fit into memory next to another one."""
         from engine.weights.model_list import Machine, check_beside
 
         check_beside(model, other, Machine.this())
@@ -355,8 +374,10 @@ class SharedEngine:
         return Engine(config, progress, self.turns)
 
     def _connect(self, url: EngineUrl, model: str) -> HttpEngine | OpenAiEngine:
-        """The engine of another machine, as soon as it can be reached. `model`: which one of a
-        server of OpenAI's protocol."""
+        """Connect to the engine of another machine, as soon as it can be reached.
+
+        `model`: which one of a server of OpenAI's protocol.
+        """
         from engine.remote.http_engine import HttpEngine
         from engine.remote.link import Lost
         from engine.remote.openai_engine import OpenAiEngine
@@ -380,7 +401,7 @@ class SharedEngine:
             pause = min(2 * pause, MAX_PAUSE_S)
 
     def _on_lost(self, why: str) -> None:
-        """The other machine was lost: connect to it again. Called from any thread."""
+        """Connect again to the other machine, which was lost. Called from any thread."""
         with self._lock:
             if self.state != "ready" or self._wanted is None or self._closed:
                 return
@@ -394,11 +415,11 @@ class SharedEngine:
 
 
 def _usual_model() -> str:
-    """The model of clients that name none."""
+    """Return the model of clients that name none."""
     from engine.weights.errors import WeightsError
     from engine.weights.fetch.download import usual_model
 
     try:
         return usual_model()
-    except WeightsError:  # of a name that can be nothing, which loading reports
+    except WeightsError:  # the name can be no model's, which loading reports
         return DEFAULT_MODEL

@@ -1,6 +1,8 @@
-"""The workspace index of one client, built for its folders and the model's tokenizer and kept up to
-date with its open documents. Runs on the event loop. What reads, writes or waits runs in threads of
-this client's own, so that others never wait for them; requests that come meanwhile are combined.
+"""The workspace index of one client, built for its folders and the model's tokenizer.
+
+It is up to date with the client's open documents. Runs on the event loop. What reads, writes or
+waits runs in threads of this client's own, so that others never wait for them; requests that come
+meanwhile are combined.
 """
 
 from __future__ import annotations
@@ -21,18 +23,20 @@ from lsp_server.shared_engine import NotReady, SharedEngine
 
 log = logging.getLogger(__name__)
 
-INDEX_DEBOUNCE_S = 0.4  # at most one update per document in this time
-MAX_THREADS = 4  # opening, refreshing, updating and closing: one of each at a time
-MAX_CHANGED_PATHS = 10_000  # reported by the client; after more, everything is scanned
+INDEX_DEBOUNCE_S = 0.4  # seconds; in this time a document is updated at most once
+MAX_THREADS = 4  # threads for opening, refreshing, updating and closing: one of each at a time
+MAX_CHANGED_PATHS = 10_000  # paths reported by the client; after more, everything is scanned
 
 
 class _ClientLeft(Exception):
-    """Ends a build that nobody waits for any more."""
+    """The end of a build that nobody waits for any more."""
 
 
 class WorkspaceIndex:
-    """A workspace that follows a client. `spawn` runs coroutines in the background; `on_update` is
-    called after the index changed."""
+    """A workspace that follows a client.
+
+    `spawn` runs coroutines in the background; `on_update` is called after the index changed.
+    """
 
     def __init__(
         self,
@@ -47,8 +51,8 @@ class WorkspaceIndex:
         self._roots: list[Path] = []
         self._gitignore = True
         self._dirty: dict[str, None] = {}  # URIs of documents that were opened or changed
-        self._closed_paths: set[str] = set()  # of documents that were closed
-        self._changed_paths: set[str] = set()  # of files that changed on disk
+        self._closed_paths: set[str] = set()  # paths of documents that were closed
+        self._changed_paths: set[str] = set()  # paths of files that changed on disk
         self._timer: asyncio.TimerHandle | None = None
         self._threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="index")
         self._open_lock = asyncio.Lock()  # held while the index is built
@@ -66,16 +70,20 @@ class WorkspaceIndex:
         return own if fits else None
 
     def why_secret(self, path: str, text: str) -> str | None:
-        """Why a text of a file, which need not be indexed, may hold secrets; None if it does not
-        seem to."""
+        """Say why a text of a file, which need not be indexed, may hold secrets.
+
+        None if it does not seem to.
+        """
         if self.workspace is not None:
             return self.workspace.why_secret(path, text)
         return file_filter.why_secret(path, text, self._roots)
 
     def why_secret_in(self, name: str, text: str) -> str | None:
-        """Why a text of a file, named from the top of a repository, may hold secrets; None if it
-        does not seem to in any of the workspace folders. Without a text, that of the file there is
-        judged."""
+        """Say why a text of a file, named from the top of a repository, may hold secrets.
+
+        None if it does not seem to in any of the workspace folders. Without a text, that of the
+        file there is judged.
+        """
         for root in self._roots:
             why = self.why_secret(str(root / name), text or _text_of(root / name))
             if why is None:
@@ -83,8 +91,10 @@ class WorkspaceIndex:
         return why if self._roots else self.why_secret(name, text)
 
     def why_private(self, path: str, text: str) -> str | None:
-        """Why a text is not indexed although its file is open: it may hold secrets, or git ignores
-        the file. None for other texts."""
+        """Say why a text is not indexed although its file is open; None for other texts.
+
+        It may hold secrets, or git ignores the file.
+        """
         if self.workspace is not None:
             return self.workspace.why_private(path, text)
         ignored = file_filter.why_ignored(path, self._roots) if self._gitignore else None
@@ -96,7 +106,7 @@ class WorkspaceIndex:
         return self._roots
 
     def is_busy(self) -> bool:
-        """Whether the index is being built."""
+        """Return whether the index is being built."""
         return self._open_lock.locked()
 
     def set_roots(self, uris: list[str]) -> None:
@@ -169,7 +179,7 @@ class WorkspaceIndex:
             workspace.close()
 
     async def reindex(self) -> dict[str, int]:
-        """Index open documents and scan all files again. Returns the number of files and tokens."""
+        """Index open documents and scan all files again; return the number of files and tokens."""
         await self.open()
         await self._update_index()
         workspace = self.workspace
@@ -188,12 +198,12 @@ class WorkspaceIndex:
                 workspace.scan(self._report)
 
     def on_change(self, document: OpenDocument) -> None:
-        """A document was opened or changed: index its text soon."""
+        """Index the text of a document that was opened or changed, soon."""
         self._dirty[document.uri] = None
         self._schedule_update()
 
     def on_close(self, uri: str) -> None:
-        """A document was closed: index the file on disk again, or what another URI has open."""
+        """Index the file of a document that was closed: from disk, or as another URI has it."""
         self._dirty.pop(uri, None)
         if path := path_of(uri):
             self._closed_paths.add(path)
@@ -201,7 +211,7 @@ class WorkspaceIndex:
             self._schedule_update()
 
     def refresh(self, paths: list[str]) -> None:
-        """The client reports that these files changed on disk."""
+        """Read files again that have changed on disk, as the client reports."""
         if self.workspace is None or not paths:
             return
         if not self._changed_paths:  # else that is under way
@@ -237,7 +247,7 @@ class WorkspaceIndex:
             if workspace is None or self._closed:
                 return
             closed, self._closed_paths = self._closed_paths, set()
-            for path in closed:  # also if it is open again: its versions begin anew
+            for path in closed:  # also if it is open again: its versions begin again
                 await self._run(workspace.update, path, None)
             dirty, self._dirty = self._dirty, {}
             for uri in dirty:
@@ -264,7 +274,7 @@ def _is_folder(path: str) -> bool:
 
 
 def _text_of(path: Path) -> str:
-    """A file's text; "" where it has none that can be read."""
+    """Read a file's text; "" where it has none that can be read."""
     try:
         return file_filter.read(path)
     except file_filter.Skipped:

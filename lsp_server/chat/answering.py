@@ -1,4 +1,4 @@
-"""Runs a question: progress, the streamed answer, and the errors that a client gets."""
+"""The run of a question: progress, the streamed answer, and the errors that a client gets."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class StreamedAnswer:
 
     done: Done
     pieces: tuple[Piece, ...]  # what it was drafted from
-    seconds: float  # since it was asked for
+    seconds: float  # since the question was asked
 
     def stats(self) -> dict[str, Any]:
-        """Figures for the client."""
+        """Return the figures for the client."""
         usage = self.done.usage
         tokens, decode_s = usage.completion_tokens, usage.decode_seconds
         return {
@@ -46,8 +46,11 @@ async def answer(
     title: str,
     prepare: Callable[[EditorEngine], Request],
 ) -> StreamedAnswer:
-    """Ask the model what `prepare` makes, in place of an older question in the same slot, and
-    stream the answer. `prepare` runs in a thread. Raises a protocol error if there is no answer."""
+    """Ask the model what `prepare` makes, and stream the answer.
+
+    The question takes the place of an older one in the same slot. `prepare` runs in a thread.
+    Raises a protocol error if there is no answer.
+    """
     pieces: list[Piece] = []
     began = perf_counter()
 

@@ -1,7 +1,7 @@
 """A conversation about files, selections and problems that the editor reports.
 
-The client sends the whole conversation each time; nothing of it is kept here. What it is about
-comes first in the prompt, so that a follow-up reuses the KV cache.
+The client sends the whole conversation each time; none of it is stored here. The context comes
+first in the prompt, so that a follow-up reuses the KV cache.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ WhySecret = Callable[[str, str], str | None]  # (path, text) -> why it may hold 
 
 SLOT = ("chat", "")
 MAX_ANSWER_TOKENS = 1024
-MAX_CONTEXT_TOKENS = 4096  # of files and selections in the prompt
-MESSAGE_TOKENS = 8  # of the marks around a message
-TEMPLATE_TOKENS = 64  # of the chat template besides
+MAX_CONTEXT_TOKENS = 4096  # tokens of files and selections in the prompt
+MESSAGE_TOKENS = 8  # tokens of the marks around a message
+TEMPLATE_TOKENS = 64  # tokens that the chat template adds to those
 MAX_DIAGNOSTICS, MAX_DIAGNOSTIC_CHARS = 20, 400
 FORGOTTEN = "the conversation is longer than this model can read: its first messages were left out"
 
@@ -65,7 +65,10 @@ class _Prepared:
 
 
 async def chat(server: Server, session: Session, params: ChatParams) -> dict[str, Any]:
-    """Answer the last message of a conversation. Raises a protocol error if there is no answer."""
+    """Answer the last message of a conversation.
+
+    Raises a protocol error if there is no answer.
+    """
     if not params.messages or params.messages[-1].role != "user":
         raise failed("no question: the last message must be the user's")
     if not params.messages[-1].content.strip():
@@ -97,8 +100,10 @@ def _prepare(
     encoding: str,
     why_secret: WhySecret | None,
 ) -> _Prepared:
-    """The prompt: what the conversation is about, then as much of it as fits. Texts that may hold
-    secrets are left out where `why_secret` tells them."""
+    """Write the prompt: the context of the conversation, then as many of its messages as fit.
+
+    Texts that may hold secrets are left out where there is a `why_secret` to find them.
+    """
     max_tokens = min(MAX_ANSWER_TOKENS, max(1, engine.context // 4))
     room = engine.context - max_tokens - TEMPLATE_TOKENS - len(engine.encode(SYSTEM_PROMPT))
     texts, diagnostics = read_context(params.context, open_, encoding), [*params.diagnostics]
@@ -146,7 +151,7 @@ def _secret_texts(
     open_: dict[str, Text],
     why_secret: WhySecret,
 ) -> dict[str, str]:
-    """By URI, the names of those files that may hold secrets, and why."""
+    """Find the files that may hold secrets: by URI, the file's name and the reason."""
     files = {one.uri: one.text.text for one in texts}
     for one in diagnostics:
         text = open_.get(one.uri) or open_.get(path_of(one.uri) or "")
@@ -160,8 +165,11 @@ def _secret_texts(
 
 
 def _merged(messages: Sequence[ConversationMessage]) -> list[Message]:
-    """The conversation with alternating roles, as chat templates demand: a question that got no
-    answer and the next one are one message."""
+    """Merge neighbouring messages of one role, since chat templates demand alternating roles.
+
+    A question that got no answer and the next one become one message. Messages before the user's
+    first are dropped.
+    """
     found: list[Message] = []
     for one in messages:
         if found and found[-1]["role"] == one.role:
@@ -172,11 +180,12 @@ def _merged(messages: Sequence[ConversationMessage]) -> list[Message]:
 
 
 def shorten(messages: Sequence[Message], max_tokens: int, encode: Encode) -> int:
-    """The number of the first message to keep, so that the rest has at most `max_tokens`; always
-    the user's, and at most the last one's.
+    """Find the first message to send, so that it and the later ones have at most `max_tokens`.
 
-    More than necessary is left out, in steps of half the room: the prompts of the next questions
-    then begin with the same message, which keeps the KV cache valid."""
+    Returns its number. It is always one of the user's; the last message if no other fits. More than
+    necessary is left out, in steps of half of `max_tokens`: the prompts of the next questions then
+    begin with the same message, which keeps the KV cache valid.
+    """
     sizes = [_message_tokens(one["content"], max_tokens, encode) for one in messages]
     excess = sum(sizes) - max_tokens
     if excess <= 0:
@@ -191,14 +200,17 @@ def shorten(messages: Sequence[Message], max_tokens: int, encode: Encode) -> int
 
 
 def _message_tokens(text: str, max_tokens: int, encode: Encode) -> int:
-    """The tokens of a message; of one that is far too long, a number that is too large as well."""
+    """Count the tokens of a message.
+
+    Of one that is far too long, the result is a number that is too large as well.
+    """
     if len(text) > MAX_TOKEN_CHARS * max(1, max_tokens):
         return len(text) // MAX_TOKEN_CHARS + MESSAGE_TOKENS
     return len(encode(text)) + MESSAGE_TOKENS
 
 
 def _problems(diagnostics: Sequence[Diagnostic], open_: dict[str, Text]) -> str:
-    """What the editor reports, with the lines that it reports it of."""
+    """List what the editor reports, each problem with its line of code."""
     lines = []
     for one in diagnostics[:MAX_DIAGNOSTICS]:
         path, number = path_of(one.uri), one.range.start.line
@@ -219,7 +231,7 @@ def _problems(diagnostics: Sequence[Diagnostic], open_: dict[str, Text]) -> str:
 def _citations(
     made: StreamedAnswer, passages: Sequence[ShownPassage], question: str, encoding: str
 ) -> list[dict[str, Any]]:
-    """The parts of an answer that are copied from the passages, and where those are."""
+    """Find the parts of an answer that are copied from the passages, and where those are."""
     text = made.done.text
     sources = [
         Source(str(number), one.source.name, one.text, one.start)

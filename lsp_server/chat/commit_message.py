@@ -31,8 +31,8 @@ QUESTION = (
 )
 MAX_SUBJECT_CHARS = 72
 MAX_MESSAGE_TOKENS = 160
-MAX_DIFF_TOKENS = 1536  # twice as many take twice the time
-HEAD_TOKENS = 48  # of a file's head
+MAX_DIFF_TOKENS = 1536  # tokens; twice as many take twice the time
+HEAD_TOKENS = 48  # tokens of a file's head
 CUT = "[...]\n"  # in place of hunks that do not fit
 FILE = re.compile(r"^diff --git .*$", re.MULTILINE)
 HUNK = re.compile(r"^@@ ", re.MULTILINE)
@@ -43,7 +43,10 @@ QUOTES = "\"'`*# \t"
 async def commit_message(
     server: Server, session: Session, params: CommitMessageParams
 ) -> dict[str, Any]:
-    """A message for the change that a diff shows. Raises a protocol error if there is none."""
+    """Write a message for the change that a diff shows.
+
+    Raises a protocol error if there is none.
+    """
     if not params.diff.strip():
         raise failed("the diff is empty: stage some changes first")
 
@@ -71,7 +74,7 @@ async def commit_message(
 
 
 def request_for(engine: EditorEngine, diff: str) -> Request:
-    """The prompt with as much of a diff as fits."""
+    """Write the prompt with as much of a diff as fits."""
     room = min(MAX_DIFF_TOKENS, engine.context // 2)
     shown = shortened(diff, room, engine.encode)
     fence = "`" * max(3, 1 + longest_run(shown, "`"))
@@ -85,7 +88,7 @@ def request_for(engine: EditorEngine, diff: str) -> Request:
 
 
 def shortened(diff: str, max_tokens: int, encode: Encode) -> str:
-    """A diff with at most about `max_tokens`: of each file the head and an equal share of hunks."""
+    """Shorten a diff to about `max_tokens`: each file's head and an equal share of its hunks."""
     if len(diff) <= MAX_TOKEN_CHARS * max_tokens and len(encode(diff)) <= max_tokens:
         return diff if diff.endswith("\n") else f"{diff}\n"
     files = [*_parts(diff, FILE)]
@@ -102,7 +105,7 @@ def shortened(diff: str, max_tokens: int, encode: Encode) -> str:
 
 
 def _file(diff: str, max_tokens: int, encode: Encode) -> str:
-    """The head of one file's diff, and as many of its hunks as fit, in their order."""
+    """Cut one file's diff to its head and as many of its hunks as fit, in their order."""
     head, *hunks = _parts(diff, HUNK)
     shown = head[: window(head, 0, 0, HEAD_TOKENS, encode)[1]]
     left = max_tokens - len(encode(shown))
@@ -116,7 +119,7 @@ def _file(diff: str, max_tokens: int, encode: Encode) -> str:
 
 
 def _parts(text: str, mark: re.Pattern[str]) -> Iterator[str]:
-    """A text cut before each mark; what precedes the first one is a part unless it is empty."""
+    """Cut a text before each mark; what precedes the first one is a part unless it is empty."""
     starts = [found.start() for found in mark.finditer(text)]
     ends = [*starts, len(text)]
     if not starts or text[: ends[0]]:
@@ -126,9 +129,11 @@ def _parts(text: str, mark: re.Pattern[str]) -> Iterator[str]:
 
 
 def cleaned(answer: str, cut: bool = False) -> str:
-    """The message in an answer: without fences, quotes and labels, with a subject of at most
-    MAX_SUBJECT_CHARS, an empty line, and the body if there is one. `cut`: the answer has no end,
-    and its last, unfinished line is dropped."""
+    """Extract the message from an answer, without fences, quotes and labels.
+
+    It has a subject of at most MAX_SUBJECT_CHARS, an empty line, and the body if there is one.
+    `cut`: the answer has no end, and its last, unfinished line is dropped.
+    """
     fenced = re.search(r"^```[^\n]*\n(.*?)(?:^```|\Z)", answer, re.MULTILINE | re.DOTALL)
     lines = (fenced[1] if fenced else answer).strip().splitlines()
     if cut and len(lines) > 1:
@@ -144,7 +149,7 @@ def cleaned(answer: str, cut: bool = False) -> str:
 
 
 def _split_subject(line: str) -> tuple[str, str]:
-    """A line that is too long as a subject, cut between words, and its rest for the body."""
+    """Cut a line that is too long for a subject between words; the rest goes into the body."""
     at = line.rfind(" ", 0, MAX_SUBJECT_CHARS + 1)
     at = at if at > 0 else MAX_SUBJECT_CHARS
     return line[:at].rstrip(" ,;:"), line[at:].strip()

@@ -1,5 +1,7 @@
-"""The texts that a question comes with: whole files, selections, and of long ones the passages that
-fit the question."""
+"""The texts that a question comes with: whole files, selections, and passages of long ones.
+
+The passages of a long text are those that fit the question.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,9 @@ from lsp_server.protocol.positions import Text
 from lsp_server.protocol.text_sync import OpenDocuments, path_of
 
 MAX_ITEMS = 20
-HEADER_TOKENS = 24  # of a passage's name, lines and fences
+HEADER_TOKENS = 24  # tokens of a passage's name, lines and fences
 SEARCH_HITS = 24
-MAX_SEARCHED_CHARS = 1 << 20  # of one text
+MAX_SEARCHED_CHARS = 1 << 20  # characters of one text
 
 Encode = Callable[[str], list[int]]
 
@@ -52,7 +54,7 @@ class ShownPassage:
         return self.source.text.text[self.start : self.stop]
 
     def shown(self) -> str:
-        """The passage as it is in the prompt, under its name."""
+        """Write the passage as it is in the prompt, under its name."""
         text, name = self.source.text, self.source.name
         if (self.start, self.stop) == (0, len(text.text)):
             return quoted(name, name, self.text)
@@ -62,14 +64,14 @@ class ShownPassage:
 
 
 def quoted(heading: str, name: str, text: str) -> str:
-    """A text under a heading, fenced so that nothing in it ends the fence."""
+    """Quote a text under a heading, fenced so that nothing in it ends the fence."""
     fence = "`" * max(3, 1 + longest_run(text, "`"))
     language = LANGUAGES.get(f".{name.rsplit('.', 1)[-1].lower()}", "")
     return f"{heading}:\n{fence}{language}\n{plain(text)}\n{fence}\n\n"
 
 
 def open_texts(documents: OpenDocuments) -> dict[str, Text]:
-    """The texts of the open documents, by URI and by path."""
+    """Map URIs and paths to the texts of the open documents."""
     texts = {one.path: one.text for one in documents if one.path}
     return texts | {one.uri: one.text for one in documents}
 
@@ -77,8 +79,11 @@ def open_texts(documents: OpenDocuments) -> dict[str, Text]:
 def read_context(
     items: Sequence[ContextItem], open_: dict[str, Text], encoding: str
 ) -> list[ContextText]:
-    """The texts of a question, each once; open documents as the editor has them, other files from
-    disk. Raises RequestError for what does not exist."""
+    """Read the texts of a question, each once.
+
+    Open documents are as the editor has them, other files as they are on disk. Raises RequestError
+    for what does not exist.
+    """
     if len(items) > MAX_ITEMS:
         raise RequestError(f"{len(items)} files and selections: ask about at most {MAX_ITEMS}")
     found = (_read(item, open_, encoding) for item in items)
@@ -110,8 +115,11 @@ def _read(item: ContextItem, open_: dict[str, Text], encoding: str) -> ContextTe
 def choose_passages(
     texts: Sequence[ContextText], question: str, max_tokens: int, encode: Encode
 ) -> tuple[list[ShownPassage], list[str]]:
-    """What a prompt shows of the texts, in their order: all if it fits, else the same share of
-    each text that is too long. Also notes for the user about what was left out."""
+    """Choose what a prompt shows of the texts, and write notes for the user about what is left out.
+
+    The passages are in the order of the texts: all of a text if it fits, else the same share of
+    each text that is too long.
+    """
     left = max_tokens
     found: dict[int, list[ShownPassage]] = {}
     notes = []
@@ -134,8 +142,11 @@ def choose_passages(
 
 
 def excerpts(text: str, question: str, max_tokens: int, encode: Encode) -> list[tuple[int, int]]:
-    """The spans of a text that fit a question best, in their order and with at most `max_tokens`
-    together; its beginning if the question names nothing that is in it."""
+    """Find the spans of a text that fit a question best, with at most `max_tokens` together.
+
+    They are in the order of the text. If the question names nothing in the text, its beginning is
+    the only span.
+    """
     left = max_tokens
     spans: list[tuple[int, int]] = []
     for start, stop in _search(text[:MAX_SEARCHED_CHARS], question):
@@ -155,14 +166,14 @@ def excerpts(text: str, question: str, max_tokens: int, encode: Encode) -> list[
 
 
 class _Unparsed(DocumentParser):
-    """Takes a text as it is, so that positions stay those of the editor."""
+    """A parser that takes a text as it is, so that positions stay those of the editor."""
 
     def parse(self, name: str, data: bytes) -> ParsedDocument:
         return ParsedDocument(data.decode())
 
 
 def _search(text: str, question: str) -> Iterator[tuple[int, int]]:
-    """The spans of a text that contain words of a question, best first."""
+    """Find the spans of a text that contain words of a question, best first."""
     if not content_words(question):
         return
     with Library() as library:

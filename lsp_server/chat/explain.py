@@ -38,9 +38,9 @@ SYSTEM_PROMPT = (
 )
 EXPLAIN_QUESTION = "Explain briefly what this code does and how."
 MAX_ANSWER_TOKENS = 512
-MAX_DOCUMENT_TOKENS = 4096  # in the prompt
-MIN_QUOTE_CHARS = 16  # shorter copies are not attributed
-MAX_PIECES = 2 * MAX_ANSWER_TOKENS  # of an answer, of which sources are looked for
+MAX_DOCUMENT_TOKENS = 4096  # tokens of the document in the prompt
+MIN_QUOTE_CHARS = 16  # characters; shorter copies are not attributed
+MAX_PIECES = 2 * MAX_ANSWER_TOKENS  # pieces of an answer whose sources are looked for
 MAX_SOURCES = 8
 
 
@@ -65,8 +65,10 @@ async def ask(server: Server, session: Session, params: AskParams, title: str) -
 
 
 async def _check_secret(session: Session, document: OpenDocument) -> None:
-    """Raise a protocol error if a document may hold secrets and the engine is elsewhere. All of it
-    is judged: a part may lack the line that tells."""
+    """Raise a protocol error if a document may hold secrets and the engine is elsewhere.
+
+    The whole document is judged: a part may lack the line that tells.
+    """
     await session.configured()
     if host := session.elsewhere:
         path = document.path or document.uri
@@ -78,8 +80,10 @@ async def _check_secret(session: Session, document: OpenDocument) -> None:
 def request_for(
     engine: EditorEngine, document: OpenDocument, part: tuple[int, int] | None, question: str
 ) -> Request:
-    """A prompt with the document, or a part of it, before the question, so that the next question
-    about it reuses the KV cache."""
+    """Write a prompt with the document, or a part of it, before the question.
+
+    In this order, the next question about it reuses the KV cache.
+    """
     text = document.text.text
     start, stop = part if part and part[0] < part[1] else (0, len(text))
     room = min(MAX_DOCUMENT_TOKENS, engine.context // 2)
@@ -102,12 +106,12 @@ class _Source:
     """Text that an answer was copied from."""
 
     uri: str
-    text: Text  # of the whole document or file
+    text: Text  # the text of the whole document or file
     start: int  # code points
     stop: int
 
     def encode(self, encoding: str) -> dict[str, Any]:
-        """The source as it is sent to the client."""
+        """Encode the source as it is sent to the client."""
         start, stop = (self.text.position(at, encoding) for at in (self.start, self.stop))
         where = types.Range(types.Position(*start), types.Position(*stop))
         return {"uri": self.uri, "range": where, "text": self.text.text[self.start : self.stop]}
@@ -116,8 +120,11 @@ class _Source:
 def _find_sources(
     documents: tuple[OpenDocument, ...], workspace: Workspace | None, pieces: Sequence[Piece]
 ) -> list[_Source]:
-    """The sources of the accepted drafts, longest first: where the index says, or where the asked
-    document, the first of `documents`, has the same text. Text that is gone is left out."""
+    """Find the sources of the accepted drafts, longest first.
+
+    They are where the index says, or where the asked document, the first of `documents`, has the
+    same text. Text that is gone is left out.
+    """
     found: dict[tuple[str, int, int], _Source] = {}
     written = [piece for piece in pieces if piece.text][:MAX_PIECES]
     runs = _copied_runs(written, documents[0].text.text)
@@ -133,8 +140,11 @@ def _find_sources(
 
 
 def _copied_runs(pieces: Sequence[Piece], text: str) -> Iterator[Piece]:
-    """The drafted pieces, joined across the token of its own with which the model ends each pass
-    wherever the source has that token as well."""
+    """Join the drafted pieces that continue each other in their source.
+
+    The model ends each pass with a token of its own; pieces are joined across it wherever the
+    source has that token as well.
+    """
     run: Piece | None = None
     own = ""
     for piece in pieces:
@@ -151,7 +161,7 @@ def _copied_runs(pieces: Sequence[Piece], text: str) -> Iterator[Piece]:
 
 
 def _join(run: Piece, own: str, piece: Piece, text: str) -> Piece | None:
-    """Two runs and the text between them as one; None unless they are adjacent in their source."""
+    """Join two runs and the text between them; None unless they are adjacent in their source."""
     whole = run.text + own + piece.text
     first, second = run.span, piece.span
     if first is None and second is None:
@@ -165,15 +175,17 @@ def _join(run: Piece, own: str, piece: Piece, text: str) -> Piece | None:
 
 
 def _locate(text: str, quote: str, span: Span | None) -> tuple[int, int] | None:
-    """The place of a quotation in a text: in the span if it is still there, else anywhere; None if
-    it is gone."""
+    """Find a quotation in a text: in the span if it is still there, else anywhere.
+
+    None if it is gone.
+    """
     if span is not None and (found := _find(text[span.start : span.stop], quote)):
         return span.start + found[0], span.start + found[1]
     return _find(text, quote)
 
 
 def _find(text: str, quote: str) -> tuple[int, int] | None:
-    """The first occurrence of a quotation, with any line ends."""
+    """Find the first occurrence of a quotation, with any line ends."""
     lines = map(re.escape, quote.split("\n"))
     found = re.search(r"(?:\r\n|\r|\n)".join(lines), text)
     return found.span() if found else None
@@ -182,8 +194,10 @@ def _find(text: str, quote: str) -> tuple[int, int] | None:
 def _source_text(
     documents: tuple[OpenDocument, ...], workspace: Workspace | None, span: Span | None
 ) -> tuple[str, Text | None]:
-    """URI and text of the open document or indexed file that a span is in; None for a file that is
-    gone, and for any other path."""
+    """Return URI and text of the open document or indexed file that a span is in.
+
+    The text is None for a file that is gone, and for any other path.
+    """
     if span is None:
         return documents[0].uri, documents[0].text
     for document in documents:

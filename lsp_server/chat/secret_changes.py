@@ -16,19 +16,21 @@ NAME = re.compile(
     r"^(?:---|\+\+\+|(?:rename|copy) (?:from|to)|diff --(?:cc|combined)) (.+)$", re.MULTILINE
 )
 NAMES = re.compile(r"^(?:diff --git (.+)|Binary files (.+) differ)$", re.MULTILINE)
-PREFIX = re.compile(r"[a-z]/")  # that git writes before names
+PREFIX = re.compile(r"[a-z]/")  # git writes it before names
 QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 ESCAPE = re.compile(rb"\\([0-7]{1,3}|.)", re.DOTALL)
 CONTROL = dict(zip(b"abtnvfr", b"\a\b\t\n\v\f\r", strict=True))  # by the letter of an escape
-LINE = re.compile(r" in line \d+$")  # in a reason: of the diff, not of the file
-MAX_BLANKS = 64  # in a line of two names, at which it may be parted
-MIN_LINE_CHARS = 8  # of a line that tells where it was copied from
+LINE = re.compile(r" in line \d+$")  # in a reason: a line of the diff, not of the file
+MAX_BLANKS = 64  # blanks at which a line of two names may be split
+MIN_LINE_CHARS = 8  # characters; shorter lines do not tell where they were copied from
 
 
 def without_secrets(diff: str, why: Why) -> tuple[str, list[str]]:
-    """The diff without the changes of files that may hold secrets by their names or in what has
-    changed, "" if nothing else is left; and a line for each of these files. Binary changes are left
-    out as well."""
+    """Drop the changes of files that may hold secrets by their names or in what has changed.
+
+    Returns the rest of the diff, "" if nothing else is left, and a line for each of these files.
+    Binary changes are left out as well.
+    """
     diff = COLOUR.sub("", diff)
     parts = [_Part(part) for part in _parts(diff)]
     named = {part: found for part in parts if (found := part.why_named(why))}
@@ -48,7 +50,7 @@ def without_secrets(diff: str, why: Why) -> tuple[str, list[str]]:
 
 
 def _parts(diff: str) -> Iterator[str]:
-    """A diff cut before each file, and before what precedes the first one."""
+    """Cut a diff before each file, so that what precedes the first one is a part as well."""
     starts = [0]
     for found in FILE.finditer(diff):
         follows_head = not CHANGES.search(diff, starts[-1], found.start())
@@ -73,14 +75,18 @@ class _Part:
         return _shown(self.head)
 
     def why_named(self, why: Why) -> str | None:
-        """Why the file may hold secrets by one of what may be its names; None if it does not seem
-        to."""
+        """Say why the file may hold secrets by one of what may be its names.
+
+        None if it does not seem to.
+        """
         reasons = (why(name, "") for name in self._names)
         return next((one for one in reasons if one), None)
 
     def why_text(self, why: Why) -> str | None:
-        """Why the lines may hold secrets, as they are in the diff, were in the file, or are in it
-        now; None if they do not seem to, or if the file is exempt."""
+        """Say why the lines may hold secrets: as in the diff, as they were, or as they are now.
+
+        None if they do not seem to, or if the file is exempt.
+        """
         lines = self.text.split("\n")
         old, new = (
             "\n".join(one[1:] for one in lines if one[:1] in ("", " ", mark)) for mark in "-+"
@@ -92,14 +98,14 @@ class _Part:
         return None
 
     def lines(self) -> set[str]:
-        """The lines that tell where they come from."""
+        """Collect the lines that tell where they come from."""
         changes = self.text[len(self.head) :].split("\n")
         lines = {one[1:].strip() for one in changes if one[:1] in ("+", "-", " ")}
         return {one for one in lines if len(one) >= MIN_LINE_CHARS}
 
 
 def _names(head: str) -> Iterator[str]:
-    """What may be the names of a file, with and without git's prefixes."""
+    """Find what may be the names of a file, with and without git's prefixes."""
     for line in NAME.findall(head):
         yield from _forms(_unquoted(line))
     for line in _pairs(head):
@@ -112,26 +118,26 @@ def _pairs(head: str) -> list[str]:
 
 
 def _parted(line: str) -> list[tuple[str, str]]:
-    """The ways to read a line as two names."""
+    """List the ways to read a line as two names."""
     blanks = [*re.finditer(r" (?:and )?", line)][:MAX_BLANKS]
     parts = [(line[: blank.start()], line[blank.end() :]) for blank in blanks]
     return [(_unquoted(one), _unquoted(other)) for one, other in (*parts, (line, line))]
 
 
 def _forms(name: str) -> list[str]:
-    """A name as it is written, and without its first folder, which may be a prefix."""
+    """Return a name as it is written, and without its first folder, which may be a prefix."""
     return [name, name.partition("/")[2]] if "/" in name else [name]
 
 
 def _common_end(one: str, other: str) -> str:
-    """What two names have in common beside their prefixes."""
+    """Return the common end of two names, which is without their prefixes."""
     pairs = zip(reversed(one), reversed(other), strict=False)
     same = takewhile(lambda pair: pair[0] == pair[1], pairs)
     return "".join(char for char, _ in same)[::-1]
 
 
 def _unquoted(name: str) -> str:
-    """A name that git may have quoted, in UTF-8."""
+    """Decode a name that git may have quoted, in UTF-8."""
     name = name.rstrip("\t\r")
     found = QUOTED.fullmatch(name)
     return ESCAPE.sub(_unescaped, found[1].encode()).decode("utf-8", "replace") if found else name
@@ -144,7 +150,7 @@ def _unescaped(found: re.Match[bytes]) -> bytes:
 
 
 def _shown(head: str) -> str:
-    """A file's name for the user."""
+    """Find a file's name for the user."""
     names = [name for line in NAME.findall(head) if (name := _unquoted(line)) != "/dev/null"]
     for line in () if names else _pairs(head):
         pairs = [(one, other) for one, other in _parted(line) if one != other or " " not in one]

@@ -1,9 +1,9 @@
-"""What of a fitted completion is offered: nothing that would have to be undone.
+"""The part of a fitted completion that is offered: nothing that would have to be undone.
 
 A completion must not leave brackets, quotes or syntax worse than they are without it or with a name
 in its place, end inside a string or be a lone keyword because it was cut off, repeat a line that is
 nearby or the beginning of its own, leave the block before the code below, or be put before code
-that continues the line. Of one that fails, the longest part that passes is offered: without closing
+that continues the line. If one fails, its longest part that passes is offered: without closing
 characters at its end, then without its last lines. Pure functions of text.
 """
 
@@ -23,8 +23,8 @@ from engine.editing.unreached import hides_code_below
 from lsp_server.completion.indentation import line_after, line_before, lines_above, lines_below
 from lsp_server.completion.postprocess import fit_to_context
 
-NEARBY_LINES = 3  # above and below the cursor, searched for lines that an answer repeats
-MIN_REPEATED_CHARS = 6  # of a line that counts as repeated
+NEARBY_LINES = 3  # lines above and below the cursor, searched for those that an answer repeats
+MIN_REPEATED_CHARS = 6  # characters of a line that counts as repeated
 NAME = "x"  # stands for a completion
 CLOSERS = ")]}>\"'`;,:"
 LINE_COMMENT = re.compile(r"(?:^|\s)(?:#|//|--\s).*$")
@@ -52,8 +52,11 @@ class _Place:
 def checked(
     answer: str, before: str, after: str, path: str, multiline: bool, complete: bool = True
 ) -> tuple[str, str]:
-    """The part of a fitted completion that may be offered, "" for none, and what is wrong with the
-    rest. `complete`: the answer was not cut off."""
+    """Find the part of a fitted completion that may be offered.
+
+    Returns the part, "" for none, and what is wrong with the rest. `complete`: the answer was not
+    cut off.
+    """
     if not ENDS.match(line_after(after)):
         return "", "the text behind the cursor continues the word or expression before it"
     text = before + after
@@ -71,7 +74,7 @@ def checked(
 
 
 def _problem(answer: str, place: _Place, complete: bool) -> str:
-    """What is wrong with a completion; "" if it may be offered."""
+    """Say what is wrong with a completion; "" if it may be offered."""
     if not complete and answer.strip() in KEYWORDS:
         return "the answer was cut off behind a keyword"
     if _repeats(answer, place.before, place.after):
@@ -98,8 +101,10 @@ def _problem(answer: str, place: _Place, complete: bool) -> str:
 
 
 def _parts(answer: str) -> Iterator[str]:
-    """The answer, then without its closing characters one after the other, then without its last
-    lines."""
+    """Yield the answer, then shorter and shorter parts of it.
+
+    Its closing characters are taken off one after the other, then its last lines.
+    """
     yield answer
     for at in range(len(answer) - 1, 0, -1):
         if answer[at] not in CLOSERS:
@@ -112,7 +117,7 @@ def _parts(answer: str) -> Iterator[str]:
 
 
 def _repeats(answer: str, before: str, after: str) -> bool:
-    """Whether a whole line of the answer is one of those right below, or the one above."""
+    """Return whether a whole line of the answer is one of those right below, or the one above."""
     line, rest = line_before(before), line_after(after)
     lines = answer.split("\n")
     lines[0] = line + lines[0]
@@ -123,14 +128,16 @@ def _repeats(answer: str, before: str, after: str) -> bool:
 
 
 def _begins_again(answer: str, before: str) -> bool:
-    """Whether the answer starts with what its line has before the cursor."""
+    """Return whether the answer starts with what its line has before the cursor."""
     line = line_before(before).strip()
     return len(line) >= MIN_REPEATED_CHARS and answer.lstrip().startswith(line)
 
 
 def _fits_table(answer: str, place: _Place) -> bool:
-    """Whether the row of a table in prose has as many cells as the one above or below it, and
-    something in the new ones."""
+    """Return whether the row of a table in prose has as many cells as the one above or below it.
+
+    The new cells must have something in them.
+    """
     head, rest = line_before(place.before), line_after(place.after)
     if not head.lstrip().startswith("|"):
         return True
@@ -143,7 +150,7 @@ def _fits_table(answer: str, place: _Place) -> bool:
 
 
 def _opens_string(answer: str, before: str, after: str) -> bool:
-    """Whether a string that starts in the answer is still open at the end of the line."""
+    """Return whether a string that starts in the answer is still open at the end of the line."""
     if '"""' in answer or "'''" in answer:
         return False
     last = answer[answer.rfind("\n") + 1 :]
@@ -153,19 +160,21 @@ def _opens_string(answer: str, before: str, after: str) -> bool:
 
 
 def _quote(line: str) -> bool:
-    """Whether a line has a quote without a counterpart."""
+    """Return whether a line has a quote without a counterpart."""
     tokens = [match[0] for match in TOKEN.finditer(LINE_COMMENT.sub("", line))]
     return any(token[-1] in "\"'`" and len(token.lstrip("rbfuRBFU")) == 1 for token in tokens)
 
 
 def _unmatched(text: str) -> tuple[int, int]:
-    """The numbers of opening and closing brackets without a counterpart."""
+    """Count the opening and the closing brackets without a counterpart."""
     found = scan(text)
     return len(found.open), len(found.unmatched_closers)
 
 
 def _fewest_errors(path: str, before: str, after: str) -> int | None:
-    """The number of syntax errors without a completion, or with a name for one if they are fewer;
-    None without a grammar."""
+    """Count the syntax errors without a completion, or with a name for one if they are fewer.
+
+    None without a grammar.
+    """
     trees = [parse(path, before + middle + after) for middle in ("", NAME)]
     return min((tree.errors for tree in trees if tree), default=None)

@@ -1,5 +1,6 @@
-"""The completions offered lately, so that typing into one keeps it, with counts of what became of
-them. Nothing of this leaves the process.
+"""The completions offered lately, so that typing into one keeps it.
+
+Counts what became of them. Nothing of this leaves the process.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from engine.editing.edits import plain
 from lsp_server.completion.postprocess import fit_to_context
 
 MAX_COMPLETIONS = 64
-CONTEXT_BEFORE_CHARS, CONTEXT_AFTER_CHARS = 2000, 500  # must be unchanged for a completion to apply
-MAX_TYPED_CHARS = 400  # into a completion
+CONTEXT_BEFORE_CHARS, CONTEXT_AFTER_CHARS = 2000, 500  # characters that must stay unchanged
+MAX_TYPED_CHARS = 400  # characters typed into a completion
 MAX_AUTO_CLOSED = 2  # brackets or quotes that the editor inserted
 STATES = ("made", "shown", "partly", "accepted")  # in this order, each reached at most once
 
@@ -45,8 +46,8 @@ class CompletionCache:
 
     def __init__(self) -> None:
         self._by_id: OrderedDict[str, Completion] = OrderedDict()
-        self.counts: Counter[str] = Counter()  # of states reached, and "kept": reused while typing
-        self.accepted = 0  # in UTF-16 code units
+        self.counts: Counter[str] = Counter()  # states reached, and "kept": reused while typing
+        self.accepted = 0  # UTF-16 code units
 
     def add(
         self, uri: str, text: str, offset: int, answers: list[str], multiline: bool
@@ -62,7 +63,7 @@ class CompletionCache:
         return made
 
     def find(self, uri: str, text: str, offset: int) -> Completion | None:
-        """What is left of a completion after its beginning was typed, or the completion itself."""
+        """Find the completion at a cursor, or what is left of it after its beginning was typed."""
         for one in reversed(self._by_id.values()):
             rest = _remainder(one, text, offset) if one.uri == uri else ""
             if not rest:
@@ -78,8 +79,10 @@ class CompletionCache:
         return None
 
     def record_state(self, id: str, state: str, length: int = 0) -> None:
-        """Record that a completion was shown, partly accepted (`length` UTF-16 code units of it) or
-        accepted."""
+        """Record that a completion was shown, partly accepted or accepted.
+
+        `length`: the UTF-16 code units that were accepted of one partly accepted.
+        """
         one = self._by_id.get(id)
         if one is None:
             return
@@ -99,15 +102,18 @@ class CompletionCache:
 
 
 def context_around(text: str, offset: int) -> tuple[str, str]:
-    """The text before and after an offset that must stay unchanged."""
+    """Return the text before and after an offset that must stay unchanged."""
     return text[max(0, offset - CONTEXT_BEFORE_CHARS) : offset], text[
         offset : offset + CONTEXT_AFTER_CHARS
     ]
 
 
 def typed_since(one: Completion, text: str, offset: int) -> str | None:
-    """The text typed between a completion's offset and the cursor; None if anything else changed,
-    except for closing brackets that the editor inserted behind the cursor."""
+    """Find the text typed between a completion's offset and the cursor.
+
+    None if anything else changed, except for closing brackets that the editor inserted behind the
+    cursor.
+    """
     if not 0 <= offset - one.offset <= MAX_TYPED_CHARS:
         return None
     if text[max(0, one.offset - CONTEXT_BEFORE_CHARS) : one.offset] != one.before:
@@ -122,7 +128,7 @@ def typed_since(one: Completion, text: str, offset: int) -> str | None:
 
 
 def _remainder(one: Completion, text: str, offset: int) -> str:
-    """What is left of a completion after its beginning was typed; "" if something else was."""
+    """Return what is left of a completion after its beginning was typed; "" after other text."""
     typed = typed_since(one, text, offset)
     if typed is None or not one.text.startswith(typed):
         return ""

@@ -36,9 +36,9 @@ IGNORED_NAMES = {
     "self", "this", "str", "int", "bool", "list", "dict", "let", "var", "new",
 }  # fmt: skip
 AFTER_DEFINED_NAME = re.compile(r"[ \t]*[(\[<:={]|[ \t]+(?:struct|interface|extends|implements)\b")
-MAX_NAMES = 24  # looked up, those nearest to the cursor first
+MAX_NAMES = 24  # names looked up, those nearest to the cursor first
 MAX_SNIPPET_TOKENS = 96
-MAX_MATCHES = 4  # considered for one name
+MAX_MATCHES = 4  # matches considered for one name
 
 Snippet = tuple[str, str]  # path relative to its root, text
 
@@ -46,8 +46,10 @@ Snippet = tuple[str, str]  # path relative to its root, text
 def find_snippets(
     before: str, after: str, path: str, room: int, workspace: Workspace, tokenizer: AnyTokenizer
 ) -> tuple[Snippet, ...]:
-    """Definitions, in files other than `path`, of names around the cursor: at most `room` tokens,
-    the definition of the nearest name last."""
+    """Find definitions, in files other than `path`, of names around the cursor.
+
+    They have at most `room` tokens; the definition of the nearest name is the last.
+    """
     found: list[Snippet] = []
     own = set(re.findall(rf"\b(?:{'|'.join(DEFINITION_KEYWORDS)})\s+(\w+)", f"{before}\n{after}"))
     names = dict.fromkeys([*reversed(WORD.findall(before)), *WORD.findall(after)])
@@ -65,7 +67,7 @@ def find_snippets(
 def _definition(
     name: str, path: str, workspace: Workspace, tokenizer: AnyTokenizer
 ) -> Snippet | None:
-    """The best definition of a name; None if `path` itself defines it, or nothing does."""
+    """Find the best definition of a name; None if `path` itself defines it, or nothing does."""
     heads = [
         f"{word} {name}"
         for word in KEYWORDS_BY_SUFFIX.get(PurePath(path).suffix, DEFINITION_KEYWORDS)
@@ -85,9 +87,11 @@ def _definition(
 
 
 def truncate_to_block(text: str) -> str:
-    """The definition at the start of a text, up to the end of its block, or its complete lines if
-    the text breaks off inside. The first line has lost its indentation; the others are dedented
-    to match."""
+    """Cut a text to the definition at its start, up to the end of its block.
+
+    If the text breaks off inside the block, its complete lines are left. The first line has lost
+    its indentation; the others are dedented to match.
+    """
     lines = text.rstrip("\ufffd").split("\n")
     head = [lines.pop(0)]
     while lines and any(head[0][at] != "{" for at in scan(head[0]).open):
@@ -113,7 +117,7 @@ def truncate_to_block(text: str) -> str:
 
 
 def shown_path(path: str, workspace: Workspace) -> str:
-    """A path relative to its workspace root, as it appears in prompts."""
+    """Make a path relative to its workspace root, as it appears in prompts."""
     for root in workspace.roots:
         if PurePath(path).is_relative_to(root):
             return PurePath(path).relative_to(root).as_posix()

@@ -13,8 +13,8 @@ from collections.abc import Callable, Coroutine
 from lsp_server.completion.completion_cache import MAX_AUTO_CLOSED, Completion, typed_since
 from lsp_server.completion.indentation import reindent
 
-ABANDON_AFTER_S = 0.03  # a keystroke sends a cancellation, a change and a new request
-ABANDON_AFTER_TYPING_S = 0.3  # editors debounce requests by up to 0.2 s
+ABANDON_AFTER_S = 0.03  # seconds; a keystroke sends a cancellation, a change and a new request
+ABANDON_AFTER_TYPING_S = 0.3  # seconds; editors debounce requests by up to 0.2 s
 
 
 class CompletionInFlight:
@@ -25,7 +25,7 @@ class CompletionInFlight:
     ) -> None:
         self.completion = completion  # its text grows as the model writes
         self._chars_after, self._stop_model = chars_after, stop_model
-        self.typed = ""  # between its offset and the cursor, at the latest request
+        self.typed = ""  # text between its offset and the cursor, at the latest request
         self.stopped = False  # something else was typed, or no request is left
         self._waiting = 0
         self._changed = False  # since the latest request
@@ -36,7 +36,7 @@ class CompletionInFlight:
         self._task = asyncio.get_running_loop().create_task(work)
 
     def matches(self, text: str, offset: int) -> bool:
-        """Whether a request may wait for this completion: so far the typed text agrees with it."""
+        """Return whether a request may wait for this completion: the typed text agrees with it."""
         typed = typed_since(self.completion, text, offset)
         if self.stopped or typed is None or not self._agrees(typed):
             return False
@@ -44,7 +44,7 @@ class CompletionInFlight:
         return True
 
     async def wait(self) -> list[Completion] | None:
-        """The completions; None if generation was cancelled or failed."""
+        """Wait for the completions; None if generation was cancelled or failed."""
         assert self._task
         self._waiting += 1
         try:
@@ -54,16 +54,16 @@ class CompletionInFlight:
             self._check_later(ABANDON_AFTER_S)
 
     def on_text(self, text: str) -> None:
-        """The model has written `text` so far; stops it if that is not what was typed."""
+        """Take what the model has written so far; stop it if that is not what was typed."""
         self.completion.text = text
         if self.stopped or not self._agrees(self.typed):
             self.stop()
 
     def on_document_change(self, text: str) -> None:
-        """The document is now `text`; stops the model if something else was typed.
+        """Take the document's new `text`; stop the model if something else was typed.
 
-        A change does not tell the cursor: it is behind the typed text, before any closing
-        brackets that the editor inserted.
+        A change does not tell the cursor: it is behind the typed text, before any closing brackets
+        that the editor inserted.
         """
         self._changed = True
         end = len(text) - self._chars_after

@@ -1,5 +1,7 @@
-"""The lines around a cursor and their indentation. `before` and `after` are the text on either side
-of the cursor, or as much of it as matters."""
+"""The lines around a cursor and their indentation.
+
+`before` and `after` are the text on either side of the cursor, or as much of it as matters.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +10,14 @@ from collections.abc import Iterator
 from itertools import islice, pairwise
 
 BLOCK_OPENER = re.compile(r"(?:[\[({:]|\b(?:do|then|begin)|=>|->)[ \t]*$")
-MAX_LINES = 400  # scanned on either side
+MAX_LINES = 400  # lines scanned on either side
 
 
 def reindent(answer: str, before: str) -> str:
-    """The answer without what repeats the end of the cursor's line: indentation, a blank, or the
-    start of a word that the answer writes again."""
+    """Drop the start of an answer that repeats the end of the cursor's line.
+
+    That may be indentation, a blank, or the start of a word that the answer writes again.
+    """
     line = line_before(before)
     text = answer.lstrip(" \t")
     blanks = answer[: len(answer) - len(text)]
@@ -30,7 +34,7 @@ def reindent(answer: str, before: str) -> str:
 
 
 def _moved(lines: list[str], line: str, blanks: str, less: int, first: str) -> list[str]:
-    """The lines below a first line that was indented `less` blanks too deep, dedented with it."""
+    """Dedent the lines below a first line that was indented `less` blanks too deep with it."""
     full = [one for one in lines if one.strip()]
     deep = indent_width(line + blanks) + (BLOCK_OPENER.search(first) is not None)
     if not less or not full or indent_width(full[0]) < deep:
@@ -41,8 +45,11 @@ def _moved(lines: list[str], line: str, blanks: str, less: int, first: str) -> l
 
 
 def max_indent(before: str) -> int:
-    """The deepest indentation allowed at the cursor: that of the line above, plus one level if it
-    opens a block; at least the cursor's own column."""
+    """Find the deepest indentation allowed at the cursor.
+
+    It is that of the line above, plus one level if it opens a block; at least the cursor's own
+    column.
+    """
     above = list(islice(lines_above(before), MAX_LINES))
     if not above:
         return indent_width(line_before(before))
@@ -56,38 +63,38 @@ def max_indent(before: str) -> int:
 
 
 def enclosing_indent(before: str) -> int:
-    """The indentation of the line that opens the block around the cursor; -1 if there is none."""
+    """Find the indentation of the line that opens the cursor's block; -1 if there is none."""
     own = indent_width(line_before(before))
     above = (indent_width(one) for one in islice(lines_above(before), MAX_LINES))
     return next((each for each in above if each < own), -1)
 
 
 def line_before(before: str) -> str:
-    """The cursor's line up to the cursor."""
+    """Return the cursor's line up to the cursor."""
     return before[max(before.rfind("\n"), before.rfind("\r")) + 1 :]
 
 
 def line_after(after: str) -> str:
-    """The rest of the cursor's line."""
+    """Return the rest of the cursor's line."""
     found = re.search(r"[\r\n]", after)
     return after[: found.start()] if found else after
 
 
 def indent_width(line: str) -> int:
-    """Columns of indentation; a tab advances to the next multiple of 4."""
+    """Count the columns of indentation; a tab advances to the next multiple of 4."""
     blanks = line[: len(line) - len(line.lstrip(" \t"))]
     return len(blanks.expandtabs(4))
 
 
 def lines_below(after: str) -> Iterator[tuple[int, str]]:
-    """The non-empty lines below the cursor, top to bottom: (indentation, text)."""
+    """Yield the non-empty lines below the cursor, top to bottom: (indentation, text)."""
     for line in re.split(r"\r\n|\r|\n", after, maxsplit=MAX_LINES)[1:MAX_LINES]:
         if line.strip():
             yield indent_width(line), line.strip()
 
 
 def lines_above(before: str) -> Iterator[str]:
-    """The non-empty lines above the cursor, bottom to top."""
+    """Yield the non-empty lines above the cursor, bottom to top."""
     stop = len(before) - len(line_before(before))
     while stop > 0:
         start = max(before.rfind("\n", 0, stop - 1), before.rfind("\r", 0, stop - 1)) + 1

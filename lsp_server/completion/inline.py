@@ -26,30 +26,35 @@ if TYPE_CHECKING:
     from lsp_server.session import Session
 
 MIN_PROMPT_TOKENS, MAX_PROMPT_TOKENS = 48, 2048
-SUFFIX_SHARE = 1 / 6  # of the prompt: the text after the cursor, prefilled at each keystroke
-SNIPPETS_SHARE = 1 / 4  # of the prompt at most: text of other files
-SPECIAL_TOKENS = 16  # reserved for FIM tokens and separators
-CANDIDATES = 3  # when completion is invoked explicitly; all but the first are sampled
-TEMPERATURE, TOP_P = 0.6, 0.95  # of the sampled candidates
-CONTEXT_CHARS = 8000  # on either side of the cursor, for post-processing
-MIN_BUDGET_USE, BUDGET_USE = 0.5, 0.85  # of the prefill budget: when to choose anew, and what
-EAGER_AFTER_S = 0.6  # then a completion as you type is offered up to its last complete line
+SUFFIX_SHARE = 1 / 6  # share of the prompt: text after the cursor, prefilled at each keystroke
+SNIPPETS_SHARE = 1 / 4  # largest share of the prompt: text of other files
+SPECIAL_TOKENS = 16  # tokens reserved for FIM tokens and separators
+CANDIDATES = 3  # completions if invoked explicitly; all but the first are sampled
+TEMPERATURE, TOP_P = 0.6, 0.95  # for the sampled candidates
+CONTEXT_CHARS = 8000  # characters on either side of the cursor, for post-processing
+# Shares of the prefill budget: the least before a prompt's length is chosen again, and the new one
+MIN_BUDGET_USE, BUDGET_USE = 0.5, 0.85
+EAGER_AFTER_S = 0.6  # seconds; then a completion as you type ends at its last complete line
 MIN_TIMEOUT_S = 0.05
-SNIPPET_RADIUS_LINES = 16  # snippets are chosen anew when the cursor moves farther
+SNIPPET_RADIUS_LINES = 16  # lines; if the cursor moves farther, snippets are chosen again
 
 
 @dataclass(slots=True)
 class PromptLayout:
-    """Keeps the start of prompts the same between keystrokes, so that its KV cache is reused: their
-    length, and for each document the snippets above its window."""
+    """The layout of prompts: their length, and for each document the snippets above its window.
+
+    It keeps the start of prompts the same between keystrokes, so that its KV cache is reused.
+    """
 
     prompt_tokens: int = 0
     keys: dict[str, tuple[object, ...]] = field(default_factory=dict)  # by URI
     snippets: dict[str, tuple[Snippet, ...]] = field(default_factory=dict)  # by URI
 
     def fit_budget(self, budget: int) -> int:
-        """The length of a prompt when `budget` tokens can be prefilled: unchanged if that is
-        neither too long nor much too short."""
+        """Choose the length of a prompt when `budget` tokens can be prefilled.
+
+        It stays unchanged if that is neither too long nor much too short.
+        """
         if not budget * MIN_BUDGET_USE <= self.prompt_tokens <= budget:
             self.prompt_tokens = int(budget * BUDGET_USE)
         return self.prompt_tokens
@@ -62,8 +67,10 @@ class PromptLayout:
         span: tuple[int, int, int],
         budget: int,
     ) -> tuple[Snippet, ...]:
-        """Snippets of at most `budget` tokens for a window, given as (start, cursor, stop). Chosen
-        anew only when the window's start or the cursor has moved on."""
+        """Choose snippets of at most `budget` tokens for a window, given as (start, cursor, stop).
+
+        They are chosen again only when the window's start or the cursor has moved on.
+        """
         workspace, uri = session.workspace, document.uri
         if workspace is None or not document.path or budget < MIN_PROMPT_TOKENS:
             return ()
@@ -96,7 +103,7 @@ class _Query:
     began: float
 
     def time_left(self, session: Session) -> float:
-        """Seconds until maxTimeMs is over."""
+        """Return the seconds until maxTimeMs is over."""
         return session.settings.maxTimeMs / 1000 - (perf_counter() - self.began)
 
     def offer(self, session: Session, answers: list[str]) -> list[Completion]:
@@ -108,7 +115,7 @@ class _Query:
 async def complete(
     session: Session, document: OpenDocument, offset: int, invoked: bool, layout: PromptLayout
 ) -> list[Completion]:
-    """Completions at a cursor position, best first: one, or several if `invoked` explicitly."""
+    """Find completions at a cursor position, best first: one, or several if `invoked`."""
     await session.configured()
     began = perf_counter()
     text, settings, uri = document.text.text, session.settings, document.uri
@@ -153,8 +160,10 @@ async def complete(
 
 
 async def _reuse(session: Session, document: OpenDocument, offset: int) -> list[Completion] | None:
-    """The rest of a completion that was offered or is being generated; None if the model must be
-    asked. Debounces in between."""
+    """Return the rest of a completion that was offered or is being generated.
+
+    None if the model must be asked. Debounces in between.
+    """
     uri, text = document.uri, document.text.text
     for delay in (session.settings.debounceMs / 1000, None):
         if cached := session.completions.find(uri, text, offset):
@@ -180,7 +189,7 @@ def _cached(session: Session, completion: Completion) -> list[Completion]:
 
 
 async def _candidates(session: Session, query: _Query) -> list[Completion]:
-    """Up to CANDIDATES completions, as many as the time allows."""
+    """Generate up to CANDIDATES completions, as many as the time allows."""
     answers: list[str] = []
     for number in range(CANDIDATES):
         if answers and query.time_left(session) <= 0:
@@ -197,7 +206,7 @@ async def _candidates(session: Session, query: _Query) -> list[Completion]:
 async def _generate(
     session: Session, query: _Query, in_flight: CompletionInFlight
 ) -> list[Completion] | None:
-    """One completion, for all requests that wait for it; None if it was cancelled or failed."""
+    """Generate one completion for all requests that wait; None if it was cancelled or failed."""
     try:
         done, answer = await _answer(session, query, query.request, in_flight)
     finally:
@@ -211,7 +220,7 @@ async def _generate(
 async def _answer(
     session: Session, query: _Query, request: Request, in_flight: CompletionInFlight | None = None
 ) -> tuple[Done, str]:
-    """How the request ended, and the text to insert. Sets the session's reason."""
+    """Run the request; return how it ended, and the text to insert. Sets the session's reason."""
     try:
         done, raw, complete = await _stream(session, query, request, in_flight)
     except (RequestError, NotReady) as reason:
@@ -231,8 +240,11 @@ async def _answer(
 async def _stream(
     session: Session, query: _Query, request: Request, in_flight: CompletionInFlight | None
 ) -> tuple[Done, str, bool]:
-    """Stream the answer up to its end or the timeout, and whether it was not cut off. As you type,
-    complete lines are enough after EAGER_AFTER_S."""
+    """Stream the answer up to its end or the timeout.
+
+    Returns how it ended, its text, and whether it was not cut off. As you type, complete lines are
+    enough after EAGER_AFTER_S.
+    """
     text, cut_off = "", False
     began = perf_counter()
 
@@ -258,7 +270,7 @@ async def _stream(
 
 
 def _outcome(done: Done, raw: str, answer: str, max_time_ms: int) -> str:
-    """What became of an answer, for the user."""
+    """Say what became of an answer, for the user."""
     if done.reason == "failed":
         return f"the model failed: {done.error}"
     if done.reason == "cancelled":
@@ -279,8 +291,10 @@ def request_for(
     offset: int,
     layout: PromptLayout,
 ) -> tuple[Request | None, str]:
-    """The request for a cursor position; None and the reason if this machine is too slow to prefill
-    a useful prompt in half of maxTimeMs."""
+    """Make the request for a cursor position.
+
+    None and the reason if this machine is too slow to prefill a useful prompt in half of maxTimeMs.
+    """
     settings, speed = session.settings, engine.info.prefill_tokens_per_s
     affordable = settings.maxTimeMs / 2000 * speed
     budget = int(min(affordable, MAX_PROMPT_TOKENS, engine.context - settings.maxTokens))

@@ -1,5 +1,4 @@
-"""Post-processing of completions: how many lines, where they end, and what the text around the
-cursor already has.
+"""Post-processing of completions: how many lines, where they end, and what is there already.
 
 Pure functions of text. Where a streamed answer ends depends on its text alone, not on how it was
 split into steps: once decided, an end does not change as the answer grows.
@@ -25,13 +24,16 @@ from lsp_server.completion.indentation import (
 PUNCTUATION = ")]}>\"'`;,: \t"  # may follow the cursor in a multi-line completion
 CLOSING_WORDS = ("end", "fi", "done", "esac")  # close a block as brackets do
 LABELS = ("case", "default")  # not indented against the line that opens their block
-MAX_BLANK_LINES = 2  # in a row; they end a completion
-REPEAT_WINDOW_LINES = 8  # below the cursor, searched for repeated pairs of lines
+MAX_BLANK_LINES = 2  # blank lines in a row; they end a completion
+REPEAT_WINDOW_LINES = 8  # lines below the cursor, searched for repeated pairs of them
 
 
 def wants_multiline(before: str, after: str, setting: str) -> bool:
-    """Whether to complete several lines: on an empty line, after a block opener, and between an
-    opening bracket and the closing one that the editor inserted."""
+    """Return whether to complete several lines.
+
+    With `setting` "auto" that is on an empty line, after a block opener, and between an opening
+    bracket and the closing one that the editor inserted.
+    """
     line, rest = line_before(before), line_after(after)
     if setting != "auto":
         return setting == "always"
@@ -41,10 +43,10 @@ def wants_multiline(before: str, after: str, setting: str) -> bool:
 
 
 def find_end(answer: str, before: str, after: str, multiline: bool) -> int | None:
-    """The offset at which the answer ends whatever follows; None while that is undecided.
+    """Find the offset at which the answer ends whatever follows; None while that is undecided.
 
-    A single line ends at its line end; several lines end before the first line outside the
-    cursor's block, or behind the line that closes it. Both end behind a surplus closing bracket.
+    A single line ends at its line end; several lines end before the first line outside the cursor's
+    block, or behind the line that closes it. Both end behind a surplus closing bracket.
     """
     surplus = _surplus(answer, before, after, complete=False)
     latest = len(answer) + 1 if surplus is None else surplus + 1
@@ -59,8 +61,11 @@ def find_end(answer: str, before: str, after: str, multiline: bool) -> int | Non
 
 
 def truncate(answer: str, before: str, after: str, multiline: bool, ended: bool) -> str:
-    """The part of an answer up to its end. If the model was cut off (`ended` is False) before
-    that, only complete statements are kept, if there are any."""
+    """Cut an answer at its end.
+
+    If the model was cut off (`ended` is False) before that, only complete statements are left, if
+    there are any.
+    """
     stop = find_end(answer, before, after, multiline)
     if stop is None and ended:
         stop = find_end(answer + "\n", before, after, multiline)
@@ -79,8 +84,11 @@ def truncate(answer: str, before: str, after: str, multiline: bool, ended: bool)
 
 
 def fit_to_context(answer: str, before: str, after: str, multiline: bool) -> str:
-    """The text to insert for a truncated answer: indented like the line, without what the text
-    after the cursor repeats, and without trailing white space. "" if nothing is left."""
+    """Fit a truncated answer to the text around it; "" if nothing is left to insert.
+
+    The result is indented like the line, without what the text after the cursor repeats, and
+    without trailing white space.
+    """
     line, rest = line_before(before), line_after(after)
     last = None
     while answer != last:
@@ -103,8 +111,10 @@ def fit_to_context(answer: str, before: str, after: str, multiline: bool) -> str
 
 
 def _end_of_block(answer: str, before: str, after: str) -> tuple[int | None, int]:
-    """The end of the lines that belong to the cursor's block, None while undecided; and how far
-    the answer certainly belongs to it."""
+    """Find the end of the lines that belong to the cursor's block, None while undecided.
+
+    Also returns how far the answer certainly belongs to it.
+    """
     line = line_before(before)
     opens, base = BLOCK_OPENER.search(line) is not None, indent_width(line)
     begun = bool(line.strip())
@@ -149,8 +159,10 @@ def _end_of_block(answer: str, before: str, after: str) -> tuple[int | None, int
 def _end_outside_block(
     answer: str, start: int, before: str, after: str, opens: bool, last: int
 ) -> tuple[int | None, int]:
-    """The end of an answer whose line at `start` is outside the block: behind that line if it
-    closes the block and no line below does."""
+    """Find the end of an answer whose line at `start` is outside the block.
+
+    That is behind that line if it closes the block and no line below does.
+    """
     stop = answer.find("\n", start)
     text = answer[start : stop if stop >= 0 else len(answer)]
     closes = _closes(text, stop >= 0)
@@ -166,7 +178,10 @@ def _end_outside_block(
 
 
 def _is_closed(after: str, indent: int, closer: str) -> bool:
-    """Whether a line below already closes the block that `closer`, indented by `indent`, would."""
+    """Return whether a line below already closes the block that `closer` would.
+
+    `indent`: the columns by which `closer` is indented.
+    """
     for below, text in lines_below(after):
         if below <= indent:
             mark = closer[0] if closer[0] in OPENER_OF else closer
@@ -175,7 +190,7 @@ def _is_closed(after: str, indent: int, closer: str) -> bool:
 
 
 def _closes(line: str, complete: bool) -> bool | None:
-    """Whether a line starts by closing a block; None if the rest of the line may change that."""
+    """Return whether a line starts by closing a block; None if its rest may change that."""
     text = line.strip()
     if text[:1] in OPENER_OF:
         return True if complete else None
@@ -186,7 +201,7 @@ def _closes(line: str, complete: bool) -> bool | None:
 
 
 def _starts_with_word(line: str, words: tuple[str, ...], complete: bool) -> bool | None:
-    """Whether a line starts with one of these words; None if the rest may change that."""
+    """Return whether a line starts with one of these words; None if its rest may change that."""
     text = line.strip()
     found = re.match(r"\w*", text)
     word = found[0] if found else ""
@@ -199,8 +214,10 @@ def _starts_with_word(line: str, words: tuple[str, ...], complete: bool) -> bool
 
 
 def _surplus(answer: str, before: str, after: str, complete: bool) -> int | None:
-    """The offset of the first closing bracket whose opener is already closed after the cursor: on
-    the rest of the line, or at the start of the line that ends the block."""
+    """Find the offset of the first closing bracket whose opener is already closed after the cursor.
+
+    It is closed on the rest of the line, or at the start of the line that ends the block.
+    """
     line, rest = line_before(before), line_after(after)
     opened = len(scan(line).open)
     outer = [
@@ -227,7 +244,7 @@ def _surplus(answer: str, before: str, after: str, complete: bool) -> int | None
 
 
 def _without_repeated_end(answer: str, before: str, after: str) -> str:
-    """The answer without an end that repeats the rest of the cursor's line; blanks are ignored."""
+    """Drop an end of the answer that repeats the rest of the cursor's line; blanks are ignored."""
     line, rest = line_before(before), line_after(after).rstrip()
     begin = answer.rfind("\n") + 1
     head = "" if begin else line
@@ -256,7 +273,7 @@ def _without_repeated_end(answer: str, before: str, after: str) -> str:
 
 
 def _is_needed(answer: str, start: int, before: str, after: str, shown: str) -> bool:
-    """Whether answer[start:] closes a bracket or string that would stay open without it."""
+    """Return whether answer[start:] closes a bracket or string that would stay open without it."""
     rest, stop = line_after(after), len(shown) - (len(answer) - start)
     if _imbalance(shown[:stop] + rest) < _imbalance(shown + rest):
         return False
@@ -271,15 +288,19 @@ def _is_needed(answer: str, start: int, before: str, after: str, shown: str) -> 
 
 
 def _imbalance(line: str) -> int:
-    """How many brackets and quotes have no counterpart, wherever they are: a bracket in a string
-    may be code, as in f"{name}"."""
+    """Count the brackets and quotes without a counterpart, wherever they are.
+
+    A bracket in a string may be code, as in f"{name}".
+    """
     brackets = sum(abs(line.count(one) - line.count(other)) for one, other in OPENER_OF.items())
     return brackets + sum(line.count(quote) % 2 for quote in '"`')
 
 
 def _without_repeated_lines(answer: str, line: str, after: str) -> str:
-    """The answer up to a line that repeats the line right below the cursor, or up to two lines that
-    occur together below it."""
+    """Cut the answer before a line that repeats the line right below the cursor.
+
+    Two lines that occur together below the cursor end it as well.
+    """
     below = list(islice(lines_below(after), REPEAT_WINDOW_LINES))
     pairs = set(pairwise(below))
     own: list[tuple[int, str]] = []
@@ -302,7 +323,7 @@ def _without_repeated_lines(answer: str, line: str, after: str) -> str:
 
 
 def _without_empty_block(answer: str, line: str, after: str) -> str:
-    """The answer without a last line that opens an empty block."""
+    """Drop a last line of the answer that opens an empty block."""
     start = answer.rfind("\n") + 1
     if not start and line.strip():
         return answer  # the user began the line

@@ -1,5 +1,7 @@
 """Code actions: rewrites and explanations of a selection, fixes and explanations of diagnostics.
-Listing them is cheap; the model is asked when one is resolved, or by the client's chat."""
+
+Listing them is cheap; the model is asked when one is resolved, or by the client's chat.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +34,13 @@ REWRITES = {
 # What editors send where nothing is selected: nothing, the character at the cursor (Helix) or the
 # word (eglot).
 CURSOR = re.compile(r"\w*|.", re.DOTALL)
-MAX_TITLE_CHARS = 80  # of a diagnostic's message
+MAX_TITLE_CHARS = 80  # characters of a diagnostic's message
 
 
 def actions(
     server: Server, session: Session, document: OpenDocument, params: types.CodeActionParams
 ) -> list[types.CodeAction]:
-    """The code actions for a range."""
+    """List the code actions for a range."""
     if not session.enabled or session.settings.disabled_reason(document.language, document.path):
         return []
     start, stop = server.documents.span(document, params.range)
@@ -73,8 +75,10 @@ def actions(
 
 
 async def resolve(server: Server, session: Session, action: types.CodeAction) -> types.CodeAction:
-    """The action with its edit; unchanged if it has a command, as VS Code resolves these, too.
-    Fails for an edit with warnings where the client would apply it without showing them."""
+    """Add the edit to an action; one with a command stays as it is, as VS Code resolves these, too.
+
+    Fails for an edit with warnings where the client would apply it without showing them.
+    """
     from lsp_server.protocol.converter import structure
 
     if action.data is None:
@@ -93,7 +97,7 @@ async def resolve(server: Server, session: Session, action: types.CodeAction) ->
 async def rewrite(
     server: Server, session: Session, params: EditParams, title: str = ""
 ) -> EditResult:
-    """An edit that keeps every definition; fails if the model dropped one."""
+    """Make an edit that keeps every definition; fail if the model dropped one."""
     result = await edit(server, session, params, title)
     if lost := [one for one in result.outcome.failed if one.kind == "definitions"]:
         raise failed(f"the model answered twice, and {lost[0].warning}: select less, or say more")
@@ -101,8 +105,10 @@ async def rewrite(
 
 
 def block_around(text: Text, offset: int) -> tuple[int, int]:
-    """The whole lines of the innermost block around an offset; outside any block, the lines up to
-    the next empty ones."""
+    """Find the whole lines of the innermost block around an offset.
+
+    Outside any block, they are the lines up to the next empty ones.
+    """
     own = text.line_of(offset)
     head = _block_start(text, own)
     if head is None:
@@ -130,7 +136,7 @@ def block_around(text: Text, offset: int) -> tuple[int, int]:
 
 
 def _block_start(text: Text, number: int) -> int | None:
-    """The line that opens the block around a line; the line itself if it opens one."""
+    """Find the line that opens the block around a line; the line itself if it opens one."""
     while number > 0 and not _line(text, number).strip():
         number -= 1
     if _line(text, number).rstrip().endswith((":", "{")):
@@ -191,7 +197,7 @@ def _explanation(
     target: types.Range,
     problems: list[dict[str, Any]],
 ) -> types.CodeAction:
-    """An action that asks about a range, and the problems in it, in the client's chat."""
+    """Make an action that asks about a range, and the problems in it, in the client's chat."""
     name = types.OptionalVersionedTextDocumentIdentifier(document.uri, document.version)
     asked = {"textDocument": name, "range": target, "diagnostics": problems}
     command = types.Command(title=title, command="draftline.explain", arguments=[asked])

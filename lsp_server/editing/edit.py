@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 ANNOTATION_ID = "draftline"
 CONFLICT = " where it is edited"
-PREFILL_SHARE = 0.3  # of an edit's progress bar
+PREFILL_SHARE = 0.3  # share of an edit's progress bar
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +50,13 @@ class EditResult:
     document: (
         OpenDocument  # to change: its latest version, or the request's if the client moves them
     )
-    outcome: Outcome  # of the version of the request
+    outcome: Outcome  # for the version of the request
     changes: list[Change]
     stats: dict[str, Any]
     note: str = ""  # why nothing changed
 
     def label(self, title: str) -> str:
-        """What the client shows as the name of the change."""
+        """Return what the client shows as the name of the change."""
         if self.outcome.rule:
             return f"By rule: {self.outcome.rule}"
         if self.outcome.failed:
@@ -64,14 +64,17 @@ class EditResult:
         return title
 
     def answer(self, edit: types.WorkspaceEdit | None) -> dict[str, Any]:
-        """The result of draftline/edit."""
+        """Return the result of draftline/edit."""
         version = self.document.version  # some clients get edits without one
         told = {"warnings": self.outcome.warnings, "note": self.note or None, "version": version}
         return {"edit": edit, "stats": self.stats, **told}
 
 
 def current_document(server: Server, identifier: Identifier) -> OpenDocument:
-    """The document as it is now. Raises ContentModified if the client means another version."""
+    """Return the document as it is now.
+
+    Raises ContentModified if the client means another version.
+    """
     document = server.documents.get(identifier.uri)
     if identifier.version is not None and identifier.version != document.version:
         raise moved_on(display_name(document))
@@ -79,7 +82,7 @@ def current_document(server: Server, identifier: Identifier) -> OpenDocument:
 
 
 def display_name(document: OpenDocument) -> str:
-    """The document's file name, for messages."""
+    """Return the document's file name, for messages."""
     return (document.path or document.uri).rsplit("/", 1)[-1]
 
 
@@ -118,8 +121,11 @@ async def _run(
     progress: Progress,
     rebase: Rebase | None,
 ) -> EditResult:
-    """Run the request and align its answer with the document's text, and that with the latest text
-    unless the client does (`rebase` is None)."""
+    """Run the request and turn its answer into changes of the latest text.
+
+    The answer is aligned with the document's text; unless the client moves the changes itself
+    (`rebase` is None), they are moved to the latest text.
+    """
     start, stop = request.selection or (0, len(request.text))
     expected_chars = max(1, stop - start)
     written_chars = 0
@@ -179,8 +185,10 @@ def _refuse_if_lost(session: Session, document: OpenDocument, rebase: Rebase | N
 def _latest(
     session: Session, document: OpenDocument, rebase: Rebase | None, found: list[Change]
 ) -> tuple[OpenDocument, list[Change]]:
-    """The latest version of a document, and changes of the given one moved to it. Raises
-    ContentModified if the user changed the same place or closed the document."""
+    """Return the latest version of a document, and changes of the given one moved to it.
+
+    Raises ContentModified if the user changed the same place or closed the document.
+    """
     _refuse_if_lost(session, document, rebase)
     if rebase is None:
         return document, found
@@ -194,7 +202,7 @@ def _latest(
 
 
 def _stats(done: Done, seconds: float) -> dict[str, Any]:
-    """Figures of an answer; `seconds` since its request."""
+    """Return the figures of an answer; `seconds` since its request."""
     usage = done.usage
     tokens, decode_s = usage.completion_tokens, usage.decode_seconds
     return {
@@ -210,8 +218,10 @@ def _stats(done: Done, seconds: float) -> dict[str, Any]:
 
 
 def not_applied(server: Server, result: EditResult) -> str:
-    """Why an edit that fails checks must not be applied: the client does not show its label, which
-    has the warnings, before that. "" if it may be."""
+    """Say why an edit that fails checks must not be applied; "" if it may be.
+
+    It must not if the client does not first show its label, which has the warnings.
+    """
     workspace = server.client_capabilities.workspace
     able = workspace.workspace_edit if workspace else None
     labelled = able and able.document_changes and able.change_annotation_support
@@ -225,7 +235,10 @@ def not_applied(server: Server, result: EditResult) -> str:
 def workspace_edit(
     server: Server, document: OpenDocument, text_changes: list[Change], label: str
 ) -> types.WorkspaceEdit | None:
-    """Changes of a document as a WorkspaceEdit that the client supports; None without changes."""
+    """Write changes of a document as a WorkspaceEdit that the client supports.
+
+    None without changes.
+    """
     parts: list[tuple[types.Range, str]] = [
         (server.documents.range(document, change.start, change.stop), change.text)
         for change in text_changes

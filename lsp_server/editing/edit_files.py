@@ -1,8 +1,8 @@
-"""One instruction for several files: each is edited and checked by itself, and all edits together
-are one WorkspaceEdit with a change annotation a file.
+"""One instruction for several files.
 
-Nothing is applied here. What cannot be edited has an error in its line of the answer, and the other
-files go on; a cancelled request has no answer at all.
+Each file is edited and checked by itself, and all edits together are one WorkspaceEdit with a
+change annotation a file. Nothing is applied here. What cannot be edited has an error in its line of
+the answer, and the other files go on; a cancelled request has no answer at all.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 MAX_FILES = 100
 SLOT = ("files", "")  # a newer request replaces the older one
-PREFILL_SHARE = 0.3  # of a file's part of the progress bar
+PREFILL_SHARE = 0.3  # share of a file's part of the progress bar
 ANYWAY, CANCEL = "Rename Anyway", "Cancel"
 
 
@@ -74,19 +74,19 @@ class FileEdit:
         return (self.path or self.uri).rsplit("/", 1)[-1]
 
     def take(self, outcome: Outcome) -> None:
-        """Keep an outcome for the whole file."""
+        """Store an outcome for the whole file."""
         self.new, self.rule = outcome.text, outcome.rule
         self.warnings, self.note = [*outcome.warnings], "; ".join(outcome.notes)
 
     def label(self, instruction: str) -> str:
-        """The name of the file's change in the client's preview."""
+        """Return the name of the file's change in the client's preview."""
         if self.rule:
             return f"{self.name} \N{EM DASH} by rule: {self.rule}"
         warning = f" \N{EM DASH} check: {'; '.join(self.warnings)}" if self.warnings else ""
         return f"{self.name} \N{EM DASH} {instruction[:80]}{warning}"
 
     def answer(self) -> dict[str, Any]:
-        """The file's line of the answer."""
+        """Return the file's line of the answer."""
         figures = {"tokens": self.tokens, "requests": self.requests}
         return {
             "uri": self.uri,
@@ -100,8 +100,11 @@ class FileEdit:
 
 
 async def edit_files(server: Server, session: Session, params: EditFilesParams) -> dict[str, Any]:
-    """The result of draftline/editFiles. Raises a protocol error if nothing can be edited, and
-    RequestCancelled if the request is cancelled or a newer one takes its place."""
+    """Edit several files: the handler of draftline/editFiles.
+
+    Raises a protocol error if nothing can be edited, and RequestCancelled if the request is
+    cancelled or a newer one takes its place.
+    """
     if not params.instruction.strip():
         raise failed("the instruction is empty: say what should change")
     if not params.files:
@@ -134,7 +137,7 @@ async def edit_files(server: Server, session: Session, params: EditFilesParams) 
 
 
 async def _read(documents: OpenDocuments, uris: list[str]) -> list[FileEdit]:
-    """The files with their texts, each once, or why they cannot be edited."""
+    """Read the files, each once: their texts, or why they cannot be edited."""
     files: dict[str, FileEdit] = {}
     for uri in uris:
         file = FileEdit(uri, path_of(uri) or "")
@@ -150,7 +153,7 @@ async def _read(documents: OpenDocuments, uris: list[str]) -> list[FileEdit]:
 
 
 def _open_uri(documents: OpenDocuments, file: FileEdit) -> str:
-    """The URI under which a file is open, which clients may write in several ways."""
+    """Find the URI under which a file is open, which clients may write in several ways."""
     if file.uri in documents or not file.path:
         return file.uri
     return next((one.uri for one in documents if one.path == file.path), file.uri)
@@ -164,8 +167,10 @@ def _read_file(file: FileEdit) -> None:
 
 
 async def _unchanged(documents: OpenDocuments, files: list[FileEdit]) -> dict[str, int | None]:
-    """The version of each file whose text is still that which was edited, None for those that are
-    not open; the others get an error."""
+    """Find the version of each file whose text is still the one that was edited.
+
+    It is None for files that are not open. Files whose text has changed get an error.
+    """
     versions: dict[str, int | None] = {}
     for file in [one for one in files if one.changed]:
         file.uri = _open_uri(documents, file)
@@ -187,8 +192,11 @@ async def _unchanged(documents: OpenDocuments, files: list[FileEdit]) -> dict[st
 async def _edit_all(
     server: Server, session: Session, instruction: str, files: list[FileEdit], progress: Progress
 ) -> bool:
-    """Edit the files that could be read. Returns whether all of them must change or none, as those
-    of a rename. Raises EditRefused if none may."""
+    """Edit the files that could be read.
+
+    Returns whether all of them must change or none, as those of a rename. Raises EditRefused if
+    none may.
+    """
     readable = [file for file in files if not file.error]
     if session.settings.checks and (renames := rename_request.read(instruction)):
         began = perf_counter()
@@ -218,8 +226,10 @@ async def _edit_all(
 async def _renamed(
     session: Session, renames: list[RenameRequest], files: list[FileEdit], anyway: bool = False
 ) -> bool:
-    """Whether the renames were made by rule, where the names are used. Raises EditRefused, and
-    Doubtful unless they are to be made `anyway`."""
+    """Make the renames by rule where the names are used; return whether they were made.
+
+    Raises EditRefused, and Doubtful unless they are to be made `anyway`.
+    """
     old = [each.old for each in renames]
     chosen = {file.path or file.uri for file in files}
     documents = [*session.documents]
@@ -246,7 +256,7 @@ async def _renamed(
 
 
 class _TooLong(EditRefused):
-    """The model should not edit so much at once."""
+    """An edit of more text than the model should edit at once."""
 
 
 async def _edit(session: Session, instruction: str, file: FileEdit, share: _Share) -> None:
@@ -277,8 +287,10 @@ async def _edit_parts(
     ask: Callable[[Ask], Awaitable[Done]],
     why: str,
 ) -> None:
-    """Edit the parts of a file that the instruction names. `why`: it is too long as a whole. Raises
-    EditRefused."""
+    """Edit the parts of a file that the instruction names.
+
+    `why`: the file is too long as a whole. Raises EditRefused.
+    """
     wanted = wanted_names(request.instruction)
     names = [name for name in code_names(request.instruction) if name not in wanted]
     parts = await asyncio.to_thread(named_parts, request.path, file.old, names)
@@ -319,7 +331,7 @@ class _Share:
         self._report(0.0)
 
     def step(self, step: Step) -> None:
-        """The model has read or written more."""
+        """Report that the model has read or written more."""
         self._chars += len(step.text)
         self._progress.text(step.text)
         if step.prefill:
@@ -329,7 +341,7 @@ class _Share:
             self._report(PREFILL_SHARE + (1 - PREFILL_SHARE) * written)
 
     def restart(self) -> None:
-        """The file's answer is written anew."""
+        """Report that the file's answer is written again."""
         self._chars = 0
         self._progress.restart(f"{self._name}: asking again")
 
@@ -343,7 +355,7 @@ class _Share:
 def _workspace_edit(
     server: Server, files: list[FileEdit], versions: dict[str, int | None], instruction: str
 ) -> types.WorkspaceEdit | None:
-    """All changes, as far as the client supports; None without any."""
+    """Write all changes as a WorkspaceEdit that the client supports; None without any."""
     workspace = server.client_capabilities.workspace
     able = workspace.workspace_edit if workspace else None
     annotated = able is not None and able.change_annotation_support is not None
@@ -372,7 +384,7 @@ def _workspace_edit(
 
 
 def _text_edits(server: Server, file: FileEdit) -> list[types.TextEdit]:
-    """A file's smallest changes."""
+    """Return a file's smallest changes."""
     text, encoding = Text.of(file.old), server.documents.encoding
 
     def at(offset: int) -> types.Position:

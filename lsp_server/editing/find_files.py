@@ -1,5 +1,8 @@
-"""Files that an instruction probably concerns: those that define the names in it, then those that
-use them. Reads the indexed files, within limits, and no others."""
+"""The files that an instruction probably concerns.
+
+Those that define the names in it come first, then those that use them. Reads the indexed files,
+within limits, and no others.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ MAX_FOUND = 20
 MAX_SEARCHED_FILES = 5000
 MAX_SEARCHED_BYTES = 64 << 20
 TOO_LARGE = f"over {file_filter.MAX_FILE_BYTES >> 20} MiB"  # why a file is not indexed
-MIN_PLAIN_WORD_CHARS = 4  # of a word that is not written as code but may be a name
+MIN_PLAIN_WORD_CHARS = 4  # characters of a word not written as code that may be a name
 DEFINED = (
     r"\b(?:def|class|function\*?|func|fn|struct|enum|interface|trait|type|const|let|var|static|mod)"
     r"\s+(?:\([^()]*\)\s*)?(?:mut\s+)?{name}(?![\w$])|^{name}[ \t]*(?::[^=\n]+)?=(?!=)"
@@ -43,7 +46,7 @@ class TextFile:
 
 
 async def find_files(session: Session, params: FindFilesParams) -> dict[str, Any]:
-    """The result of draftline/findFiles."""
+    """Find the files that an instruction concerns: the handler of draftline/findFiles."""
     with suppress(NotReady):
         await session.engine(("find", ""))
         await session.index.open()
@@ -57,7 +60,7 @@ async def find_files(session: Session, params: FindFilesParams) -> dict[str, Any
 
 
 def _names(instruction: str) -> tuple[list[str], list[str]]:
-    """The names that an instruction writes as code, and its other words, which may be names."""
+    """Find the names that an instruction writes as code, and other words that may be names."""
     renames = rename_request.read(instruction)
     new = {each.new for each in renames}
     names = dict.fromkeys([*(each.old for each in renames), *code_names(instruction)])
@@ -67,7 +70,7 @@ def _names(instruction: str) -> tuple[list[str], list[str]]:
 
 
 def indexed_paths(session: Session) -> list[str]:
-    """The indexed files, the most recently changed ones first."""
+    """List the indexed files, the most recently changed ones first."""
     documents = session.workspace.documents if session.workspace else []
     ordered = sorted(documents, key=lambda one: one.changed, reverse=True)
     return [one.path for one in ordered if one.path.startswith("/")]
@@ -76,9 +79,11 @@ def indexed_paths(session: Session) -> list[str]:
 def files_with(
     documents: Iterable[OpenDocument], paths: Collection[str], words: Collection[str]
 ) -> tuple[list[TextFile], bool]:
-    """The open documents, and the files at these paths, that have one of some words: of open files
-    what the editor has. And whether all were searched: at most MAX_SEARCHED_FILES files with
-    MAX_SEARCHED_BYTES bytes are."""
+    """Find the open documents and the files at these paths that have one of some words.
+
+    Open files are searched as the editor has them. Also returns whether all were searched: at most
+    MAX_SEARCHED_FILES files with MAX_SEARCHED_BYTES bytes are.
+    """
     if not words:
         return [], True
     texts = [TextFile(one.uri, one.path or "", one.text.text) for one in documents]
@@ -106,15 +111,19 @@ def files_with(
 
 
 def large_files(session: Session) -> list[str]:
-    """The files of the workspace that are too large to be indexed, such as notebooks with their
-    output."""
+    """List the files of the workspace that are too large to be indexed.
+
+    Notebooks with their output, for example, may be.
+    """
     skipped = session.workspace.skipped if session.workspace else {}
     return sorted(path for path, why in skipped.items() if why == TOO_LARGE)
 
 
 def large_files_with(paths: Iterable[str], words: Collection[str]) -> tuple[list[TextFile], bool]:
-    """The files that have one of some words, and whether all were searched: at most
-    MAX_SEARCHED_BYTES bytes are."""
+    """Find the files that have one of some words.
+
+    Also returns whether all were searched: at most MAX_SEARCHED_BYTES bytes are.
+    """
     pattern = re.compile("|".join(map(written, words)))
     found, left = list[TextFile](), MAX_SEARCHED_BYTES
     for path in paths:
@@ -135,8 +144,11 @@ def large_files_with(paths: Iterable[str], words: Collection[str]) -> tuple[list
 def _ranked(
     texts: list[TextFile], names: list[str], words: list[str], own: str
 ) -> list[dict[str, str]]:
-    """URI and reason of each file, best first: `own`, if it has a name, then those that define most
-    names, then those that use them most."""
+    """Rank the files, best first: the URI of each, and the reason.
+
+    `own` comes first, if it has a name, then those that define most names, then those that use them
+    most.
+    """
     ranked = []
     for one in texts:
         defined = [name for name in [*names, *words] if _defines(one.text, name)]

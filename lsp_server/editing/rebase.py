@@ -1,6 +1,6 @@
-"""Moves an edit to the latest version of its document, which the client may change meanwhile.
+"""The move of an edit to the latest version of its document, which the client may change meanwhile.
 
-What has changed since the request is kept as regions of the old text and of the latest one that
+What has changed since the request is stored as regions of the old text and of the latest one that
 replaces them. What was typed and undone again leaves no region. Pure: offsets in, offsets out.
 """
 
@@ -16,7 +16,7 @@ class Conflict(ValueError):
 
 
 class Region(NamedTuple):
-    """`new_start:new_stop` of the latest text in place of `start:stop` of the old one."""
+    """The text `new_start:new_stop` of the latest text in place of `start:stop` of the old one."""
 
     start: int
     stop: int
@@ -25,12 +25,15 @@ class Region(NamedTuple):
 
     @property
     def shift(self) -> int:
-        """How far what follows has moved."""
+        """How far the text after the region has moved."""
         return self.new_stop - self.stop
 
     def overlaps(self, start: int, stop: int) -> bool:
-        """Whether a span of the old text shares characters with the region, or has it inside, or
-        is inside it. An insertion at the span's start or stop is outside."""
+        """Return whether the region overlaps a span of the old text.
+
+        It does if they share characters, or if one has the other inside. An insertion at the span's
+        start or stop is outside.
+        """
         return self.start < stop and self.stop > start
 
 
@@ -39,7 +42,7 @@ class Rebase:
 
     def __init__(self, text: str, span: tuple[int, int] | None) -> None:
         self.text = self.latest = text
-        self.span = span or (0, len(text))  # of `text`, that is being edited
+        self.span = span or (0, len(text))  # the part of `text` that is being edited
         self.regions: list[Region] = []  # ordered, and unchanged text between them
         self.is_lost = False  # a conflict lasted, or the document was closed
 
@@ -49,8 +52,10 @@ class Rebase:
         return any(region.overlaps(*self.span) for region in self.regions)
 
     def record(self, start: int, stop: int, latest: str) -> None:
-        """`start:stop` of the text was replaced, which made it `latest`. Replacing the whole text
-        is taken for the smallest change that has the same effect."""
+        """Record that `start:stop` of the text was replaced, which made it `latest`.
+
+        Replacing the whole text is taken for the smallest change that has the same effect.
+        """
         growth = len(latest) - len(self.latest)
         head, tail = _common_ends(self.latest[start:stop], latest[start : stop + growth])
         start, stop = start + head, stop - tail
@@ -73,8 +78,10 @@ class Rebase:
         self.latest = latest
 
     def moved(self, changes: list[Change]) -> list[Change]:
-        """Changes of the old text as changes of the latest one. Raises Conflict if the user changed
-        the edited span or another place that is to change."""
+        """Move changes of the old text to the latest one.
+
+        Raises Conflict if the user changed the edited span or another place that is to change.
+        """
         if self.has_conflict:
             raise Conflict
         return [self._moved(change) for change in changes]
@@ -99,6 +106,6 @@ class Rebase:
 
 
 def _common_ends(one: str, other: str) -> tuple[int, int]:
-    """The lengths of the common prefix and of the common suffix of what follows it."""
+    """Count the characters of the common prefix, and of the common suffix of what follows it."""
     head = common_prefix(one, other)
     return head, common_prefix(one[head:][::-1], other[head:][::-1])

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 async def find_rename_places(
     server: Server, session: Session, params: RenamePlacesParams
 ) -> dict[str, Any] | None:
-    """The result of draftline/renamePlaces; None if the instruction asks for anything but one
-    rename, or it is not certain what is meant."""
+    """Find the places of an instruction's rename: the handler of draftline/renamePlaces.
+
+    None if the instruction asks for anything but one rename, or it is not certain what is meant.
+    """
     await session.configured()
     document = current_document(server, params.textDocument)
     requests = rename_request.read(params.instruction)

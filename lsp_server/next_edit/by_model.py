@@ -1,5 +1,7 @@
-"""The next edit by a model that is made for it: what it is shown of a client's documents and recent
-edits, and its answer as an edit of the document. Answers are cached by their prompts.
+"""The next edit by a model that is made for it.
+
+This module writes what the model is shown of a client's documents and recent edits, and reads its
+answer as an edit of the document. Answers are cached by their prompts.
 """
 
 from __future__ import annotations
@@ -34,18 +36,18 @@ if TYPE_CHECKING:
     from lsp_server.protocol.text_sync import OpenDocument
     from lsp_server.session import Session
     from lsp_server.settings import Settings
-CHANGE_CONTEXT_LINES = 3  # shown around a recent change
-MAX_DOCUMENT_CHARS = 1 << 18  # of larger documents nothing is predicted
-SNIPPET_CHARS = 2000  # on either side of the cursor, whose names are looked up in other files
-MAX_PREFILL_S = 3.0  # for what is shown beside the lines at the cursor
-MIN_PROMPT_TOKENS = 1024  # shown however long it takes
+CHANGE_CONTEXT_LINES = 3  # lines shown on either side of a recent change
+MAX_DOCUMENT_CHARS = 1 << 18  # characters; in larger documents nothing is predicted
+SNIPPET_CHARS = 2000  # characters on either side of the cursor; names in them are looked up
+MAX_PREFILL_S = 3.0  # seconds for what is shown next to the lines at the cursor
+MIN_PROMPT_TOKENS = 1024  # tokens that are shown however long it takes
 MAX_ANSWER_TOKENS = 1024
-SPARE_TOKENS = 64  # of an answer, beyond one and a half times the region
+SPARE_TOKENS = 64  # tokens of an answer, beyond one and a half times the region
 CACHED_ANSWERS = 16
 
 
 def _tokenizer(engine: EditorEngine) -> Tokenizer:
-    """Of an engine of this process."""
+    """Return the tokenizer of an engine of this process."""
     return cast("Tokenizer", engine.encoder)
 
 
@@ -57,19 +59,21 @@ class NextEditModel(NamedTuple):
 
 
 class ModelPredictor:
-    """Predicts the next edits of one client, where it has configured a model for them."""
+    """A predictor of the next edits of one client, where it has configured a model for them."""
 
     def __init__(self) -> None:
         # prompt -> the region's new text, or why there is none
         self._answers: OrderedDict[str, str | NoEdit] = OrderedDict()
-        self._settings: Settings | None = None  # when a model was last asked for
+        self._settings: Settings | None = None  # the settings when a model was last asked for
         self._warning = ""  # the last one
 
     async def predict(
         self, session: Session, document: OpenDocument, offset: int
     ) -> NextEdit | None:
-        """The model's edit near the cursor, or the reason why there is none. None where there is
-        no such model, or not yet."""
+        """Predict the edit near the cursor, or say why there is none.
+
+        None where there is no such model, or not yet.
+        """
         try:
             model = self._model(session)
         except WeightsError as reason:
@@ -92,8 +96,10 @@ class ModelPredictor:
         )
 
     def _model(self, session: Session) -> NextEditModel | None:
-        """The configured model, which is loaded when it is first asked for; None while it is not
-        there. WeightsError where it cannot be used."""
+        """Return the configured model, which is loaded when it is first asked for.
+
+        None while it is not there. Raises WeightsError where it cannot be used.
+        """
         main, settings = session.shared_engine, session.settings
         name = main.next_edits.model or settings.nextEditModel
         if main.loaded is None:
@@ -126,7 +132,10 @@ class ModelPredictor:
     async def _answer(
         self, session: Session, model: NextEditModel, prompt: NextEditPrompt, document: OpenDocument
     ) -> str:
-        """The new text of the prompt's region. NoEdit, NotReady, RequestError."""
+        """Ask for the new text of the prompt's region.
+
+        Raises NoEdit, NotReady, RequestError.
+        """
         if prompt.text not in self._answers:
             region_tokens = len(model.engine.encode(prompt.region))
             room = min(region_tokens * 3 // 2 + SPARE_TOKENS, answer_tokens(model.engine.context))
@@ -147,12 +156,12 @@ class ModelPredictor:
 
 
 def answer_tokens(context: int) -> int:
-    """Tokens kept free for an answer, in a model's context."""
+    """Count the tokens that are left free for an answer in a model's context."""
     return min(MAX_ANSWER_TOKENS, context // 4)
 
 
 def _prompt(model: NextEditModel, context: EditContext) -> NextEditPrompt:
-    """The prompt for a cursor position, as long as this machine can read it in time."""
+    """Build the prompt for a cursor position, as long as this machine can prefill in time."""
     engine, known = model.engine, model.format
     longest = min(known.max_tokens, engine.context) - answer_tokens(engine.context)
     affordable = int(MAX_PREFILL_S * engine.info.prefill_tokens_per_s)
@@ -161,7 +170,10 @@ def _prompt(model: NextEditModel, context: EditContext) -> NextEditPrompt:
 
 
 def _context(session: Session, document: OpenDocument, offset: int) -> EditContext:
-    """What is known of a cursor position. NoEdit if there is nothing to predict from."""
+    """Collect what is known of a cursor position.
+
+    Raises NoEdit if there is nothing to predict from.
+    """
     text, workspace = document.text.text, session.workspace
     if len(text) > MAX_DOCUMENT_CHARS:
         raise NoEdit("the document is too large")
@@ -195,7 +207,7 @@ def _context(session: Session, document: OpenDocument, offset: int) -> EditConte
 
 
 def _valid_edits(session: Session) -> list[RecentEdit]:
-    """The recent edits whose lines are in the open documents, oldest first."""
+    """List the recent edits whose lines are in the open documents, oldest first."""
     return [
         one
         for one in session.edit_history.edits()
@@ -222,12 +234,12 @@ def _change(session: Session, document: OpenDocument, edit: RecentEdit) -> Recen
 
 
 def _line_end_length(text: str, line: int) -> int:
-    """Of the line end before the line that starts at `line`."""
+    """Return the length of the line end before the line that starts at `line`."""
     return 2 if text[line - 2 : line] == "\r\n" else 1
 
 
 def _shown(session: Session, document: OpenDocument) -> str:
-    """A document's path, as prompts show it."""
+    """Return a document's path, as prompts show it."""
     if not document.path:
         return PurePath(document.uri).name or UNNAMED_FILE
     if session.workspace is None:
@@ -236,7 +248,7 @@ def _shown(session: Session, document: OpenDocument) -> str:
 
 
 def _edit(document: OpenDocument, prompt: NextEditPrompt, new: str, reason: str) -> NextEdit:
-    """The lines that change in the region's new text, as an edit of the document."""
+    """Make an edit of the document from the lines that change in the region's new text."""
     text = document.text.text
     start, stop = _original_span(text, prompt.start, prompt.end)
     old = text[start:stop]
@@ -250,7 +262,7 @@ def _edit(document: OpenDocument, prompt: NextEditPrompt, new: str, reason: str)
 
 
 def _original_span(text: str, start: int, stop: int) -> tuple[int, int]:
-    """The span of whole lines `start:stop` of `plain(text)` in the text itself."""
+    """Find the span in the text itself of the whole lines `start:stop` of `plain(text)`."""
     shown = plain(text)
     if shown == text:
         return start, stop

@@ -31,15 +31,15 @@ class Candidate:
     old: str  # a name, a signature such as "f(a, b)", or a line
     new: str
     expected: str = ""  # the new lines; "" if only the model can tell
-    signature: Signature | None = None  # that the call must fit
+    signature: Signature | None = None  # the call must fit it
     unknown: frozenset[str] = frozenset()  # new parameters whose names are not known at the call
 
     def overlaps(self, uri: str, start: int, stop: int) -> bool:
-        """Whether the lines overlap or touch a span."""
+        """Return whether the lines overlap or touch a span."""
         return self.uri == uri and self.start <= stop and start <= self.stop
 
     def request(self, text: str, path: str, version: int) -> Request:
-        """The request for the model, with the expected lines as a prediction."""
+        """Make the request for the model, with the expected lines as a prediction."""
         return Request(
             "edit", text, path, version, (self.start, self.stop), self.instruction,
             predictions=(self.expected,) if self.expected else (),
@@ -47,7 +47,7 @@ class Candidate:
 
 
 def rejection_reason(candidate: Candidate, old_text: str, new_text: str) -> str | None:
-    """Why the model's new text for the candidate is rejected; None if it may be shown."""
+    """Say why the model's new text for the candidate is rejected; None if it may be shown."""
     if new_text == old_text:
         return "the model changed nothing"
     if candidate.signature is not None:
@@ -74,7 +74,10 @@ def rejection_reason(candidate: Candidate, old_text: str, new_text: str) -> str 
 def _call_rejection(
     candidate: Candidate, signature: Signature, old_text: str, new_text: str
 ) -> str | None:
-    """Accept only if the calls fit now, keep their other arguments, and nothing else changed."""
+    """Say why new text for calls is rejected; None if it may be shown.
+
+    It may if the calls fit now, keep their other arguments, and nothing else changed.
+    """
     before, after = (_calls(candidate.uri, text, signature.name) for text in (old_text, new_text))
     if len(before) != len(after):
         return "the model added or deleted a call"
@@ -104,7 +107,7 @@ def _calls(uri: str, text: str, name: str) -> list[CallSite]:
 
 
 def _between(text: str, calls: list[CallSite]) -> list[str]:
-    """The text outside the calls' brackets."""
+    """Return the text outside the calls' brackets."""
     stops = [0, *(call.close_at for call in calls)]
     starts = [*(call.open_at for call in calls), len(text)]
     return [text[a:b] for a, b in zip(stops, starts, strict=True)]

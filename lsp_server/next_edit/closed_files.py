@@ -1,5 +1,8 @@
-"""Files that are not open and in which a next edit may be: the index names those that have a name
-that was changed, and the few that are read must speak of the module that was changed, too."""
+"""Files that are not open and in which a next edit may be.
+
+The index names those that have a name that was changed; the few of them that are read must speak of
+the module that was changed, too.
+"""
 
 from __future__ import annotations
 
@@ -20,20 +23,22 @@ from lsp_server.protocol.text_sync import OpenDocument
 if TYPE_CHECKING:
     from index.workspace.workspace import Workspace
 
-MAX_NAMES = 8  # that are looked up, those changed last first
-MAX_MATCHES = 32  # of one name, in the index
+MAX_NAMES = 8  # names that are looked up, those changed last first
+MAX_MATCHES = 32  # matches of one name in the index
 MAX_FILES = 12
-MAX_CHARS = 1 << 18  # of all of them
-BEFORE = ("", " ", ".", "(")  # what a name may be tokenized with
-WHOLE_FOLDERS = frozenset({".go", ".java", ".c", ".h", ".cc", ".cpp", ".hpp"})  # of one module
+MAX_CHARS = 1 << 18  # characters of all files together
+BEFORE = ("", " ", ".", "(")  # text that a name may be tokenized with
+WHOLE_FOLDERS = frozenset({".go", ".java", ".c", ".h", ".cc", ".cpp", ".hpp"})  # one module each
 MODULE_FILES = frozenset({"__init__", "index", "mod", "lib"})  # named after their folder
 
 
 def closed_documents(
     changed: list[Changed], workspace: Workspace, documents: Iterable[OpenDocument]
 ) -> dict[str, OpenDocument]:
-    """By URI, the indexed files beside the open `documents` that may use a changed name. Their
-    version is -1."""
+    """Find the indexed files other than the open `documents` that may use a changed name.
+
+    They are documents by URI; their version is -1.
+    """
     known = {workspace.key(one.path) for one in documents if one.path}
     found: dict[str, OpenDocument] = {}
     left, read = MAX_CHARS, 0
@@ -55,7 +60,7 @@ def closed_documents(
 
 
 def is_unchanged(document: OpenDocument) -> bool:
-    """Whether the file still has the document's text."""
+    """Return whether the file still has the document's text."""
     try:
         return file_filter.read(document.path or "").removeprefix(BOM) == document.text.text
     except file_filter.Skipped:
@@ -63,7 +68,7 @@ def is_unchanged(document: OpenDocument) -> bool:
 
 
 def _paths(name: str, workspace: Workspace) -> list[str]:
-    """The indexed files that probably have a name."""
+    """Find the indexed files that probably have a name."""
     found: dict[str, None] = {}
     for before in BEFORE:
         (ids,) = workspace.encoder.encode_batch([before + name])
@@ -74,13 +79,13 @@ def _paths(name: str, workspace: Workspace) -> list[str]:
 
 
 def _stem(home: str) -> str:
-    """The name by which other files import the one at a URI."""
+    """Return the name by which other files import the one at a URI."""
     path = PurePosixPath(unquote(home))
     return path.parent.name if path.stem in MODULE_FILES else path.name.split(".")[0]
 
 
 def _alike(path: str, home: str) -> bool:
-    """Whether two files may be of one language."""
+    """Return whether two files may be of one language."""
     ours, theirs = (PurePosixPath(each).suffix.lower() for each in (path, unquote(home)))
     scripts = (".js", ".jsx", ".mjs", ".cjs", ".ts", ".tsx", ".mts", ".cts", ".vue", ".svelte")
     c = (".c", ".h", ".cc", ".cpp", ".cxx", ".hpp", ".hh")

@@ -17,10 +17,10 @@ from typing import NamedTuple
 from engine.editing.edits import COMBINING_MARKS, LINE_END
 
 MAX_EDITS = 20
-MAX_EDIT_CHARS = 4000  # a larger change is new text rather than an edit
-SETTLED_AFTER_S = 3.0  # a change of added lines this old is an edit of its own
-MAX_COMPARED_LINES = 60  # in an edit, beyond which its lines are not paired
-MAX_COMPARED_TOKENS = 400  # in a line, beyond which it is not compared by tokens
+MAX_EDIT_CHARS = 4000  # characters; a larger change is new text rather than an edit
+SETTLED_AFTER_S = 3.0  # seconds; a change of added lines this old is an edit of its own
+MAX_COMPARED_LINES = 60  # lines of an edit; those of a longer one are not paired
+MAX_COMPARED_TOKENS = 400  # tokens of a line; a longer one is not compared by tokens
 MIN_LINE_SIMILARITY = 0.5  # share of equal tokens for a line to count as the new form of another
 
 TOKEN = re.compile(rf"[\w${COMBINING_MARKS}]+|[^\S\r\n]+|.", re.DOTALL)
@@ -31,8 +31,10 @@ COARSE_TOKEN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class RecentEdit:
-    """`before` was replaced by `after`, which starts at `start` in the current text. Both are whole
-    lines without the final line end."""
+    """A replacement of `before` by `after`, which starts at `start` in the current text.
+
+    Both are whole lines without the final line end.
+    """
 
     uri: str
     start: int  # code points
@@ -53,7 +55,7 @@ class EditHistory:
         self._edits: list[RecentEdit] = []
 
     def edits(self) -> list[RecentEdit]:
-        """All edits, the most recently touched one last."""
+        """Return all edits, the most recently touched one last."""
         return list(self._edits)
 
     def forget(self, uri: str) -> None:
@@ -83,8 +85,10 @@ class EditHistory:
         self._edits = kept[-MAX_EDITS:]
 
     def _is_settled(self, edit: RecentEdit, now: float) -> bool:
-        """Whether the edit only added lines, and did so a while or another edit ago. A change in
-        these lines is then an edit of its own rather than part of the addition."""
+        """Return whether the edit only added lines, and did so a while or another edit ago.
+
+        A change in these lines is then an edit of its own rather than part of the addition.
+        """
         settled = edit is not self._edits[-1] or now - edit.touched > SETTLED_AFTER_S
         old, new = (LINE_END.sub("\n", text) for text in (edit.before, edit.after))
         added = not old.strip() or new.startswith(old + "\n") or new.endswith("\n" + old)
@@ -113,7 +117,7 @@ def _merged(
     overlapping: list[RecentEdit],
     now: float,
 ) -> RecentEdit | None:
-    """The change and the edits that its lines overlap as one edit; None if that is too large."""
+    """Merge the change and the edits that its lines overlap into one; None if that is too large."""
     start, stop, new = change
     low = min(lines[0], *(edit.start for edit in overlapping), lines[0])
     high = max(lines[1], *(edit.stop for edit in overlapping), lines[1])
@@ -128,7 +132,7 @@ def _merged(
 
 
 def trim_common(text: str, start: int, stop: int, new: str) -> tuple[int, int, str]:
-    """The change (start, stop, new text) without the common prefix and suffix of old and new."""
+    """Trim the common prefix and suffix of old and new from a change (start, stop, new text)."""
     old = text[start:stop]
     head = _common(old, new)
     old, new = old[head:], new[head:]
@@ -137,7 +141,10 @@ def trim_common(text: str, start: int, stop: int, new: str) -> tuple[int, int, s
 
 
 def _common(a: str, b: str, from_end: bool = False) -> int:
-    """Length of the common prefix (or suffix), by bisection: comparing slices is fast."""
+    """Return the length of the common prefix (or suffix).
+
+    It is found by bisection: comparing slices is fast.
+    """
     low, high = 0, min(len(a), len(b))
     while low < high:
         middle = (low + high + 1) // 2
@@ -153,7 +160,7 @@ def _common(a: str, b: str, from_end: bool = False) -> int:
 
 
 class Replacement(NamedTuple):
-    """In one line, `old` was replaced by `new`, which starts at `at` in the current text."""
+    """A replacement in one line of `old` by `new`, which starts at `at` in the current text."""
 
     old: str
     new: str
@@ -161,7 +168,7 @@ class Replacement(NamedTuple):
 
 
 class ChangedLine(NamedTuple):
-    """A line's old and new text; the new one starts at `at` in the current text."""
+    """The old and the new text of a line; the new one starts at `at` in the current text."""
 
     old: str
     new: str
@@ -170,7 +177,7 @@ class ChangedLine(NamedTuple):
 
 @lru_cache(maxsize=4 * MAX_EDITS)
 def changed_lines(edit: RecentEdit) -> tuple[ChangedLine, ...]:
-    """The lines that an edit changed in part: not those added, deleted or rewritten."""
+    """Find the lines that an edit changed in part: not those added, deleted or rewritten."""
     old, new = (list(_lines(text)) for text in (edit.before, edit.after))
     ours, theirs = [text for _, text in old], [text for _, text in new]
     out: list[ChangedLine] = []
@@ -189,7 +196,7 @@ def changed_lines(edit: RecentEdit) -> tuple[ChangedLine, ...]:
 
 @lru_cache(maxsize=64 * MAX_EDITS)
 def replacements(line: ChangedLine) -> tuple[Replacement, ...]:
-    """The runs of tokens that were replaced, inserted or deleted in a line."""
+    """Find the runs of tokens that were replaced, inserted or deleted in a line."""
     ours, theirs = tokens(line.old), tokens(line.new)
     found, at = [], [line.at]
     for token in theirs:
@@ -201,14 +208,16 @@ def replacements(line: ChangedLine) -> tuple[Replacement, ...]:
 
 
 def tokens(line: str, coarse: bool = False) -> list[str]:
-    """Split a line into words, runs of blanks and single characters; with `coarse`, a string
-    literal is one token."""
+    """Split a line into words, runs of blanks and single characters.
+
+    With `coarse`, a string literal is one token.
+    """
     found: list[str] = (COARSE_TOKEN if coarse else TOKEN).findall(line)
     return found
 
 
 def token_opcodes(old: list[str], new: list[str]) -> Sequence[tuple[str, int, int, int, int]]:
-    """difflib's opcodes that turn `old` into `new`; empty for very long lines."""
+    """Return difflib's opcodes that turn `old` into `new`; none for very long lines."""
     if max(len(old), len(new)) > MAX_COMPARED_TOKENS:
         return []
     return SequenceMatcher(None, old, new, False).get_opcodes()

@@ -1,5 +1,8 @@
-"""Next-edit prediction: the model is asked about one candidate after the other until its new text
-for one is accepted. Answers are cached, so asking again costs nothing."""
+"""Next-edit prediction: the model is asked about one candidate after the other.
+
+The first candidate for which its new text is accepted is the next edit. Answers are cached, so
+asking again costs nothing.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +27,10 @@ if TYPE_CHECKING:
 
 MAX_ASKED = 3  # candidates that the model is asked about for one request
 CACHED_ANSWERS = 64
-MODEL_SLOT = ("next", "model")  # of models made for next edits: the next keystroke cancels these
+MODEL_SLOT = ("next", "model")  # requests to models made for next edits; a keystroke cancels them
 
 
-Place = tuple[Candidate, "OpenDocument"]  # the version that the candidate's offsets are of
+Place = tuple[Candidate, "OpenDocument"]  # with the version that the offsets refer to
 
 
 class Client(Protocol):
@@ -48,13 +51,13 @@ class NextEdit:
 
     reason: str
     document: OpenDocument | None = None
-    start: int = 0  # of the lines, in code points
+    start: int = 0  # code points, where the lines start
     stop: int = 0
     new_lines: str = ""
-    candidate: Candidate | None = None  # of an edit by rule
+    candidate: Candidate | None = None  # for an edit by rule
 
     def changes(self) -> list[Change]:
-        """The smallest changes of the document that make the new lines."""
+        """Find the smallest changes of the document that make the new lines."""
         assert self.document
         start = self.start
         found = changes(self.document.text.text[start : self.stop], self.new_lines)
@@ -62,15 +65,17 @@ class NextEdit:
 
 
 class NextEditPredictor:
-    """Predicts the next edit of one client."""
+    """A predictor of the next edit of one client."""
 
     def __init__(self) -> None:
         # (instruction, old lines) -> new lines, None if they were rejected
         self._answers: OrderedDict[tuple[str, str], str | None] = OrderedDict()
 
     async def candidates(self, client: Client, uri: str, offset: int) -> list[Place]:
-        """Candidates for the next edit, best first. Does not ask the model; searches in a thread:
-        the event loop never waits for it."""
+        """Find candidates for the next edit, best first.
+
+        Does not ask the model; searches in a thread: the event loop never waits for it.
+        """
         edits, texts = client.recent_edits()
         documents = {document.uri: document for document in client.documents}
         found = await asyncio.to_thread(find_candidates, edits, texts, uri, offset)
@@ -79,7 +84,10 @@ class NextEditPredictor:
     async def elsewhere(
         self, client: Client, workspace: Workspace, uri: str, offset: int
     ) -> list[Place]:
-        """Candidates in indexed files that are not open. Reads and compares in a thread, too."""
+        """Find candidates in indexed files that are not open.
+
+        Reads and compares in a thread, too.
+        """
         (edits, texts), documents = client.recent_edits(), [*client.documents]
 
         def find() -> list[Place]:
@@ -100,9 +108,11 @@ class NextEditPredictor:
         places: list[Place],
         closed: Collection[str] = (),
     ) -> NextEdit:
-        """The first of these candidates for which the model has an acceptable text. `closed`: the
-        URIs of the files that are not open. Those of a document that has changed since, or changes
-        while the model is asked, are dropped."""
+        """Predict from the first of these candidates for which the model has an acceptable text.
+
+        `closed`: the URIs of the files that are not open. Candidates of a document that has changed
+        since, or changes while the model is asked, are dropped.
+        """
         reason = "no next edit: nothing that was changed lately asks for another change"
 
         async def is_current(document: OpenDocument) -> bool:
@@ -138,7 +148,7 @@ class NextEditPredictor:
     async def _ask(
         self, client: Client, document: OpenDocument, candidate: Candidate
     ) -> tuple[str, str]:
-        """The model's new text for a candidate, and why it is rejected, if it is."""
+        """Ask for the model's new text for a candidate; also say why it is rejected, if it is."""
         text = document.text.text
         request = candidate.request(text, document.path or document.uri, document.version)
         done = await client.ask(request, ("next", ""))

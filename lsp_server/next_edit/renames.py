@@ -1,4 +1,4 @@
-"""What a renamed identifier referred to, and which other occurrences refer to the same thing.
+"""The meaning of a renamed identifier, and the other occurrences that refer to the same thing.
 
 Judged from the surrounding text: a local, a class member, or a name of the whole module. Imports
 are not resolved; only open documents are searched.
@@ -24,7 +24,7 @@ from lsp_server.next_edit.source_text import (
 BUILTIN_TYPES = frozenset(
     {"string", "number", "boolean", "any", "char", "int", "double", "float", "long"}
 )
-BUILTINS = BUILTIN_TYPES.union(dir(builtins))  # Python's
+BUILTINS = BUILTIN_TYPES.union(dir(builtins))  # names of Python
 OTHER_KEYWORDS = """
 this self cls super null undefined true false nil var let const function func fn struct enum
 interface type switch case default do int void static public private new delete typeof throw
@@ -45,14 +45,17 @@ def is_identifier(*words: str) -> bool:
 
 
 def is_builtin(source: SourceText, name: str) -> bool:
-    """Whether the language itself defines the name."""
+    """Return whether the language itself defines the name."""
     return name in (BUILTINS if source.is_python else BUILTIN_TYPES)
 
 
 def switches_reference(
     source: SourceText, edits: list[RecentEdit], old: str, new: str, at: int
 ) -> bool:
-    """Whether the edit only made a use refer to another existing name, rather than rename one."""
+    """Return whether the edit only made a use refer to another existing name.
+
+    It renamed none then.
+    """
     start, stop = source.line_span(at)
     if DEFINITION_BEFORE.search(source.text[start:at]) or binds_name(source, new, start, stop):
         return False
@@ -67,7 +70,7 @@ def switches_reference(
 
 
 def binds_name(source: SourceText, name: str, start: int, stop: int) -> bool:
-    """Whether a span binds the name: by a definition, assignment, import or parameter."""
+    """Return whether a span binds the name: by a definition, assignment, import or parameter."""
     word = whole_word(name)
     assigned = rf"{word}(?:\s*,\s*[\w$*]+)*[ \t]*(?::[^=\n(){{}}]+)?:?=(?![=>])"
     declared = rf"\b(?:let|const|var|for|as|mut|import|global)\s[^=\n;:]{{0,300}}?{word}"
@@ -82,8 +85,10 @@ def binds_name(source: SourceText, name: str, start: int, stop: int) -> bool:
 
 
 def rename_scope(source: SourceText, old: str, new: str, at: int) -> tuple[str, int, int]:
-    """The kind of name renamed at `at` ("prose", "member", "local" or "module"), and the span in
-    which its other uses may be."""
+    """Find the kind of name renamed at `at`, and the span in which its other uses may be.
+
+    The kind is "prose", "member", "local" or "module".
+    """
     start, stop = source.line_span(at)
     left = source.text[start:at]
     everywhere = (0, len(source.text))
@@ -101,7 +106,7 @@ def rename_scope(source: SourceText, old: str, new: str, at: int) -> tuple[str, 
 
 
 def is_module_level(sources: Sources, old: str, new: str) -> bool:
-    """Whether an open document defines the name at its top level."""
+    """Return whether an open document defines the name at its top level."""
     names = f"(?:{re.escape(old)}|{re.escape(new)})(?![\\w$])"
     defined = re.compile(
         rf"^(?:(?:export|default|pub|async|static|abstract|public)\s+)*(?:{DEFINITION}"
@@ -112,7 +117,7 @@ def is_module_level(sources: Sources, old: str, new: str) -> bool:
 
 
 def may_be_renamed(source: SourceText, home: SourceText, kind: str, old: str, spot: int) -> bool:
-    """Whether the occurrence at `spot` may refer to what was renamed, judging by its context."""
+    """Return whether the occurrence at `spot` may refer to what was renamed, by its context."""
     start, stop = source.line_span(spot)
     if stop - start > MAX_CANDIDATE_CHARS:
         return False

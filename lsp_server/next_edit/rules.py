@@ -48,10 +48,10 @@ from lsp_server.next_edit.signatures import (
 from lsp_server.next_edit.source_text import MAX_CANDIDATE_CHARS, SourceText, is_identifier_char
 
 MAX_CANDIDATES = 8
-MAX_DOCUMENT_CHARS = 1 << 18  # larger documents are not searched
-REPEAT_RADIUS_LINES = 30  # within which similar lines are looked for
-MIN_SHARED_TOKENS = 0.6  # share that a similar line needs if there is one example of the change
-SIGNATURE_SEARCH_CHARS = 1500  # around an edit, searched for signatures
+MAX_DOCUMENT_CHARS = 1 << 18  # characters; larger documents are not searched
+REPEAT_RADIUS_LINES = 30  # lines on either side that are searched for similar ones
+MIN_SHARED_TOKENS = 0.6  # share of tokens that must be equal if the change was made once only
+SIGNATURE_SEARCH_CHARS = 1500  # characters around an edit, searched for signatures
 PARAMETER_FIELDS = ("positional", "required", "keyword_only", "variadic", "variadic_keywords")
 REPLACE_INSTRUCTION = "Replace `{old}` by `{new}`."
 SIGNATURE_INSTRUCTION = "Change the call of `{name}` to match its new signature `{new}`."
@@ -62,7 +62,7 @@ Found = tuple[tuple[bool, bool, int, bool, int], Candidate]  # (rank, candidate)
 def find_candidates(
     edits: list[RecentEdit], documents: Mapping[str, str], uri: str, cursor: int
 ) -> list[Candidate]:
-    """Candidates for the next edit, best first. `edits` ends with the most recent one."""
+    """Find candidates for the next edit, best first. `edits` ends with the most recent one."""
     sources = {
         name: SourceText(name, text)
         for name, text in documents.items()
@@ -98,8 +98,11 @@ def find_candidates(
 def changed_names(
     edits: list[RecentEdit], documents: Mapping[str, str], uri: str, cursor: int
 ) -> list[Changed]:
-    """The names that were renamed, and those of functions whose parameters changed, which other
-    files may use; that changed last first. `edits` ends with the most recent one."""
+    """Find the names that were changed and that other files may use; that changed last first.
+
+    They are those that were renamed, and those of functions whose parameters changed. `edits` ends
+    with the most recent one.
+    """
     active = _being_typed(edits, uri, cursor)
     found: dict[Changed, None] = {}
     for edit in reversed(edits):
@@ -124,8 +127,10 @@ def changed_names(
 
 
 def _being_typed(edits: list[RecentEdit], uri: str, cursor: int) -> tuple[int, int] | None:
-    """The span of the edit that is still being typed: no whole words changed in it, or the cursor
-    is still at one of them."""
+    """Find the span of the edit that is still being typed.
+
+    In such an edit no whole words changed, or the cursor is still at one of them.
+    """
     for edit in edits:
         if edit.uri == uri and edit.start <= cursor <= edit.stop:
             words = _words(edit)
@@ -193,7 +198,7 @@ def _words(edit: RecentEdit) -> list[Replacement]:
 def _was_typed(
     source: SourceText, edits: list[RecentEdit], number: int, old: str, spot: int
 ) -> bool:
-    """Whether the user wrote the old name there: after the rename, or in place of another."""
+    """Return whether the user wrote the old name there: after the rename or in place of another."""
     for n, edit in enumerate(edits):
         if edit.uri != source.uri or not edit.start <= spot <= edit.stop:
             continue
@@ -245,7 +250,10 @@ def _signatures(
 def _call(
     source: SourceText, at_home: bool, old: Signature, new: Signature, name: str
 ) -> Candidate:
-    """What all calls in a source have in common, which is read once; it has no place yet."""
+    """Make a candidate of what all calls in a source have in common, which is read once.
+
+    It has no place yet.
+    """
     was, now = (name + head.text.removeprefix(head.name) for head in (old, new))
     instruction = SIGNATURE_INSTRUCTION.format(name=name, new=now)
     removed, added = (
@@ -269,7 +277,7 @@ def _call(
 def _changed_signatures(
     source: SourceText, edit: RecentEdit
 ) -> Iterator[tuple[Signature, Signature]]:
-    """(old signature, new signature) of functions whose parameters changed."""
+    """Yield (old signature, new signature) of functions whose parameters changed."""
     text = source.text
     start, stop = edit.start - SIGNATURE_SEARCH_CHARS, edit.stop + SIGNATURE_SEARCH_CHARS
     low, high = whole_lines(text, max(start, 0), min(stop, len(text)))
@@ -323,7 +331,7 @@ def _repeats(
 
 
 def _with_same_change(line: ChangedLine, text: str, repeated: bool) -> str | None:
-    """`text` with the change of `line` made to it; None if it is not similar to the old line."""
+    """Make the change of `line` to `text`; None if that is not similar to the old line."""
     for coarse in (False, True):
         ours, theirs, here = (tokens(each.strip(), coarse) for each in (line.old, line.new, text))
         if len(ours) != len(here) or list(map(_shape, ours)) != list(map(_shape, here)):
@@ -344,7 +352,7 @@ def _with_same_change(line: ChangedLine, text: str, repeated: bool) -> str | Non
 
 
 def _difference(old: str, new: str) -> tuple[str, str]:
-    """The changed part of a line, old and new, widened to the next blanks."""
+    """Find the changed part of a line, old and new, widened to the next blanks."""
     start, stop, middle = trim_common(old, 0, len(old), new)
     low = max(old.rfind(" ", 0, start), old.rfind("\t", 0, start)) + 1
     found = re.compile(r"\s").search(old, stop)
@@ -353,7 +361,7 @@ def _difference(old: str, new: str) -> tuple[str, str]:
 
 
 def _shape(token: str) -> str:
-    """The class of a token: word, number, string or blank; others stand for themselves."""
+    """Classify a token as word, number, string or blank; others stand for themselves."""
     if token in KEYWORDS or not (
         is_identifier_char(token[0]) or token.isspace() or token[-1] in "\"'"
     ):

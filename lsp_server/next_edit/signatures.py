@@ -37,12 +37,15 @@ KEYWORD_ARGUMENT = re.compile(rf"{IDENTIFIER}\s*=(?!=)")
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """The head of a function, from its name on. `self` and its like are not parameters here."""
+    """The head of a function, from its name on.
+
+    `self` and its like are not parameters here.
+    """
 
     name: str
     text: str  # "name(a, b)" as written, on one line
     name_at: int  # code points
-    open_at: int  # of the brackets
+    open_at: int  # where the brackets open
     close_at: int
     positional: tuple[str, ...]
     required: frozenset[str]
@@ -55,12 +58,12 @@ class CallSite(NamedTuple):
     """A call in a source text."""
 
     arguments: list[Item]
-    open_at: int  # code points, of the brackets
+    open_at: int  # code points, where the brackets open
     close_at: int
 
 
 def find_signatures(source: SourceText, start: int, stop: int) -> list[Signature]:
-    """The complete signatures that begin in `text[start:stop]`, in order."""
+    """Find the complete signatures that begin in `text[start:stop]`, in order."""
     found = {}
     patterns = [KEYWORD_HEAD, ARROW_HEAD] + ([] if source.is_python else [BRACE_HEAD])
     for pattern in patterns:
@@ -111,8 +114,10 @@ def _signature(
 
 
 def _parameters(items: list[str]) -> list[str]:
-    """The parameters among comma-separated items: commas inside "<...>" do not separate, and a
-    leading `self` or `cls` is dropped."""
+    """Find the parameters among comma-separated items.
+
+    Commas inside "<...>" do not separate, and a leading `self` or `cls` is dropped.
+    """
     found: list[str] = []
     for text in items:
         bare = found[-1].replace("=>", "").replace("->", "") if found else ""
@@ -125,13 +130,16 @@ def _parameters(items: list[str]) -> list[str]:
 
 
 def _name(source: SourceText, text: str, position: int) -> str:
-    """A Python parameter's name; elsewhere its position, as calls have no keywords there."""
+    """Return a Python parameter's name.
+
+    In other languages it is the position, as calls have no keywords there.
+    """
     found = re.match(IDENTIFIER, text) if source.is_python else None
     return found[1] if found else str(position)
 
 
 def is_definition(source: SourceText, at: int) -> bool:
-    """Whether the name at `at` is being defined as a function or class, rather than used."""
+    """Return whether the name at `at` is being defined as a function or class, rather than used."""
     start, stop = source.line_span(at)
     if re.search(r"\b(?:def|function\*?|func|fn|fun|class)\s+(?:\([^()]*\)\s*)?$",
                  source.text[start:at]):  # fmt: skip
@@ -140,7 +148,7 @@ def is_definition(source: SourceText, at: int) -> bool:
 
 
 def find_call(source: SourceText, at: int, name: str) -> CallSite | None:
-    """The call whose name is at `at`; None if that is not a call."""
+    """Find the call whose name is at `at`; None if that is not a call."""
     opened = re.compile(r"\s*\(").match(source.text, at + len(name))
     if not opened:
         return None
@@ -149,7 +157,7 @@ def find_call(source: SourceText, at: int, name: str) -> CallSite | None:
 
 
 def call_fits(source: SourceText, signature: Signature, arguments: list[Item]) -> bool:
-    """Whether a call with these arguments fits the signature."""
+    """Return whether a call with these arguments fits the signature."""
     texts = [item.text for item in arguments]
     if any(text.startswith(("*", "...")) or text.endswith("...") for text in texts):
         return True
@@ -165,7 +173,7 @@ def call_fits(source: SourceText, signature: Signature, arguments: list[Item]) -
 
 
 def missing_parameters(uri: str, signature: str, other: str) -> list[str]:
-    """The parameters that one signature, such as "f(a, b)", has and another does not."""
+    """Find the parameters that one signature, such as "f(a, b)", has and another does not."""
     ours, theirs = (
         [_parameter(uri, item.text) for item in inside[0]] if inside else []
         for inside in (

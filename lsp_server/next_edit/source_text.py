@@ -1,7 +1,7 @@
 """A source text scanned for lines, brackets, string literals and indentation.
 
 Deliberately not a parser such as tree-sitter: the text is being typed and often does not parse, and
-it may be in a language without a grammar here, so these scanners would have to stay beside one.
+it may be in a language without a grammar here, so these scanners would have to stay next to one.
 Scopes are read off the indentation and are wrong where that does not follow the nesting.
 """
 
@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 from lsp_server.next_edit.edit_history import whole_lines
 
-MAX_BRACKET_CHARS = 4000  # between an opening bracket and its closing one
-MAX_LINES_UP = 2000  # searched for the head of a function
+MAX_BRACKET_CHARS = 4000  # characters between an opening bracket and its closing one
+MAX_LINES_UP = 2000  # lines searched for the head of a function
 MAX_STATEMENT_LINES = 6
-MAX_CANDIDATE_CHARS = 600  # of the lines that a next edit may change
+MAX_CANDIDATE_CHARS = 600  # characters of the lines that a next edit may change
 PROSE_SUFFIXES = frozenset({"", ".md", ".txt", ".rst", ".tex", ".adoc", ".csv", ".log"})
 HASH_COMMENT_SUFFIXES = frozenset(
     {".py", ".pyi", ".sh", ".bash", ".rb", ".pl", ".r", ".yaml", ".yml", ".toml"}
@@ -77,22 +77,22 @@ class SourceText:
         return found
 
     def in_string_or_comment(self, at: int) -> bool:
-        """Whether an offset is inside a string literal or a comment."""
+        """Return whether an offset is inside a string literal or a comment."""
         return bisect_right(self._literal_edges, at) % 2 == 1
 
     def line_span(self, at: int) -> tuple[int, int]:
         return whole_lines(self.text, at, at)
 
     def line_prefix(self, at: int) -> str:
-        """The line up to an offset; only its last MAX_CANDIDATE_CHARS characters."""
+        """Return the line up to an offset; only its last MAX_CANDIDATE_CHARS characters."""
         return self.text[max(self.line_span(at)[0], at - MAX_CANDIDATE_CHARS) : at]
 
     def line_number(self, at: int) -> int:
-        """The number of the line that contains `at`, counted from 1."""
+        """Return the number of the line that contains `at`, counted from 1."""
         return 1 + len(re.findall(r"\r\n|\r|\n", self.text[:at]))
 
     def find_words(self, name: str, start: int = 0, stop: int | None = None) -> Iterator[int]:
-        """Offsets at which `name` occurs as a whole word."""
+        """Yield the offsets at which `name` occurs as a whole word."""
         stop = len(self.text) if stop is None else stop
         at = self.text.find(name, start, stop)
         while at >= 0:
@@ -107,8 +107,10 @@ class SourceText:
     # -- around an offset ----------------------------------------------------------------------
 
     def statement_span(self, start: int, stop: int) -> tuple[int, int]:
-        """The lines of a span, extended to close the brackets that are open in them; not extended
-        if that takes more than MAX_STATEMENT_LINES lines."""
+        """Extend the lines of a span to close the brackets that are open in them.
+
+        They are not extended if that takes more than MAX_STATEMENT_LINES lines.
+        """
         low, high = first = whole_lines(self.text, start, stop)
         for _ in range(MAX_STATEMENT_LINES):
             depth, lowest = self._bracket_depth(low, high)
@@ -126,15 +128,17 @@ class SourceText:
         return 1 + len(re.findall(r"\r\n|\r|\n", self.text[start:stop]))
 
     def enclosing_functions(self, at: int, outer: bool = False) -> Iterator[tuple[int, int]]:
-        """Spans of the enclosing functions, heads included, the innermost first. With `outer`, a
-        function whose head is on the line itself is skipped."""
+        """Yield the spans of the enclosing functions, heads included, the innermost first.
+
+        With `outer`, a function whose head is on the line itself is skipped.
+        """
         for start, line in self._outwards(at):
             own = outer and start == self.line_span(at)[0]
             if FUNCTION_HEAD.search(line) and not BRANCH_HEAD.match(line) and not own:
                 yield start, self._end(start, _indent(line))
 
     def neighbouring_lines(self, at: int, count: int) -> Iterator[tuple[int, int]]:
-        """Spans of the lines around, the nearest first, at most `count` on either side."""
+        """Yield the spans of the lines around, nearest first, at most `count` on either side."""
         up = down = self.line_span(at)
         for _ in range(count):
             if down[1] < len(self.text):
@@ -145,7 +149,10 @@ class SourceText:
                 yield up
 
     def enclosing_class(self, at: int) -> str | None:
-        """The name of the class that directly encloses a line; None if something else does."""
+        """Return the name of the class that directly encloses a line.
+
+        None if something else does.
+        """
         for start, line in self._outwards(at):
             if start < self.line_span(at)[0]:
                 found = CLASS_HEAD.match(line)
@@ -153,7 +160,7 @@ class SourceText:
         return None
 
     def _outwards(self, at: int) -> Iterator[tuple[int, str]]:
-        """The line itself, then each line above that is less indented than the one before."""
+        """Yield the line itself, then each line above that is less indented than the one before."""
         low, high = self.line_span(at)
         line = self.text[low:high]
         yield low, line
@@ -168,7 +175,7 @@ class SourceText:
                 yield low, line
 
     def _end(self, start: int, indent: int) -> int:
-        """The end of the block whose head starts at `start`."""
+        """Find the end of the block whose head starts at `start`."""
         stop = self.line_span(start)[1]
         at = self._next_line(stop)
         while at < len(self.text):
@@ -191,7 +198,7 @@ class SourceText:
     # -- brackets ------------------------------------------------------------------------------
 
     def _bracket_depth(self, start: int, stop: int) -> tuple[int, int]:
-        """Nesting depth of brackets at the end of a span, and the lowest depth inside it."""
+        """Count the nesting depth of brackets at the end of a span, and the lowest inside it."""
         depth = lowest = 0
         for match in self._tokens.finditer(self.text, start, stop):
             depth += (match[0] in "([") - (match[0] in ")]")  # braces enclose statements
@@ -199,8 +206,10 @@ class SourceText:
         return depth, lowest
 
     def bracket_items(self, opened: int) -> tuple[list[Item], int] | None:
-        """The items of the bracket that opens at `opened`, and the offset of its closing bracket;
-        None if it is not closed."""
+        """Split the bracket that opens at `opened` into its items; also find its closing bracket.
+
+        None if it is not closed.
+        """
         depth, begun, found = 0, opened + 1, []
         for match in self._tokens.finditer(self.text, opened, opened + MAX_BRACKET_CHARS):
             mark = match[0]
@@ -224,7 +233,7 @@ class SourceText:
 
 
 def is_identifier_char(char: str) -> bool:
-    """Whether a character may continue an identifier; False for ""."""
+    """Return whether a character may continue an identifier; False for ""."""
     return char == "$" or (bool(char) and f"a{char}".isidentifier())
 
 

@@ -8,12 +8,14 @@ import psutil  # type: ignore[import-untyped]
 
 log = logging.getLogger(__name__)
 
-WATCH_INTERVAL_S = 1.0  # between two checks of it
+WATCH_INTERVAL_S = 1.0  # seconds between two checks of the process
 
 
 def find_process(pid: int) -> psutil.Process | None:
-    """The client's process, which notices when its number is used again. None, with a line in the
-    log, if it is not visible from here; None for 0."""
+    """Find the client's process, which notices when its number is used again.
+
+    None, with a line in the log, if it is not visible from here; None for 0.
+    """
     try:
         return psutil.Process(pid) if pid else None
     except (psutil.Error, ValueError, OverflowError):
@@ -22,7 +24,7 @@ def find_process(pid: int) -> psutil.Process | None:
 
 
 def is_alive(process: psutil.Process) -> bool:
-    """Whether it runs; one that nobody has waited for yet does not."""
+    """Return whether a process runs; one that nobody has waited for yet does not."""
     try:
         return bool(process.is_running()) and bool(process.status() != psutil.STATUS_ZOMBIE)
     except psutil.Error:

@@ -1,4 +1,4 @@
-"""JSON to and from lsprotocol's types, strictly, with readable errors.
+"""The conversion of JSON to and from lsprotocol's types, strictly, with readable errors.
 
 cattrs accepts "3" for an integer and a string for a list of letters; both are rejected here. Error
 messages name the field and never quote its value, which may be the user's text.
@@ -30,7 +30,7 @@ class Mismatch(TypeError):
 
 @cache
 def converter() -> Any:
-    """The converter that all clients share: it compiles code for every type it meets."""
+    """Make the converter that all clients share: it compiles code for every type it meets."""
     made: Any = pygls_protocol.default_converter()  # type: ignore[no-untyped-call]
     for kind, name in ((int, "an integer"), (str, "a string"), (bool, "true or false")):
         made.register_structure_hook(kind, _strict(kind, name))
@@ -44,8 +44,10 @@ def converter() -> Any:
 
 
 def structure(value: Any, kind: Any, name: str) -> Any:
-    """A JSON value as `kind`, or unchanged for Any. Raises JsonRpcInvalidParams, which calls the
-    value `name`."""
+    """Convert a JSON value to `kind`; for Any it is unchanged.
+
+    Raises JsonRpcInvalidParams, which calls the value `name`.
+    """
     if kind in (Any, object, inspect.Parameter.empty):
         return value
     try:
@@ -55,7 +57,7 @@ def structure(value: Any, kind: Any, name: str) -> Any:
 
 
 def unstructure(value: Any) -> Any:
-    """The JSON value of lsprotocol's types and enums."""
+    """Convert lsprotocol's types and enums to a JSON value."""
     return converter().unstructure(value)
 
 
@@ -82,7 +84,7 @@ def _reject_constant(name: str) -> NoReturn:
 
 
 def _clean(value: Any) -> Any:
-    """A JSON value without lone surrogates in strings and keys."""
+    """Replace lone surrogates in the strings and keys of a JSON value."""
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, list):
@@ -93,7 +95,10 @@ def _clean(value: Any) -> Any:
 
 
 def _explain(error: BaseException, name: str) -> str:
-    """The first mismatch in an error of cattrs, such as `params.position.line: not an integer`."""
+    """Describe the first mismatch in an error of cattrs.
+
+    The result is such as `params.position.line: not an integer`.
+    """
     for note in reversed(getattr(error, "__notes__", [])):  # the outermost comes last
         field = getattr(note, "name", None)  # of cattrs' notes
         name += str(note) if field is None else f".{_camel(field)}"
@@ -146,6 +151,6 @@ def _strict_list(kind: Any) -> Callable[[Any, Any], Any]:
 
 
 def _camel(name: str) -> str:
-    """lsprotocol's `text_document` is `textDocument` in JSON."""
+    """Write a name of lsprotocol as in JSON: `text_document` is `textDocument` there."""
     head, *tail = name.split("_")
     return head + "".join(part.capitalize() for part in tail)

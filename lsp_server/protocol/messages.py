@@ -26,7 +26,7 @@ Identifier = types.OptionalVersionedTextDocumentIdentifier
 
 @dataclass
 class EditParams:
-    """Of draftline/edit and of the command draftline.edit."""
+    """Parameters of draftline/edit and of the command draftline.edit."""
 
     textDocument: Identifier
     instruction: str
@@ -39,7 +39,7 @@ class EditParams:
 
 @dataclass
 class AskParams:
-    """Of draftline/ask, and of draftline/explain, which has no question."""
+    """Parameters of draftline/ask, and of draftline/explain, which has no question."""
 
     textDocument: Identifier
     question: str = ""
@@ -75,7 +75,7 @@ class Diagnostic:
 
 @dataclass
 class ChatParams:
-    """Of draftline/chat."""
+    """Parameters of draftline/chat."""
 
     messages: Sequence[ConversationMessage]  # the whole conversation; the last one is the question
     context: Sequence[ContextItem] = ()
@@ -86,7 +86,7 @@ class ChatParams:
 
 @dataclass
 class CommitMessageParams:
-    """Of draftline/commitMessage."""
+    """Parameters of draftline/commitMessage."""
 
     diff: str
     workDoneToken: Any = None
@@ -95,7 +95,7 @@ class CommitMessageParams:
 
 @dataclass
 class NextEditParams:
-    """Of draftline/nextEdit."""
+    """Parameters of draftline/nextEdit."""
 
     textDocument: Identifier
     position: types.Position
@@ -103,7 +103,7 @@ class NextEditParams:
 
 @dataclass
 class FindFilesParams:
-    """Of draftline/findFiles."""
+    """Parameters of draftline/findFiles."""
 
     instruction: str
     textDocument: types.TextDocumentIdentifier | None = None
@@ -111,7 +111,7 @@ class FindFilesParams:
 
 @dataclass
 class EditFilesParams:
-    """Of draftline/editFiles."""
+    """Parameters of draftline/editFiles."""
 
     instruction: str
     files: list[str]  # URIs
@@ -121,7 +121,7 @@ class EditFilesParams:
 
 @dataclass
 class RenamePlacesParams:
-    """Of draftline/renamePlaces."""
+    """Parameters of draftline/renamePlaces."""
 
     textDocument: Identifier
     instruction: str
@@ -130,30 +130,30 @@ class RenamePlacesParams:
 
 @dataclass
 class ShownParams:
-    """Of textDocument/didShowCompletion and didPartiallyAcceptCompletion."""
+    """Parameters of textDocument/didShowCompletion and didPartiallyAcceptCompletion."""
 
     item: types.InlineCompletionItem
     acceptedLength: int = 0  # UTF-16 code units
 
 
 def failed(reason: object) -> JsonRpcException:
-    """The error of a valid request that could not be fulfilled."""
+    """Make the error of a valid request that could not be fulfilled."""
     code = types.LSPErrorCodes.RequestFailed.value
     return JsonRpcException(" ".join(str(reason).split()), code)
 
 
 def cancelled(reason: str) -> JsonRpcException:
-    """The error of a request that is no longer wanted."""
+    """Make the error of a request that is no longer wanted."""
     return JsonRpcRequestCancelled(reason)
 
 
 def moved_on(name: str, where: str = "") -> JsonRpcException:
-    """The error of a request whose document has changed since, in words also where."""
+    """Make the error of a request whose document has changed since; `where` says the place."""
     return JsonRpcContentModified(f"{name}: the text changed meanwhile{where}: ask again")
 
 
 def closed(name: str) -> JsonRpcException:
-    """The error of a request whose document is no longer open."""
+    """Make the error of a request whose document is no longer open."""
     return JsonRpcContentModified(
         f"{name}: closed, renamed or deleted meanwhile, so nothing was changed: open it, ask again"
     )
@@ -166,8 +166,10 @@ def _token(value: Any) -> str | int | None:
 
 
 class Progress:
-    """Reports the progress of one request under the client's tokens, if it sent any. Raises
-    JsonRpcInvalidParams for invalid tokens."""
+    """The progress of one request, reported under the client's tokens, if it sent any.
+
+    Raises JsonRpcInvalidParams for invalid tokens.
+    """
 
     def __init__(self, server: Server, work: Any, partial: Any = None) -> None:
         self._protocol, self._progress = server.protocol, server.work_done_progress
@@ -184,7 +186,7 @@ class Progress:
             )
 
     def report(self, message: str, share: float) -> None:
-        """`share` of the work is done; sent when the percentage changes."""
+        """Report that `share` of the work is done; sent when the percentage changes."""
         percent = max(0, min(99, int(100 * share)))
         if self._work is not None and percent != self._percent:
             self._percent = percent
@@ -192,7 +194,7 @@ class Progress:
             self._progress.report(self._work, report)
 
     def restart(self, message: str) -> None:
-        """The answer is written anew: its parts so far are void."""
+        """Report that the answer is written again: its parts so far are void."""
         self._percent = -1
         self.report(message, 0.0)
         if self._partial is not None:
@@ -206,7 +208,7 @@ class Progress:
             self._protocol.notify(types.PROGRESS, part)
 
     def file(self, uri: str, index: int, of: int) -> None:
-        """The answer for a file begins, the `index`-th of `of`."""
+        """Report that the answer for a file begins, the `index`-th of `of`."""
         if self._partial is not None:
             part = types.ProgressParams(
                 token=self._partial, value={"file": uri, "index": index, "of": of}
@@ -214,7 +216,7 @@ class Progress:
             self._protocol.notify(types.PROGRESS, part)
 
     def end(self, message: str | None = None) -> None:
-        """Finish."""
+        """End the progress."""
         if self._work is not None:
             self._progress.end(self._work, types.WorkDoneProgressEnd(message=message))
             self._progress.tokens.pop(self._work, None)

@@ -18,8 +18,10 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def clean(text: str) -> str:
-    """Join surrogate pairs, and replace lone surrogates by U+FFFD, which is as long in UTF-16 and
-    UTF-8. The result can be encoded."""
+    """Join surrogate pairs, and replace lone surrogates by U+FFFD. The result can be encoded.
+
+    U+FFFD is as long as a surrogate in UTF-16 and UTF-8.
+    """
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -29,7 +31,7 @@ def clean(text: str) -> str:
 
 
 def units(text: str, encoding: str) -> int:
-    """The length of a text in code units."""
+    """Count the code units of a text."""
     if encoding == "utf-32" or text.isascii():
         return len(text)
     return len(text.encode()) if encoding == "utf-8" else len(text.encode("utf-16-le")) // 2
@@ -54,7 +56,7 @@ class Text:
         return len(self.starts)
 
     def line(self, number: int) -> tuple[int, int]:
-        """Start and stop of a line, counted from 0, without its line end."""
+        """Find the start and stop of a line, counted from 0, without its line end."""
         start = int(self.starts[number])
         if number + 1 == len(self.starts):
             return start, len(self.text)
@@ -62,12 +64,14 @@ class Text:
         return start, stop - (self.text[stop - 1 : stop + 1] == "\r\n" and stop > start)
 
     def line_of(self, offset: int) -> int:
-        """The line of an offset."""
+        """Find the line of an offset."""
         return int(np.searchsorted(self.starts, offset, side="right")) - 1
 
     def offset(self, line: int, character: int, encoding: str) -> int:
-        """The offset of a position, clamped to the end of its line and of the text; inside a code
-        point it is the point's start."""
+        """Find the offset of a position, clamped to the end of its line and of the text.
+
+        A position inside a code point has the offset of the point's start.
+        """
         if line >= len(self.starts):
             return len(self.text)
         start, stop = self.line(line)
@@ -80,13 +84,16 @@ class Text:
         return start + len(head.encode("utf-16-le")[: 2 * character].decode("utf-16-le", "ignore"))
 
     def position(self, offset: int, encoding: str) -> tuple[int, int]:
-        """Line and character of an offset; between "\\r" and "\\n" that is the line's end."""
+        """Find the line and character of an offset.
+
+        Between "\\r" and "\\n" that is the line's end.
+        """
         line = self.line_of(offset)
         start, stop = self.line(line)
         return line, units(self.text[start : min(offset, stop)], encoding)
 
     def change(self, start: int, stop: int, new: str) -> Text:
-        """The text with `new` in place of [start, stop)."""
+        """Return the text with `new` in place of [start, stop)."""
         new, text = clean(new), self.text
         # Line ends change only within the replaced span, widened by a "\r" before and a "\n" after
         # it, which may lose or gain their other half.
@@ -101,5 +108,5 @@ class Text:
 
 
 def _line_starts(text: str, base: int = 0) -> list[int]:
-    """The offsets of all lines but the first."""
+    """Find the offsets of all lines but the first."""
     return [base + end.end() for end in LINE_END.finditer(text)]

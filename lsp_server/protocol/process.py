@@ -1,4 +1,4 @@
-"""Ends the server's process: normally, on a signal, or because the client's process is dead.
+"""The end of the server's process: normally, on a signal, or because the client's process is dead.
 
 Threads may still be computing by then, and Python would wait for some of them; this does not. That
 includes saving the index of a client that has just left: an editor that quits must not wait for a
@@ -19,14 +19,17 @@ from typing import Any
 from lsp_server.protocol.client_process import WATCH_INTERVAL_S, find_process, is_alive
 from lsp_server.protocol.protocol import Server
 
-EXIT_TIMEOUT_S = 0.8  # from the end of a server to the end of its process
-CLIENTS_TIMEOUT_S = 0.4  # of it, to close the connections of clients
+EXIT_TIMEOUT_S = 0.8  # seconds from the end of a server to the end of its process
+CLIENTS_TIMEOUT_S = 0.4  # seconds of EXIT_TIMEOUT_S, to close the clients' connections
 EXIT_CODES = {signal.SIGTERM: 143, signal.SIGINT: 130}
 
 
 def run(work: Coroutine[Any, Any, int], code: Callable[[], int]) -> int:
-    """Run `work` until it ends or a signal comes; returns the exit code. The caller must then end
-    the process by `os._exit`, which waits for no thread; else a timer does."""
+    """Run `work` until it ends or a signal comes; return the exit code.
+
+    The caller must then end the process by `os._exit`, which waits for no thread; else a timer
+    does.
+    """
     loop = asyncio.new_event_loop()
     main = loop.create_task(work)
     caught: list[int] = []

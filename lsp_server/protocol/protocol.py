@@ -37,13 +37,13 @@ Handler = Callable[..., Any]
 Steps = Generator[Any, Any, Any]  # a pygls built-in: yields (handler, args, kwargs) to run it
 Stage = Literal["new", "running", "shutdown"]
 
-MAX_RUNNING_REQUESTS = 1000  # of one client; more are refused until some have ended
-CHANGE_BATCH_CHARS = 1 << 24  # of text that changes copy before other clients get a turn
+MAX_RUNNING_REQUESTS = 1000  # requests of one client; more are refused until some have ended
+CHANGE_BATCH_CHARS = 1 << 24  # characters that changes copy before other clients get a turn
 
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """Params as lsprotocol's type, or why they are not."""
+    """Params converted to lsprotocol's type, or the reason why they are not."""
 
     params: Any = None
     error: errors.JsonRpcException | None = None
@@ -65,11 +65,14 @@ class Protocol(LanguageServerProtocol):
         super().__init__(server, converter)
 
     def code(self) -> int:
-        """The exit code if the client left now."""
+        """Return the exit code if the client left now."""
         return 0 if self.stage == "shutdown" else 1
 
     def close(self) -> set[asyncio.Future[Any]]:
-        """The client is gone: cancel its requests and ours. Returns the handlers that still run."""
+        """Cancel the requests of a client that is gone, and ours to it.
+
+        Returns the handlers that still run.
+        """
         self.writer = None
         self._running.clear()
         for future in [*self._request_futures.values()]:
@@ -80,15 +83,19 @@ class Protocol(LanguageServerProtocol):
     # -- incoming messages -------------------------------------------------------------------------
 
     def handle(self, message: Any) -> Iterator[None]:
-        """Handle what `read_message` has returned. A long message is handled in parts: yields after
-        each, so that other clients get a turn."""
+        """Handle what `read_message` has returned.
+
+        A long message is handled in parts: yields after each, so that other clients get a turn.
+        """
         for part in self._parts(message):
             self._dispatch(part)
             yield
 
     def _parts(self, message: Any) -> Iterator[Any]:
-        """A message, or several that together are the same didChange. Each change copies the text
-        of its document."""
+        """Split a message into several that together are the same didChange; yield others whole.
+
+        Each change copies the text of its document.
+        """
         checked = message.get("params") if isinstance(message, dict) else None
         params = checked.params if isinstance(checked, _Checked) else None
         if (
@@ -193,7 +200,7 @@ class Protocol(LanguageServerProtocol):
         return handler
 
     def _structured(self, handler: Handler, params: Any) -> Any:
-        """Params as lsprotocol's type, or for our own methods as the handler's annotation."""
+        """Convert params to lsprotocol's type; for our own methods, to the handler's annotation."""
         if isinstance(params, _Checked):
             if params.error is not None:
                 raise params.error
@@ -202,7 +209,7 @@ class Protocol(LanguageServerProtocol):
         return _as_kind(params, parameters[0].annotation if parameters else None)
 
     def _command(self, params: types.ExecuteCommandParams) -> tuple[Handler, tuple[Any, ...]]:
-        """A command's handler and its arguments."""
+        """Find a command's handler and its arguments."""
         handler: Handler | None = self.fm.commands.get(params.command)
         if handler is None:
             reason = f"params.command: {params.command[:80]!a} is not a command"
@@ -234,8 +241,10 @@ class Protocol(LanguageServerProtocol):
             future.set_result(result)
 
     def _cancel(self, params: Any) -> None:
-        """Respond to a running request at once, then stop its handler. (pygls responds once the
-        handler has stopped.)"""
+        """Respond to a running request at once, then stop its handler.
+
+        (pygls responds once the handler has stopped.)
+        """
         identity = params.id
         if (stop := self.stoppable.get(identity)) is not None:
             stop()
@@ -245,7 +254,7 @@ class Protocol(LanguageServerProtocol):
                 future.cancel()
 
     def _finish(self, key: str, method: str, identity: int | str | None, future: Any) -> None:
-        """A handler ended: respond, or log the error of a notification."""
+        """Respond after a handler has ended, or log the error of a notification."""
         self._request_futures.pop(key, None)
         error = None if future.cancelled() else future.exception()
         if identity is None:
@@ -289,7 +298,10 @@ class Protocol(LanguageServerProtocol):
 
     @lsp_method(types.EXIT)
     def lsp_exit(self, *args: Any) -> Steps:
-        """The transport ends the connection. (pygls ends the process, whoever else it serves.)"""
+        """End the session; the transport ends the connection.
+
+        (pygls ends the process, whoever else it serves.)
+        """
         self.exit_code = self.code()
         yield from self._registered(types.EXIT, *args)
 
@@ -372,8 +384,10 @@ class Server(LanguageServer):
 
 
 def read_message(body: bytes) -> Any:
-    """The message with this body, for `Protocol.handle`. Any thread may read it. The params of
-    LSP's own methods are `_Checked`."""
+    """Read the message with this body, for `Protocol.handle`.
+
+    Any thread may read it. The params of LSP's own methods are `_Checked`.
+    """
     try:
         message = parse(body)
     except errors.JsonRpcParseError as error:
@@ -390,7 +404,10 @@ def read_message(body: bytes) -> Any:
 
 
 def _as_kind(params: Any, kind: Any) -> Any:
-    """Params as a type, unchanged if that says nothing. Raises JsonRpcInvalidParams."""
+    """Convert params to a type; leave them unchanged if it says nothing.
+
+    Raises JsonRpcInvalidParams.
+    """
     if kind in (None, Any, inspect.Parameter.empty):
         return params
     if not isinstance(params, dict | None):
@@ -403,5 +420,5 @@ def _parameters(handler: Handler) -> list[inspect.Parameter]:
 
 
 def _printable(method: str) -> str:
-    """A method's name, safe for logs and error messages."""
+    """Make a method's name safe for logs and error messages."""
     return ascii(method[:80])[1:-1]

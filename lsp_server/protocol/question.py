@@ -19,7 +19,10 @@ log = logging.getLogger(__name__)
 async def chosen_answer(
     server: Server, kind: types.MessageType, question: str, answers: Sequence[str]
 ) -> str | None:
-    """The answer that the user chooses; None without one, and of a client that cannot ask."""
+    """Ask the client's user; return the chosen answer.
+
+    None without one, and for a client that cannot ask.
+    """
     actions = [types.MessageActionItem(title) for title in answers]
     params = types.ShowMessageRequestParams(kind, question, actions)
     try:

@@ -19,8 +19,8 @@ from engine.remote.framing import MAX_BODY_BYTES
 from lsp_server.protocol.positions import Text
 
 MAX_SHOWN_URI_CHARS = 200
-MAX_OPEN_CHARS = 1 << 27  # of all documents that one client has open
-ENDINGS = {  # of files, by the language identifiers of LSP
+MAX_OPEN_CHARS = 1 << 27  # characters of all documents that one client has open
+ENDINGS = {  # endings of file names, by the language identifiers of LSP
     "python": ".py", "javascript": ".js", "javascriptreact": ".jsx", "typescript": ".ts",
     "typescriptreact": ".tsx", "go": ".go", "rust": ".rs", "c": ".c", "cpp": ".cpp",
     "java": ".java", "json": ".json", "shellscript": ".sh",
@@ -38,7 +38,7 @@ class NotOpen(JsonRpcInvalidParams):
 
 
 class TooLarge(JsonRpcInvalidParams):
-    """A client's documents would be too large together; the named one is closed."""
+    """The URI of a document that made its client's documents too large together; it is closed."""
 
     def __init__(self, uri: str) -> None:
         limit = f"the open documents exceed {MAX_OPEN_CHARS} characters"
@@ -50,15 +50,18 @@ class OpenDocument:
     """One version of an open document."""
 
     uri: str
-    path: str | None  # of a file: URI, undecodable bytes as surrogate escapes
+    path: str | None  # set for a file: URI; undecodable bytes as surrogate escapes
     language: str
     version: int
     text: Text
 
     @property
     def source_path(self) -> str:
-        """The path of a file; else the document's name, with the ending of its language where it
-        has none that is known: whoever reads the text knows the language by it."""
+        """The path of a file; else the document's name, with the ending of its language.
+
+        The ending is added to a name that has no known one: whoever reads the text knows the
+        language by it.
+        """
         if self.path:
             return self.path
         name = self.uri.rsplit("/", 1)[-1]
@@ -66,13 +69,16 @@ class OpenDocument:
 
 
 class OpenDocuments:
-    """The open documents by URI. A message is applied completely or raises an error. Together they
-    have at most MAX_OPEN_CHARS characters; a document that would exceed that is closed."""
+    """The open documents by URI.
+
+    A message is applied completely or raises an error. Together they have at most MAX_OPEN_CHARS
+    characters; a document that would exceed that is closed.
+    """
 
     def __init__(self) -> None:
-        self.encoding = "utf-16"  # of positions, until `initialize` negotiates it
+        self.encoding = "utf-16"  # encoding of positions, until `initialize` negotiates it
         self._open: dict[str, OpenDocument] = {}
-        self._chars = 0  # of all of them
+        self._chars = 0  # characters of all documents
 
     def __iter__(self) -> Iterator[OpenDocument]:
         return iter([*self._open.values()])
@@ -84,7 +90,7 @@ class OpenDocuments:
         return uri in self._open
 
     def get(self, uri: str) -> OpenDocument:
-        """The current version of an open document. Raises NotOpen."""
+        """Return the current version of an open document. Raises NotOpen."""
         try:
             return self._open[uri]
         except KeyError:
@@ -115,7 +121,7 @@ class OpenDocuments:
         return document
 
     def _put(self, document: OpenDocument) -> OpenDocument:
-        """Keep a document in place of its older version. Raises TooLarge."""
+        """Store a document in place of its older version. Raises TooLarge."""
         if document.uri in self:
             self.close(document.uri)
         if self._chars + len(document.text.text) > MAX_OPEN_CHARS:
@@ -125,35 +131,35 @@ class OpenDocuments:
         return document
 
     def offset(self, document: OpenDocument, position: types.Position) -> int:
-        """The offset of a position, in code points."""
+        """Find the offset of a position, in code points."""
         return document.text.offset(position.line, position.character, self.encoding)
 
     def span(self, document: OpenDocument, range_: types.Range) -> tuple[int, int]:
-        """The offsets of a range, in code points and in order."""
+        """Find the offsets of a range, in code points and in order."""
         return self.span_in(document.text, range_)
 
     def position(self, document: OpenDocument, offset: int) -> types.Position:
-        """The position of an offset, in the client's encoding."""
+        """Find the position of an offset, in the client's encoding."""
         return types.Position(*document.text.position(offset, self.encoding))
 
     def range(self, document: OpenDocument, start: int, stop: int) -> types.Range:
-        """The range of a span of the text, in the client's encoding."""
+        """Find the range of a span of the text, in the client's encoding."""
         return types.Range(self.position(document, start), self.position(document, stop))
 
     def span_in(self, text: Text, range_: types.Range) -> tuple[int, int]:
-        """As `span`, for any text."""
+        """Find the offsets of a range as `span` does, for any text."""
         ends = (range_.start, range_.end)
         first, last = sorted(text.offset(end.line, end.character, self.encoding) for end in ends)
         return first, last
 
 
 def _shown(uri: str) -> str:
-    """A URI, shortened for a message."""
+    """Shorten a URI for a message."""
     return uri if len(uri) <= MAX_SHOWN_URI_CHARS else uri[:MAX_SHOWN_URI_CHARS] + "…"
 
 
 def path_of(uri: str) -> str | None:
-    """The percent-decoded path of a file: URI of this machine; None for any other URI."""
+    """Return the percent-decoded path of a file: URI of this machine; None for any other URI."""
     try:
         parts = urlsplit(uri)
     except ValueError:

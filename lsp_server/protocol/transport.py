@@ -1,4 +1,4 @@
-"""Serves clients over stdin and stdout, Unix-domain sockets or TCP.
+"""The service of clients over stdin and stdout, Unix-domain sockets or TCP.
 
 Each client has a `Server` of its own, where pygls has one for all. Outgoing messages are queued, so
 that a client that does not read blocks nobody. Message contents are not looked at.
@@ -25,12 +25,12 @@ from lsp_server.protocol.protocol import Server, read_message
 
 log = logging.getLogger(__name__)
 
-CHUNK_BYTES = 1 << 16  # of one read
+CHUNK_BYTES = 1 << 16  # bytes of one read
 MAX_UNHANDLED_CHUNKS = 16
-MIN_IDLE_S = 0.05  # without clients; one that is about to connect is seen
-MAX_INLINE_BODY_BYTES = 1 << 18  # larger ones are read in a thread
-MAX_UNSENT_BYTES = 64 << 20  # a client that leaves more unread is disconnected
-FLUSH_TIMEOUT_S = 0.25  # for the last messages, and again for cancelled handlers
+MIN_IDLE_S = 0.05  # seconds without clients; one that is about to connect is seen
+MAX_INLINE_BODY_BYTES = 1 << 18  # bytes; larger bodies are read in a thread
+MAX_UNSENT_BYTES = 64 << 20  # bytes; a client that leaves more unread is disconnected
+FLUSH_TIMEOUT_S = 0.25  # seconds for the last messages, and again for cancelled handlers
 
 MakeServer = Callable[[], Server]
 Incoming = AsyncGenerator[bytes | Unreadable, None]
@@ -38,15 +38,20 @@ Send = Callable[[bytes], Awaitable[None]]
 
 
 def serve_stdio(make: MakeServer, client: int | None = None) -> int:
-    """Serve one client over stdin and stdout; returns the exit code. `client` is its process id, if
-    known before `initialize`. Once the client has left, the process ends soon in any case."""
+    """Serve one client over stdin and stdout; return the exit code.
+
+    `client` is its process id, if known before `initialize`. Once the client has left, the process
+    ends soon in any case.
+    """
     server = make()
     return run(_stdio(server, client), server.protocol.code)
 
 
 def serve_tcp(make: MakeServer, host: str, port: int) -> int:
-    """Serve clients over TCP until a signal; returns the exit code. Port 0 means any free port,
-    which is printed on stderr."""
+    """Serve clients over TCP until a signal; return the exit code.
+
+    Port 0 means any free port, which is printed on stderr.
+    """
     check_loopback(host)
 
     async def listen() -> int:
@@ -59,8 +64,11 @@ def serve_tcp(make: MakeServer, host: str, port: int) -> int:
 def serve_socket(
     make: MakeServer, listener: socket.socket, idle_s: float, release: Callable[[], bool]
 ) -> int:
-    """Serve clients of a Unix-domain socket until a signal, or until none has been connected for
-    `idle_s` seconds and `release` has removed the socket. Returns the exit code."""
+    """Serve clients of a Unix-domain socket until a signal, or until it is idle.
+
+    It is idle when no client has been connected for `idle_s` seconds and `release` has removed the
+    socket. Returns the exit code.
+    """
 
     async def listen() -> int:
         server = SocketServer(make, listener)
@@ -109,8 +117,10 @@ async def _serve_stream(
 
 
 class SocketServer:
-    """Accepts clients of a Unix-domain socket, all of them this user's, and knows when there are
-    none."""
+    """The server of a Unix-domain socket, which knows when it has no clients.
+
+    It accepts only clients of this user.
+    """
 
     def __init__(self, make: MakeServer, listener: socket.socket) -> None:
         self._make, self._listener = make, listener
@@ -168,7 +178,7 @@ class _Outgoing:
                 self._loop.call_soon_threadsafe(self._put, body)
 
     def close(self) -> None:
-        """The transport closes the connection."""
+        """Do nothing: the transport closes the connection."""
 
     def _put(self, body: bytes) -> None:
         self._size += len(body)
@@ -193,13 +203,18 @@ class _Outgoing:
         await self._waiting.join()
 
     def drop(self) -> None:
-        """Forget what is not sent: up to MAX_UNSENT_BYTES, which others may refer to for long."""
+        """Forget what is not sent.
+
+        It may be MAX_UNSENT_BYTES, which others may refer to for long.
+        """
         self._waiting = asyncio.Queue()
 
 
 async def _converse(server: Server, incoming: Incoming, send: Send, *also: Awaitable[Any]) -> int:
-    """Serve one client until it leaves or sends `exit`, or one of `also` ends. Returns the exit
-    code, after `server.on_close` has run."""
+    """Serve one client until it leaves or sends `exit`, or one of `also` ends.
+
+    Returns the exit code, after `server.on_close` has run.
+    """
     outgoing, protocol = _Outgoing(), server.protocol
     protocol.set_writer(outgoing)
 
@@ -240,7 +255,7 @@ async def _converse(server: Server, incoming: Incoming, send: Send, *also: Await
 
 
 async def _read(body: bytes | Unreadable) -> Any:
-    """A message, read in a thread if that takes long."""
+    """Read a message, in a thread if that takes long."""
     if isinstance(body, Unreadable):
         return body
     if len(body) <= MAX_INLINE_BODY_BYTES:
@@ -252,8 +267,11 @@ async def _read(body: bytes | Unreadable) -> Any:
 
 
 async def _stdio(server: Server, client: int | None) -> int:
-    """Threads do the blocking reads and writes; nothing waits for them at the end. Reading runs
-    ahead, so that a client that leaves is noticed while the event loop is busy."""
+    """Serve one client over stdin and stdout; return the exit code.
+
+    Threads do the blocking reads and writes; nothing waits for them at the end. Reading runs ahead,
+    so that a client that leaves is noticed while the event loop is busy.
+    """
     loop = asyncio.get_running_loop()
     source, wire = _protected()
     chunks: asyncio.Queue[bytes] = asyncio.Queue()
@@ -292,8 +310,10 @@ async def _stdio(server: Server, client: int | None) -> int:
 
 
 def _protected() -> tuple[int, int]:
-    """Private descriptors of stdin and stdout: what libraries print goes to stderr, and processes
-    they start do not read the protocol."""
+    """Return private descriptors of stdin and stdout, and redirect the public ones.
+
+    What libraries print then goes to stderr, and processes they start do not read the protocol.
+    """
     source, wire = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)

@@ -1,2 +1,4 @@
-"""One engine for many clients: the relay of each window, the engine's own methods, and consent to
-downloads."""
+"""One engine for many clients.
+
+The relay of each window, the engine's own methods, and consent to downloads.
+"""

@@ -1,4 +1,7 @@
-"""Asks a client's user before a model is downloaded: which one, its size, the room on the disk."""
+"""The question to a client's user before a model is downloaded.
+
+It says which model, its size, and the space on the disk.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ async def ask_to_download(server: Server, engine: SharedEngine, client: str) -> 
 
 
 def question(offers: list[Download]) -> str:
-    """What is asked, as one paragraph."""
+    """Write the question as one paragraph."""
     free = f"{offers[0].free / 1e9:.0f} GB are free on that disk."
     if len(offers) == 1:
         model, size = offers[0].model, _size(offers[0])

@@ -1,5 +1,7 @@
-"""The engine's own methods, for programs that are no editors: `draftline/info` tells what runs
-here, `draftline/submit` answers a Request (see `engine.remote`). They need no `initialize`.
+"""The engine's own methods, for programs that are no editors.
+
+`draftline/info` tells what runs here, `draftline/submit` answers a Request (see `engine.remote`).
+They need no `initialize`.
 """
 
 from __future__ import annotations
@@ -116,7 +118,7 @@ async def _answer(
 
 
 def _info(shared_engine: SharedEngine) -> ServerInfo:
-    """What runs here; reads the cache folder."""
+    """Describe what runs here; reads the cache folder."""
     engine, model = shared_engine.loaded, shared_engine.model
     folder: Path | None = None
     with contextlib.suppress(WeightsError, OSError):

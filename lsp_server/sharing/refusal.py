@@ -2,7 +2,7 @@
 
 An error in answer to `initialize` would say it, too, but Neovim shows a traceback for that, and
 editors start a server that ended again, in vain. So the session begins, offers nothing, and fails
-each request with the reason, until the user has mended it and restarts the server.
+each request with the reason, until the user has fixed it and restarts the server.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from typing import Any
 from engine.remote.framing import Frames, framed
 from lsp_server.sharing.relay import CHUNK_BYTES, watch_process, write
 
-FAILED = -32803  # LSP's RequestFailed
+FAILED = -32803  # error code; LSP's RequestFailed
 ERROR = 1  # LSP's MessageType
 
 
 def refuse(reason: str) -> None:
-    """Serve stdin and stdout until the client leaves. OSError if it is gone, NotLsp if it is no
-    client."""
+    """Serve stdin and stdout until the client leaves.
+
+    Raises OSError if it is gone, NotLsp if it is no client.
+    """
     session, frames = _Refusal(reason), Frames()
     while data := os.read(0, CHUNK_BYTES):
         for body in frames.feed(data):

@@ -1,4 +1,4 @@
-"""What `draftline lsp` is over stdin and stdout: a relay to the server that all windows share.
+"""The relay to the server that all windows share: `draftline lsp` over stdin and stdout.
 
 It joins this user's server, or starts one if none runs, and copies bytes both ways, a chunk as soon
 as it has it. It imports neither torch nor pygls. The client's own messages are only watched for
@@ -35,11 +35,11 @@ from engine.remote.remote_engine import EngineConnection, open_connection
 log = logging.getLogger(__name__)
 
 CHUNK_BYTES = 1 << 16
-START_TIMEOUT_S = 120.0  # for the first answer of a server that was just started
-ANSWER_TIMEOUT_S = 15.0  # for that of one that runs
-WATCH_INTERVAL_S = 1.0  # between two checks of the client's process
-EXIT_TIMEOUT_S = 0.8  # from the end of a session to the end of this process
-MAX_WATCHED_BYTES = 1 << 18  # of a message that may be one of these
+START_TIMEOUT_S = 120.0  # seconds for the first answer of a server that was just started
+ANSWER_TIMEOUT_S = 15.0  # seconds for the first answer of a server that runs
+WATCH_INTERVAL_S = 1.0  # seconds between two checks of the client's process
+EXIT_TIMEOUT_S = 0.8  # seconds from the end of a session to the end of this process
+MAX_WATCHED_BYTES = 1 << 18  # bytes of a message that may be one of these
 WATCHED = re.compile(rb'"(initialize|shutdown|exit)"')
 OK, ENDED = 0, 1  # exit codes
 EXIT_CODES = {signal.SIGTERM: 143, signal.SIGINT: 130}
@@ -47,8 +47,11 @@ EXIT_CODES = {signal.SIGTERM: 143, signal.SIGINT: 130}
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How the shared server is started: its command line, a model that overrides the one that
-    clients configure, and options about next edits that do so, too."""
+    """The way to start the shared server.
+
+    It has the server's command line, a model that overrides the one that clients configure, and
+    options about next edits that do so, too.
+    """
 
     options: Sequence[str] = ()
     model: str | None = None
@@ -56,12 +59,14 @@ class Start:
 
 
 class NotAnswering(Exception):
-    """The shared server runs, but does not answer. One line with the problem and a remedy."""
+    """A shared server that runs, but does not answer. One line with the problem and a remedy."""
 
 
 def join(address: Address | None, start: Start) -> EngineConnection | None:
-    """A connection to the server at an address, or to the shared one, which is started if none
-    runs. None where the system has no sockets to share one. NotAnswering, AddressError, OSError."""
+    """Connect to the server at an address, or to the shared one, which is started if none runs.
+
+    None where the system has no sockets to share one. Raises NotAnswering, AddressError, OSError.
+    """
     if address is not None:
         try:
             return open_connection(address)
@@ -94,8 +99,10 @@ def join(address: Address | None, start: Start) -> EngineConnection | None:
 
 
 def _reach(shared: Address) -> EngineConnection:
-    """A connection to the shared server, once it answers, as long as another window starts it.
-    NotAnswering, AddressError, OSError."""
+    """Connect to the shared server, once it answers, as long as another window starts it.
+
+    Raises NotAnswering, AddressError, OSError.
+    """
     deadline = time.monotonic() + START_TIMEOUT_S
     while True:
         try:
@@ -107,14 +114,16 @@ def _reach(shared: Address) -> EngineConnection:
 
 
 def log_file(address: Address) -> Path:
-    """Where a server that this module has started writes its log."""
+    """Return the path of the log of a server that this module has started."""
     assert address.path is not None
     return address.path.with_suffix(".log")
 
 
 def _start(address: Address, start: Start) -> None:
-    """Start the server, which takes over a socket that listens already: whoever connects waits
-    until it is there."""
+    """Start the server, which takes over a socket that listens already.
+
+    Whoever connects waits until it is there.
+    """
     model = [*start.next_edits, *(["--model", start.model] if start.model else [])]
     listener = listen(address)
     try:
@@ -147,9 +156,11 @@ def _start(address: Address, start: Start) -> None:
 
 
 def relay(connection: EngineConnection, client: int | None = None) -> int:
-    """Copy between stdin and stdout and a server until the session ends; returns the exit code.
+    """Copy between stdin and stdout and a server until the session ends; return the exit code.
+
     `client`: the client's process, if known before `initialize`. The caller must then end the
-    process by `os._exit`: a thread may still wait for stdin."""
+    process by `os._exit`: a thread may still wait for stdin.
+    """
     session = _Session(connection.wire)
     for number, code in EXIT_CODES.items():
         signal.signal(number, lambda *_, code=code: os._exit(code))
@@ -205,7 +216,7 @@ class _Session:
                 self._take(body)
 
     def _take(self, body: bytes) -> None:
-        """A message that may be `initialize`, `shutdown` or `exit`."""
+        """Look at a message that may be `initialize`, `shutdown` or `exit`."""
         try:
             message = json.loads(body)
         except (ValueError, RecursionError):
@@ -222,7 +233,7 @@ class _Session:
                 watch_process(pid)
 
     def _end(self) -> None:
-        """The client leaves: the process ends soon, whatever the server does."""
+        """Begin the end of the session: the process ends soon, whatever the server does."""
         self.is_ending = True
         timer = threading.Timer(EXIT_TIMEOUT_S, lambda: os._exit(self.code))
         timer.daemon = True
@@ -244,6 +255,6 @@ def watch_process(pid: int) -> None:
 
 
 def write(data: bytes) -> None:
-    """Write all of it to the client."""
+    """Write all of the data to the client."""
     while data:
         data = data[os.write(1, data) :]
