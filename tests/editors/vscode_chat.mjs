@@ -152,7 +152,8 @@ export function chatScenarios(editor, place) {
       const git = (...args) => execFileSync("git", ["-C", place.workspace, ...args]);
       git("init", "-q");
       git("add", "shop.py");
-      const enabled = { ...JSON.parse(place.defaults), "git.enabled": true };
+      // The list stays at its top, where the message is, however many files there are.
+      const enabled = { ...JSON.parse(place.defaults), "git.enabled": true, "scm.autoReveal": false };
       writeFileSync(place.settings, JSON.stringify(enabled));
       await page.locator(".statusbar-item", { hasText: /master|main/ }).first().waitFor(); // git's
       await editor.command("Source Control: Focus on Changes View");
