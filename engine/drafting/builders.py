@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class EngineParts:
-    """What an engine's drafters are built from."""
+    """The parts of an engine that its drafters are built from."""
 
     config: Config
     target: Any  # engine.model.native.native_target.NativeTarget or torch_target.TorchTarget
@@ -43,7 +43,7 @@ class EngineParts:
 
 @dataclass(frozen=True, slots=True)
 class RequestParts:
-    """What belongs to one answer."""
+    """The parts that belong to one answer."""
 
     workspace: Workspace | None
     table: Callable[[int], Recycling]  # row width -> the client's Token Recycling table
@@ -95,7 +95,10 @@ def self_draft(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFactory
 
 
 def _lengths(parts: EngineParts, options: Mapping[str, Any]) -> ConstantLength:
-    """The schedule of draft lengths; it learns across answers until the engine forgets."""
+    """Make the schedule of draft lengths.
+
+    It learns across answers until the engine forgets.
+    """
     from engine.drafting.draft_length import (
         AdaptiveLength,
         ConfidenceStop,
@@ -114,7 +117,7 @@ def _lengths(parts: EngineParts, options: Mapping[str, Any]) -> ConstantLength:
 
 
 def warn_if_cut(parts: EngineParts, nodes: int) -> None:
-    """Say where drafts of `nodes` nodes have more than a pass of the target takes."""
+    """Warn if drafts of `nodes` nodes have more than a pass of the target takes."""
     if parts.target.static is None:
         return
     if nodes > (most := parts.target.max_rows - 1):

@@ -17,8 +17,11 @@ WIDTH = 8  # successors stored per token
 
 
 def update_table(table: Recycling, tokens: list[int], logits: Any) -> None:
-    """Overwrite the rows of `tokens` with the most likely tokens of `logits`, an f32 array or a
-    tensor [tokens, vocabulary]. Of duplicate tokens the last one counts."""
+    """Overwrite the rows of `tokens` with the most likely tokens of `logits`.
+
+    `logits`: an f32 array or a tensor [tokens, vocabulary]. Of duplicate tokens the last one
+    counts.
+    """
     ids = np.array(tokens, np.int32)
     if isinstance(logits, np.ndarray):
         table.update(ids, np.ascontiguousarray(logits))

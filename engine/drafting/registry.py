@@ -21,13 +21,13 @@ from engine.plugins import PluginError
 
 log = logging.getLogger(__name__)
 
-GROUP = "draftline.drafters"  # of entry points
+GROUP = "draftline.drafters"  # the group of entry points
 MAX_OPTION_NUMBER = 1_000_000
 OptionValue = int | float | bool | str
 
 
 class DrafterSpec(NamedTuple):
-    """What the registry knows of a drafter."""
+    """The registry's entry for a drafter."""
 
     summary: str
     build: Builder
@@ -85,12 +85,12 @@ BUILT_IN: dict[str, DrafterSpec] = {
 
 
 def drafter_names() -> list[str]:
-    """The names of all drafters, without importing any."""
+    """Return the names of all drafters, without importing any."""
     return [*BUILT_IN, *(name for name in plugins.offers(GROUP) if name not in BUILT_IN)]
 
 
 def drafter_spec(name: str) -> DrafterSpec:
-    """The drafter of a name, which is imported if it is a plug-in. Raises ValueError."""
+    """Look up a drafter by its name, and import it if it is a plug-in. Raises ValueError."""
     if name in BUILT_IN:
         return BUILT_IN[name]
     if name not in plugins.offers(GROUP):
@@ -99,7 +99,10 @@ def drafter_spec(name: str) -> DrafterSpec:
 
 
 def usable_drafters(report: Callable[[str], None]) -> dict[str, DrafterSpec]:
-    """All drafters that can be used; of plug-ins that cannot, `report` receives a line each."""
+    """Return all drafters that can be used.
+
+    `report` receives a line for each plug-in that cannot be used.
+    """
     found = dict(BUILT_IN)
     for name in plugins.offers(GROUP):
         try:
@@ -112,7 +115,7 @@ def usable_drafters(report: Callable[[str], None]) -> dict[str, DrafterSpec]:
 
 
 def _checked(offered: object) -> DrafterSpec:
-    """What an entry point names, if it is a drafter."""
+    """Return what an entry point names if it is a drafter, else raise TypeError."""
     if not isinstance(offered, DrafterSpec):
         raise TypeError(f"a DrafterSpec is expected, not a {type(offered).__name__}")
     return offered
@@ -136,7 +139,10 @@ def parse_choice(text: str) -> DrafterChoice:
 
 
 def choice_for(config: Config) -> DrafterChoice:
-    """The drafter that `config` names. Raises ValueError if that would ignore its corpus."""
+    """Return the drafter that `config` names.
+
+    Raises ValueError if that drafter would ignore the configured corpus.
+    """
     choice = parse_choice(config.drafter)
     if config.corpus is not None and not choice.spec.uses_corpus:
         usable = usable_drafters(log.warning)
@@ -148,7 +154,10 @@ def choice_for(config: Config) -> DrafterChoice:
 
 
 def _parse_value(text: str, default: OptionValue) -> OptionValue:
-    """`text` as the type of `default`. Numbers are between 0 and MAX_OPTION_NUMBER."""
+    """Parse `text` as a value of the type of `default`.
+
+    Numbers are between 0 and MAX_OPTION_NUMBER. Raises ValueError.
+    """
     if isinstance(default, bool):
         if text not in ("yes", "no"):
             raise ValueError("write yes or no")
