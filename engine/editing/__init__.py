@@ -1,1 +1,1 @@
-"""Applies edits to text files."""
+"""Edits of text files, and their checks."""

@@ -1,5 +1,8 @@
-"""The text of a file with an update merged into it, and its checks: a model must have written what
-the update says, and nothing is lost that it does not ask to delete."""
+"""The text of a file with an update merged into it, and its checks.
+
+A model must have written what the update says, and nothing is lost that the update does not ask to
+delete.
+"""
 
 from __future__ import annotations
 
@@ -11,22 +14,28 @@ from engine.editing.merged_text import Merged
 from engine.editing.outcome import Outcome
 from engine.records import Done, Request
 
-MAX_MERGES = 50  # of one update, into a file that others write at the same time
+MAX_MERGES = 50  # merges of one update into a file that others write at the same time
 
 
 def merged(text: str) -> Done:
-    """A text that was merged without a model, as the answer to a request."""
+    """Wrap a text that was merged without a model as the answer to a request."""
     return Done("stop", text, matched="")
 
 
 def by_model(done: Done) -> bool:
-    """Whether a model wrote an answer. Engines elsewhere do not tell what they did for it."""
+    """Return whether a model wrote an answer.
+
+    Engines elsewhere do not tell what they did for it.
+    """
     return done.matched != ""
 
 
 def apply_answer(request: Request, done: Done) -> str:
-    """The file's new text. EditRefused if the answer must not reach the file: as for any edit, or
-    because of what `apply_outcome` checks."""
+    """Return the file's new text.
+
+    Raises EditRefused if the answer must not reach the file: as for any edit, or because of what
+    `apply_outcome` checks.
+    """
     outcome = apply_outcome(request, done)
     if outcome.failed:
         remedy = "correct the update, or say in the instruction that it is intended"
@@ -35,8 +44,11 @@ def apply_answer(request: Request, done: Done) -> str:
 
 
 def apply_outcome(request: Request, done: Done) -> Outcome:
-    """The file's new text, and the checks that it fails, whoever merged it. EditRefused if the
-    answer is unusable, or a model changed what the update does not ask for."""
+    """Return the file's new text, and the checks that it fails, whoever merged it.
+
+    Raises EditRefused if the answer is unusable, or a model changed what the update does not ask
+    for.
+    """
     text = apply(request, done)
     merge = Merged(request, text)
     lost = None

@@ -1,11 +1,11 @@
-"""Merges an update, as agents and chat models write it, into a file: a snippet in which marks,
-`... existing code ...` in a comment, stand for the lines that stay as they are.
+"""Merging of an update, as agents and chat models write it, into a file.
 
-The snippet's chunks between marks begin and end with lines of the file. A chunk replaces all lines
-between those, so it deletes the ones that it does not repeat, if they are few or have new ones in
-their place. Where there is one such reading of every chunk (`engine.editing.readings`), `merge`
-needs no model; else a model writes the file, and `engine.editing.apply_answer` refuses what the
-update did not ask for.
+An update is a snippet in which marks, `... existing code ...` in a comment, stand for the lines
+that stay as they are. The snippet's chunks between marks begin and end with lines of the file. A
+chunk replaces all lines between those, so it deletes the ones that it does not repeat, if they are
+few or have new ones in their place. Where there is one such reading of every chunk
+(`engine.editing.readings`), `merge` needs no model; else a model writes the file, and
+`engine.editing.apply_answer` refuses what the update did not ask for.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from engine.editing.merge_ways import (
 )
 from engine.editing.readings import File, Reading, UpdateChunk, readings
 
-MAX_MARK_CHARS = 200  # of a line that is a mark
-MAX_CHARS = 2_000_000  # of a file and an update that are merged without a model
-MAX_CHUNKS = 1000  # of an update that is merged without a model
-MAX_STEPS = 500_000  # lines of the file times chunks, half a second
-MAX_NAMED_LINES = 5  # in an error
+MAX_MARK_CHARS = 200  # characters of a line that is a mark
+MAX_CHARS = 2_000_000  # characters of a file and an update that are merged without a model
+MAX_CHUNKS = 1000  # chunks of an update that is merged without a model
+MAX_STEPS = 500_000  # lines of the file times chunks; they take half a second
+MAX_NAMED_LINES = 5  # lines named in an error
 EXAMPLE = "`... existing code ...`"
 
 DOTS = r"(?:\.{3,}|\u2026)"
@@ -46,7 +46,7 @@ MARK = re.compile(
 ONLY_DOTS = re.compile(rf"[^\w.\u2026]*{DOTS}[^\w.\u2026]*")
 COMMENTS = ("#", "//", "--", "/*", "*", "<!--", "{/*", "{#", ";", "%")
 ELIDED = re.compile(rf"{DOTS}|\b(?:rest of|unchanged|the same|omitted)\b", re.IGNORECASE)
-FOREIGN = {  # what another format's lines begin with: its name
+FOREIGN = {  # name of another format -> beginnings of its lines
     "search and replace blocks": ("<<<<<<< SEARCH", ">>>>>>> REPLACE", "------- SEARCH"),
     "a patch": ("*** Begin Patch", "*** Update File:", "*** End Patch"),
     "a diff": ("diff --git ", "@@ -", "--- a/", "+++ b/"),
@@ -58,20 +58,24 @@ FOREIGN = {  # what another format's lines begin with: its name
 
 
 class Merge(NamedTuple):
-    """The file's new text in its `plain` form without empty lines around it, or why that
-    takes a model."""
+    """A file's new text after a merge, or why the merge takes a model.
+
+    The text is in its `plain` form, without empty lines around it.
+    """
 
     text: str | None
     doubt: str = ""  # one line
-    ways: MergeWays | None = None  # to place the chunks, where the doubt is only which
+    ways: MergeWays | None = None  # the ways to place the chunks, where the doubt is only which
 
 
 # -- the update --------------------------------------------------------------------------------
 
 
 def snippet(update: str) -> str:
-    """An update in its `plain` form, without blank lines around it and the code fence that chat
-    models put around code."""
+    """Convert an update to its `plain` form, without what is around the code.
+
+    Blank lines around it go, and so does the code fence that chat models put around code.
+    """
     lines = plain(update).split("\n")
     first, last = 0, len(lines)
     while True:
@@ -86,8 +90,11 @@ def snippet(update: str) -> str:
 
 
 def indented_like(lines: Sequence[str], file: Sequence[str]) -> list[str]:
-    """Lines of an update with tabs in place of spaces if the file is indented with tabs alone: most
-    models write spaces. A tab is as wide as lines of both say, else as the least indentation."""
+    """Indent lines of an update with tabs if the file is indented with tabs alone.
+
+    Most models write spaces. A tab is as wide as the lines that both have say, else as the least
+    indentation.
+    """
     tabs = {line.strip(): len(line) - len(line.lstrip("\t")) for line in file if line[:1] == "\t"}
     spaces = [len(line) - len(line.lstrip(" ")) for line in lines if line[:1] == " "]
     if not tabs or not spaces or any(line[:2] == "  " for line in file):
@@ -106,13 +113,13 @@ def indented_like(lines: Sequence[str], file: Sequence[str]) -> list[str]:
 
 
 def is_mark(line: str) -> bool:
-    """Whether a line of an update stands for lines of the file."""
+    """Return whether a line of an update stands for lines of the file."""
     dots = line.count("...") + line.count("\u2026")  # first, for the pattern is slow
     return dots > 1 and len(line) <= MAX_MARK_CHARS and MARK.fullmatch(line) is not None
 
 
 def chunks(lines: Sequence[str]) -> list[UpdateChunk]:
-    """The chunks of an update's lines."""
+    """Split an update's lines into chunks."""
     found: list[UpdateChunk] = []
     every = [START, *lines, END]
     start = 0
@@ -133,8 +140,11 @@ def chunks(lines: Sequence[str]) -> list[UpdateChunk]:
 
 
 def merge(text: str, update: str) -> Merge:
-    """Merge an update into a file's text if there is exactly one way. EditRefused, and then a model
-    would not know either, where it fits nowhere or in several places, or is no such update."""
+    """Merge an update into a file's text if there is exactly one way.
+
+    Raises EditRefused where the update fits nowhere or in several places, or is no such update; a
+    model would not know either.
+    """
     found = _merge(text, update)
     if found.text is None:
         return found
@@ -145,7 +155,7 @@ def merge(text: str, update: str) -> Merge:
 
 
 def _merge(text: str, update: str) -> Merge:
-    """That, without the blank lines around the text."""
+    """Merge an update into a file's text, without the blank lines around it."""
     if len(text) + len(update) > MAX_CHARS:
         return Merge(None, "the file and the update are too long to be compared")
     body = plain(text)
@@ -188,7 +198,7 @@ def _merge(text: str, update: str) -> Merge:
 
 
 def ways_of(text: str, update: str) -> MergeWays | None:
-    """The ways in which an update can be placed in a file's text, if they are known."""
+    """Return the ways in which an update can be placed in a file's text, if they are known."""
     try:
         found = _merge(text, update)
     except EditRefused:
@@ -197,7 +207,7 @@ def ways_of(text: str, update: str) -> MergeWays | None:
 
 
 def _blank_chunk(lines: Sequence[str]) -> int:
-    """The number of the first of several blank lines that are alone between marks; 0 for none."""
+    """Return the number of the first of several blank lines alone between marks; 0 for none."""
     marks = [number for number, line in enumerate(lines) if is_mark(line)]
     return next(
         (
@@ -210,8 +220,10 @@ def _blank_chunk(lines: Sequence[str]) -> int:
 
 
 def is_elision(line: str) -> bool:
-    """Whether a line may stand for others although it is no mark: `...` alone, `# rest of the
-    class`, a mark behind code."""
+    """Return whether a line may stand for others although it is no mark.
+
+    Such lines are `...` alone, `# rest of the class`, and a mark after code.
+    """
     text = line.strip()
     return len(text) <= MAX_MARK_CHARS and (
         ONLY_DOTS.fullmatch(text) is not None
@@ -233,7 +245,10 @@ def _refuse_foreign(lines: Sequence[str], known: Counter[str]) -> None:
 
 
 def _resembles(new: Sequence[str], old: Sequence[str], known: Counter[str]) -> bool:
-    """Whether a line of the update is in the file, or begins like one: `def load(path, mode):`."""
+    """Return whether a line of the update is in the file, or begins like one of it.
+
+    `def load(path, mode):` begins like `def load(path):`.
+    """
     if any(known[line.strip()] for line in new if line.strip()):
         return True
     heads = set(map(head_of, old)) - {""}
@@ -245,9 +260,12 @@ def _adds(parts: Sequence[UpdateChunk], known: Counter[str]) -> bool:
 
 
 def _placed(file: File, parts: list[UpdateChunk], known: Counter[str], above: int) -> Merge:
-    """The file with every chunk in its place. `known`: its lines without blanks, counted. `above`:
-    blank lines before those of `file`."""
-    words = sum(1 + len(part.lines) // 64 for part in parts)  # of the bits of all chunks' lines
+    """Return the file with every chunk in its place, or why that is not certain.
+
+    `known`: the file's lines without blanks, counted. `above`: how many blank lines are before
+    those of `file`. Raises EditRefused for a chunk that nothing tells where it belongs.
+    """
+    words = sum(1 + len(part.lines) // 64 for part in parts)  # words of bits for all lines
     if words * len(file.lines) > MAX_STEPS:
         return Merge(None, "the file and the update are too long to be compared")
     every = [readings(part, file) for part in parts]
@@ -282,8 +300,11 @@ def _placed(file: File, parts: list[UpdateChunk], known: Counter[str], above: in
 def _may_hide_deletion(
     file: File, parts: list[UpdateChunk], chosen: list[Reading]
 ) -> UpdateChunk | None:
-    """A chunk that shows nothing but blank lines at an end, if that many lines are shown at every
-    other end of an update: then a tool has written it, and lines beside the blank ones are gone."""
+    """Find a chunk that shows nothing but blank lines at an end, and may hide a deletion there.
+
+    It does if that many lines are shown at every other end of an update: then a tool has written
+    the update, and lines next to the blank ones are gone.
+    """
     ends: list[tuple[UpdateChunk, int, int]] = []  # blank lines, and all that stay, up to a change
     for part, one in zip(parts, chosen, strict=True):
         old, new = [*file.lines[one.start : one.stop]], [*one.lines]
@@ -302,7 +323,7 @@ def _is_there(one: Reading, file: File) -> bool:
 
 
 def _in_order(every: list[list[Reading]]) -> list[list[Reading]]:
-    """Of each chunk's readings those for which all chunks have one, in their order."""
+    """Keep those of each chunk's readings for which all chunks have one, in their order."""
     found = []
     free = 0
     for own in every:
@@ -318,8 +339,11 @@ def _in_order(every: list[list[Reading]]) -> list[list[Reading]]:
 
 
 def _ways(file: File, parts: list[UpdateChunk], every: list[list[Reading]]) -> MergeWays | None:
-    """All arrangements of the chunks' readings; None if there are none, or too many. Where there is
-    a doubt about one, the lines of the file that it replaces may stay, before or after its own."""
+    """Return all arrangements of the chunks' readings; None if there are none, or too many.
+
+    Where there is a doubt about a reading, the lines of the file that it replaces may stay, before
+    or after its own.
+    """
     found: list[Options] = []
     room = MAX_LINES
     for own in every:
@@ -333,7 +357,7 @@ def _ways(file: File, parts: list[UpdateChunk], every: list[list[Reading]]) -> M
 
 
 def _beside(one: Reading, file: File) -> list[list[str]]:
-    """The lines of a reading with those that it replaces, before and after its new ones."""
+    """Return the lines of a reading with those that it replaces, before and after its new ones."""
     old, new = [*file.lines[one.start : one.stop]], [*one.lines]
     first = common_prefix(old, new)
     last = min(common_prefix(old[::-1], new[::-1]), len(old) - first, len(new) - first)
@@ -343,7 +367,7 @@ def _beside(one: Reading, file: File) -> list[list[str]]:
 
 
 def _ambiguous(part: UpdateChunk, own: list[Reading], above: int) -> str:
-    """The error of a chunk that fits in several places, which it names."""
+    """Write the error of a chunk that fits in several places, which it names."""
     places = sorted({one.start for one in own})
     named = [str(place + above) for place in places[:MAX_NAMED_LINES]]
     more = ", ..." if len(places) > MAX_NAMED_LINES else ""
@@ -354,7 +378,7 @@ def _ambiguous(part: UpdateChunk, own: list[Reading], above: int) -> str:
 
 
 def _joined(file: Sequence[str], chosen: list[Reading]) -> str:
-    """The file with the lines of the chosen readings."""
+    """Return the file with the lines of the chosen readings."""
     out: list[str] = []
     at = 0
     for one in chosen:

@@ -1,5 +1,8 @@
-"""Which lines of a text begin a block, belong to it, and begin the same block in a new version: by
-their first words and their indentation, in any language."""
+"""The blocks of a text, told by their first words and their indentation, in any language.
+
+The functions say which lines begin a block, belong to it, and begin the same block in a new
+version.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,9 @@ from collections.abc import Sequence
 
 from engine.editing.merge_ways import END, START
 
-SAME_SHARE = 2 / 3  # of the words of two conditions, one of which is a new version of the other
-HEAD = re.compile(r"[^(=:{]*\w")  # of a line: `def load`, `LIMIT`; what a change of it leaves
-KEY = re.compile(  # of a line that gives a name a value
+SAME_SHARE = 2 / 3  # share of the words of two conditions, one of them a new version of the other
+HEAD = re.compile(r"[^(=:{]*\w")  # the part of a line that a change leaves: `def load`, `LIMIT`
+KEY = re.compile(  # the name in a line that gives it a value
     r"((?:(?:const|let|var|final|static|public|private|protected|export)\s+)*"
     r"[\"']?[\w.$-]*\w[\"']?)\s*(?::=|=(?![=>])|:(?!:))"
 )
@@ -28,19 +31,21 @@ NAMED = re.compile(r"[^\W_]")
 
 
 def head_of(line: str) -> str:
-    """What a line begins with and a change of it leaves; "" for `}`."""
+    """Return what a line begins with and a change of it leaves; "" for `}`."""
     found = HEAD.match(line.strip())
     return found[0] if found else ""
 
 
 def indent(line: str) -> int:
-    """How many characters of white space a line begins with."""
+    """Count the characters of white space that a line begins with."""
     return len(line) - len(line.lstrip())
 
 
 def begins_block(lines: list[str], at: int) -> bool:
-    """Whether a line begins a block: its next one is further in, and no part of the same statement;
-    or it is a heading."""
+    """Return whether a line begins a block.
+
+    Its next line is further in, and no part of the same statement; or it is a heading.
+    """
     text = lines[at].strip()
     if SECTION.match(text):
         return True
@@ -50,7 +55,7 @@ def begins_block(lines: list[str], at: int) -> bool:
 
 
 def is_inside(first: str, rest: Sequence[str]) -> bool:
-    """Whether lines belong to the block that a line begins."""
+    """Return whether lines belong to the block that a line begins."""
     if SECTION.match(first):
         return not any(line in (START, END) or SECTION.match(line) for line in rest)
     return not any(
@@ -62,7 +67,7 @@ def is_inside(first: str, rest: Sequence[str]) -> bool:
 
 
 def is_same_block(line: str, other: str) -> bool:
-    """Whether two lines begin the same block, of which one is a new version."""
+    """Return whether two lines begin the same block, of which one is a new version."""
     one, two = (COMMENT.sub("", text).strip() for text in (line, other))
     if not NAMED.search(one) or one.startswith("[["):  # there may be many of them
         return False

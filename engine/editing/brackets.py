@@ -21,20 +21,23 @@ TOKEN = re.compile(
 
 @dataclass(slots=True)
 class Brackets:
-    """Offsets of the brackets in a text."""
+    """The brackets of a text, by their offsets."""
 
     closed: list[tuple[int, int]] = field(default_factory=list)  # (closer, its opener or -1)
     open: list[int] = field(default_factory=list)  # unclosed openers, outermost first
 
     @property
     def unmatched_closers(self) -> list[int]:
-        """Closers without an opener."""
+        """The closers without an opener."""
         return [closer for closer, opener in self.closed if opener < 0]
 
 
 def scan(text: str, complete: bool = True) -> Brackets:
-    """Match the brackets of a text. Unless it is `complete`, scanning stops at a quote that may
-    start an unfinished string, so the result holds for every continuation of the text."""
+    """Match the brackets of a text.
+
+    Unless the text is `complete`, scanning stops at a quote that may start an unfinished string, so
+    the result holds for every continuation of the text.
+    """
     found = Brackets()
     for match in TOKEN.finditer(text):
         char, at = match[0], match.start()

@@ -41,20 +41,20 @@ from engine.editing.instruction import (
 from engine.editing.side import CODE, FailedCheck, Side, kinds_of, listed, quoted
 from engine.records import Request
 
-# Of languages without a grammar.
+# Definitions in languages without a grammar.
 DEFINITION = re.compile(
     r"^[ \t]*(?:[\w.]+[ \t]+)*(?:def|class|function|func|fn)[ \t]+(?:\([^)]*\)[ \t]*)?(\w+)", re.M
 )
 HEADING = re.compile(r"^#{1,6}[ \t]+(.+)$", re.M)
-TASK = re.compile(r"\b(?:todo|fixme|xxx|implement\w*)\b", re.I)  # in a comment that goes when done
+TASK = re.compile(r"\b(?:todo|fixme|xxx|implement\w*)\b", re.I)  # comments that go when done
 MARKDOWN = (".md", ".markdown")
-PROSE = frozenset((*MARKDOWN, ".rst", ".txt", ".adoc", ".tex", ""))  # have no brackets
-MIN_LINES = 4  # of a text of which more than half may be missed
-MIN_LETTERS = 8  # of a string literal that may be missed
+PROSE = frozenset((*MARKDOWN, ".rst", ".txt", ".adoc", ".tex", ""))  # without brackets
+MIN_LINES = 4  # lines of a text of which more than half may be missed
+MIN_LETTERS = 8  # letters of a string literal that may be missed
 
 
 def failed_checks(request: Request, new: str) -> list[FailedCheck]:
-    """The checks that `new`, the whole file after the edit, fails; none if nothing changed."""
+    """Find the checks that `new`, the whole file after the edit, fails; none if nothing changed."""
     if new == request.text:
         return []
     start, stop = request.selection or (0, len(request.text))
@@ -68,9 +68,12 @@ def failed_checks(request: Request, new: str) -> list[FailedCheck]:
 def failed_merge_checks(
     request: Request, new: str, unasked: Sequence[str], lost: Sequence[str] | None = None
 ) -> list[FailedCheck]:
-    """The checks that `new`, the file with an update merged into it, fails: those of an edit that
-    tell what is broken or lost. `unasked`: lines of the file that were deleted although the update
-    does not ask for it; `lost`: only comments of these count, else those of all lines."""
+    """Find the checks that `new`, the file with an update merged into it, fails.
+
+    They are those of an edit that tell what is broken or lost. `unasked`: lines of the file that
+    were deleted although the update does not ask for it; `lost`: only comments of these count, else
+    those of all lines.
+    """
     if new == request.text:
         return []
     before = Side(request.path, request.text, (0, len(request.text)))
@@ -88,8 +91,10 @@ def failed_merge_checks(
 
 
 def _brackets(before: Side, after: Side) -> Iterator[FailedCheck]:
-    """The part has the same unmatched brackets as before. Only without a grammar: a scanner does
-    not know comments."""
+    """Check that the part has the same unmatched brackets as before.
+
+    Runs only without a grammar: a scanner does not know comments.
+    """
     if before.tree or after.tree or before.suffix in PROSE:
         return
     old, new = (scan(side.part) for side in (before, after))
@@ -104,7 +109,7 @@ def _brackets(before: Side, after: Side) -> Iterator[FailedCheck]:
 
 
 def _syntax(before: Side, after: Side) -> Iterator[FailedCheck]:
-    """The file has no more syntax errors than before."""
+    """Check that the file has no more syntax errors than before."""
     if not before.tree or not after.tree:
         return
     rows = broken_rows(after.tree, after.span)
@@ -123,7 +128,7 @@ def _syntax(before: Side, after: Side) -> Iterator[FailedCheck]:
 
 
 def _deleted(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
-    """Not more than half of the text is gone, unless asked."""
+    """Check that not more than half of the text is gone, unless asked."""
     old, new = (sum(not char.isspace() for char in side.part) for side in (before, after))
     if 2 * new < old and line_count(before.part) >= MIN_LINES and not asks_rewriting(instruction):
         yield FailedCheck(
@@ -134,7 +139,7 @@ def _deleted(instruction: str, before: Side, after: Side) -> Iterator[FailedChec
 
 
 def _definitions(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
-    """No definition is lost whose name the instruction does not mention, or that is still used."""
+    """Check that no definition is lost that the instruction does not name or that is in use."""
     named, lost = words(instruction), _lost_definitions(before, after)
     own = {each.name for each in before.definitions}
     one_may_go = asks_removal(instruction) and not named & own
@@ -152,7 +157,7 @@ def _definitions(instruction: str, before: Side, after: Side) -> Iterator[Failed
 
 
 def _lost_definitions(before: Side, after: Side) -> list[str]:
-    """Names that the old part defines and the new one does not, without those inside them."""
+    """Find names that the old part defines and the new one does not, without those inside them."""
     if before.tree and after.tree and after.tree.errors <= before.tree.errors:
         own = before.definitions
         lost = {each.name for each in own} - {each.name for each in after.definitions}
@@ -164,7 +169,7 @@ def _lost_definitions(before: Side, after: Side) -> list[str]:
 def _vanished(
     instruction: str, before: Side, after: Side, unasked: Sequence[str]
 ) -> Iterator[FailedCheck]:
-    """No definition of these deleted lines is lost, unless the instruction mentions its name."""
+    """Check that no definition of these deleted lines is lost, unless the instruction names it."""
     old, new = (Counter(_defined_names(side)) for side in (before, after))
     deleted = words(" ".join(unasked)) - words(instruction)
     if names := [name for name in old - new if name in deleted]:
@@ -180,7 +185,10 @@ def _defined_names(side: Side) -> list[str]:
 def _comments(
     instruction: str, before: Side, after: Side, among: Sequence[str] | None = None
 ) -> Iterator[FailedCheck]:
-    """No comment is lost beside code that stays, among these lines if they are given."""
+    """Check that no comment is lost next to code that stays.
+
+    `among`: only comments of these lines count.
+    """
     if speaks_of_comments(instruction):
         return
     old, new = _commented(before), _commented(after)
@@ -204,7 +212,7 @@ def _comments(
 
 
 def _docstrings(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
-    """No definition loses its docstring."""
+    """Check that no definition loses its docstring."""
     if speaks_of_docstrings(instruction):
         return
     had = {each.name for each in before.definitions if each.documented}
@@ -218,7 +226,7 @@ def _docstrings(instruction: str, before: Side, after: Side) -> Iterator[FailedC
 
 
 def _texts(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
-    """No text in a string literal is changed or lost."""
+    """Check that no text in a string literal is changed or lost."""
     if speaks_of_texts(instruction) or asks_rewriting(instruction):
         return
     if before.tree and before.tree.language == "json":
@@ -242,7 +250,7 @@ def _texts(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]
 
 
 def _only_asked(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
-    """Where only comments or annotations are to be changed, the code stays."""
+    """Check that the code stays where only comments or annotations are to be changed."""
     asked = only_asked(instruction)
     if not asked:
         return
@@ -263,7 +271,7 @@ def _only_asked(instruction: str, before: Side, after: Side) -> Iterator[FailedC
 
 
 def _first_difference(old: list[Token], new: list[Token]) -> int | None:
-    """The index in `new` from which the texts have other tokens."""
+    """Return the index in `new` from which the texts have other tokens."""
     ours, theirs = _without_noise(old), _without_noise(new)
     for (_, one), (at, other) in zip(ours, theirs, strict=False):
         if one != other:
@@ -274,7 +282,7 @@ def _first_difference(old: list[Token], new: list[Token]) -> int | None:
 
 
 def _without_noise(side: list[Token]) -> list[tuple[int, str]]:
-    """The (index, text) of all tokens but `pass` and commas before a closing bracket."""
+    """Return (index, text) of all tokens but `pass` and commas before a closing bracket."""
     texts = [token.text for token in side]
     follows = [*texts, ""][1:]
     return [
@@ -285,7 +293,7 @@ def _without_noise(side: list[Token]) -> list[tuple[int, str]]:
 
 
 def _loose(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
-    """No statement is added outside of definitions where there was none."""
+    """Check that no statement is added outside of definitions where there was none."""
     if asks_example(instruction) or not before.tree or not after.tree or not before.definitions:
         return
     if not loose_statements(before.tree, before.span):
@@ -295,7 +303,7 @@ def _loose(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]
 
 
 def _duplicates(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
-    """Nothing is defined twice side by side that was defined once."""
+    """Check that nothing is defined twice side by side that was defined once."""
     old, new = (
         Counter(
             (each.scope, each.name)
@@ -312,7 +320,7 @@ def _duplicates(instruction: str, before: Side, after: Side) -> Iterator[FailedC
 
 
 def _undefined(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
-    """No name is used that nothing defines, or no longer."""
+    """Check that no name is used that nothing defines, or no longer."""
     if not before.tree or not after.tree:
         return
     known = words(before.outside)
@@ -328,7 +336,7 @@ def _undefined(instruction: str, before: Side, after: Side) -> Iterator[FailedCh
 
 
 def _unused_imports(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
-    """Nothing is imported that the file does not use."""
+    """Check that nothing is imported that the file does not use."""
     if speaks_of_imports(instruction):
         return
     known = before.imported.keys() | words(after.outside) | words(instruction)
@@ -341,7 +349,7 @@ def _unused_imports(instruction: str, before: Side, after: Side) -> Iterator[Fai
 
 
 def _idle(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
-    """No loop or condition is left that does nothing."""
+    """Check that no loop or condition is left that does nothing."""
     if before.tree and after.tree:
         rows = idle_rows(after.tree, after.span)
         if len(rows) > len(idle_rows(before.tree, before.span)):
@@ -351,8 +359,10 @@ def _idle(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
 
 
 def _elsewhere(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
-    """If the instruction names definitions of the part, no other one has changed that has nothing
-    to do with them."""
+    """Check that only the definitions that the instruction names have changed, if it names any.
+
+    Another one may have changed if it has to do with them.
+    """
     old, new = before.bodies, after.bodies
     named = words(instruction) & old.keys()
     if not named:
@@ -373,7 +383,7 @@ def _elsewhere(instruction: str, before: Side, after: Side) -> Iterator[FailedCh
 
 
 def _headings(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
-    """No heading of a text is lost."""
+    """Check that no heading of a text is lost."""
     if before.suffix not in MARKDOWN or asks_rewriting(instruction) or speaks_of_texts(instruction):
         return
     kept = [words(line) for line in HEADING.findall(after.part)]
@@ -386,7 +396,7 @@ def _headings(instruction: str, before: Side, after: Side) -> Iterator[FailedChe
 
 
 def _hidden(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
-    """No new import hides another name of the file."""
+    """Check that no new import hides another name of the file."""
     added = {name: text for name, text in after.imported.items() if name not in before.imported}
     if not added or not before.tree:
         return
@@ -406,7 +416,7 @@ CHECKS: tuple[Check, ...] = (
     _unused_imports, _duplicates, _loose, _idle, undone.additions, undone.renamed,
 )  # fmt: skip
 MERGE_CHECKS: tuple[Check, ...] = (_deleted, _duplicates)
-FORM_INDEPENDENT = 5  # of CHECKS, the first ones: run even where the syntax is broken
+FORM_INDEPENDENT = 5  # checks, the first ones of CHECKS, that run even where the syntax is broken
 
 
 # -- parts -------------------------------------------------------------------------------------
@@ -420,13 +430,13 @@ def _by_row(side: Side) -> Iterator[tuple[int, list[Token]]]:
 
 
 def _rows(side: Side) -> list[_Row]:
-    """The code of each line."""
+    """Return the code of each line."""
     rows = (tuple(each.text for each in group if each.kind in CODE) for _, group in _by_row(side))
     return [row for row in rows if row]
 
 
 def _commented(side: Side) -> list[tuple[_Row, str]]:
-    """Comments with the code that they belong to: that of their line, else the line below."""
+    """Pair comments with the code that they belong to: that of their line, else the line below."""
     found: list[tuple[_Row, str]] = []
     waiting: list[str] = []
     for _, group in _by_row(side):
@@ -442,15 +452,15 @@ def _commented(side: Side) -> list[tuple[_Row, str]]:
 
 
 def _bare(comment: str) -> str:
-    """A comment's words."""
+    """Return a comment's words."""
     return " ".join(re.findall(r"\w+", comment.lower()))
 
 
 def _inner(literal: str) -> str:
-    """A string literal without prefix and quotes."""
+    """Strip the prefix and the quotes from a string literal."""
     return re.sub(r"^\w*[\"'`]+|[\"'`]+$", "", literal)
 
 
 def _is_message(text: str) -> bool:
-    """Whether a text is for people: several words."""
+    """Return whether a text is for people: several words."""
     return sum(map(str.isalpha, text)) >= MIN_LETTERS and len(text.split()) > 1

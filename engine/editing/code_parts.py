@@ -62,8 +62,10 @@ BUILTINS = frozenset((*dir(builtins), "__file__", "__name__", "__doc__", "__clas
 
 
 class Token(NamedTuple):
-    """A token of a text; comments and string literals are one token each. "{" and "}" of kind
-    "block" stand for the indentation of Python's blocks."""
+    """A token of a text; comments and string literals are one token each.
+
+    "{" and "}" of kind "block" stand for the indentation of Python's blocks.
+    """
 
     kind: Kind
     text: str
@@ -72,8 +74,11 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A function, class, type, or a variable of a module or class. `scope` is the same for all
-    that are defined side by side; `unique`: a second one beside it would be a mistake."""
+    """A function, class, type, or a variable of a module or class.
+
+    `scope` is the same for all that are defined side by side; `unique`: a second one next to it
+    would be a mistake.
+    """
 
     name: str
     inside: frozenset[str]  # names of the definitions around it
@@ -88,11 +93,11 @@ class Body:
 
     code: tuple[str, ...]
     inside: frozenset[str]  # names of the definitions inside it
-    around: frozenset[str]  # and of those around it
+    around: frozenset[str]  # names of the definitions around it
 
 
 def tokens(tree: Tree, span: Span) -> list[Token]:
-    """The tokens of a part of the text, in order."""
+    """Return the tokens of a part of the text, in order."""
     found: list[Token] = []
     todo: list[tuple[Node, Kind] | Token] = [(tree.root, "code")]
     while todo:
@@ -116,7 +121,7 @@ def tokens(tree: Tree, span: Span) -> list[Token]:
 
 
 def definitions(tree: Tree, span: Span, beside: bool = False) -> list[Definition]:
-    """What is defined in a part of the text, in order; `beside`: and what stands beside that."""
+    """Find what is defined in a part of the text, in order; `beside`: and what is next to that."""
     found = []
     for node in _nodes(tree, span, beside):
         name = _name_of(node)
@@ -135,7 +140,7 @@ def definitions(tree: Tree, span: Span, beside: bool = False) -> list[Definition
 
 
 def bodies(tree: Tree, span: Span) -> dict[str, Body]:
-    """The definitions in a part of the text by name, without those that share a name."""
+    """Return the definitions in a part of the text by name, without those that share a name."""
     code: dict[int, list[str]] = {}
     names: dict[int, str] = {}
     inside: dict[int, set[str]] = {}
@@ -177,8 +182,10 @@ def _names_around(tree: Tree, node: Node) -> Iterator[str]:
 
 
 def imported_names(tree: Tree, span: Span) -> dict[str, str]:
-    """Names that the imports in a part of a Python text define -> what they stand for, as in
-    "typing.Any"."""
+    """Return the names that the imports in a part of a Python text define -> what they stand for.
+
+    They stand for names such as "typing.Any".
+    """
     found: dict[str, str] = {}
     for node in _nodes(tree, span) if tree.language == "python" else ():
         if node.type in IMPORTS and tree.offset(node.start_byte) >= span[0]:
@@ -187,7 +194,7 @@ def imported_names(tree: Tree, span: Span) -> dict[str, str]:
 
 
 def imported_by(tree: Tree, node: Node) -> list[tuple[str, str, str]]:
-    """(name, what it stands for, its text in the import) of each name of a Python import."""
+    """Return (name, what it stands for, its text in the import) of each name of a Python import."""
     module = node.child_by_field_name("module_name")
     inside = f"{tree.text_of(module)}." if module else ""
     found = []
@@ -203,8 +210,10 @@ def imported_by(tree: Tree, node: Node) -> list[tuple[str, str, str]]:
 
 
 def loose_statements(tree: Tree, span: Span) -> list[str]:
-    """Statements of a part of the text that run when the file does: calls, loops and conditions
-    outside of definitions."""
+    """Find statements of a part of the text that run when the file does.
+
+    These are calls, loops and conditions outside of definitions.
+    """
     return [
         tree.text_of(node)
         for node in tree.root.children
@@ -215,8 +224,11 @@ def loose_statements(tree: Tree, span: Span) -> list[str]:
 
 
 def broken_rows(tree: Tree, span: Span) -> list[int]:
-    """The rows, from 0, of syntax errors in the whole text, and of what the grammar of Python
-    allows: blocks without a statement in a part of it, `return` outside of a function."""
+    """Return the rows, from 0, of syntax errors in the whole text.
+
+    Errors that the grammar of Python allows count too: blocks without a statement in a part of the
+    text, `return` outside of a function.
+    """
     rows = [node.start_point[0] for node in tree.error_nodes()]
     if tree.language == "python":
         blocks = (node for node in _nodes(tree, span) if node.type == "block")
@@ -227,7 +239,7 @@ def broken_rows(tree: Tree, span: Span) -> list[int]:
 
 
 def idle_rows(tree: Tree, span: Span) -> list[int]:
-    """The rows, from 0, of Python's loops and conditions that do nothing."""
+    """Return the rows, from 0, of Python's loops and conditions that do nothing."""
     if tree.language != "python":
         return []
     return [
@@ -241,8 +253,10 @@ def idle_rows(tree: Tree, span: Span) -> list[int]:
 
 
 def variables(tree: Tree, span: Span) -> list[set[str]]:
-    """The variables that occur in each function of a part of the text, without those of functions
-    inside it, and outside of functions."""
+    """Return the variables of each function in a part of the text, and those outside of functions.
+
+    Those of functions inside a function are not among its own.
+    """
     found: dict[int, set[str]] = {}
     for node in _nodes(tree, span):
         if node.type == "identifier" and not _is_label(node):
@@ -254,8 +268,10 @@ def variables(tree: Tree, span: Span) -> list[set[str]]:
 
 
 def undefined_names(tree: Tree, span: Span, known: set[str]) -> list[str]:
-    """Names that a part of a Python text reads although nothing defines them: they are neither in
-    it nor `known`."""
+    """Find names that a part of a Python text reads although nothing defines them.
+
+    They are neither bound in it nor `known`.
+    """
     if tree.language != "python":
         return []
     read: dict[str, bool] = {}
@@ -270,7 +286,7 @@ def undefined_names(tree: Tree, span: Span, known: set[str]) -> list[str]:
 
 
 def _is_label(node: Node) -> bool:
-    """Whether a Python identifier names an attribute or a keyword argument."""
+    """Return whether a Python identifier names an attribute or a keyword argument."""
     parent = node.parent
     if parent is None or parent.type not in LABELS:
         return False
@@ -278,7 +294,7 @@ def _is_label(node: Node) -> bool:
 
 
 def _is_read(node: Node) -> bool:
-    """Whether a Python identifier is certainly read, not bound."""
+    """Return whether a Python identifier is certainly read, not bound."""
     parent = node.parent
     if parent is None:
         return False
@@ -289,7 +305,7 @@ def _is_read(node: Node) -> bool:
 
 
 def _nodes(tree: Tree, span: Span, beside: bool = False) -> Iterator[Node]:
-    """The nodes that overlap a part of the text, in order; `beside`: and those next to them."""
+    """Yield the nodes that overlap a part of the text, in order; `beside`: and their neighbours."""
     todo = [tree.root]
     while todo:
         node = todo.pop()
@@ -302,7 +318,7 @@ def _nodes(tree: Tree, span: Span, beside: bool = False) -> Iterator[Node]:
 
 
 def _kind(node: Node) -> Kind:
-    """The kind of a node that is not inside one of another kind than "code"."""
+    """Return the kind of a node that is not inside one of another kind than "code"."""
     parent = node.parent
     if "comment" in node.type and node.is_named:
         return "comment"
@@ -319,7 +335,7 @@ def _kind(node: Node) -> Kind:
 
 
 def _name_of(node: Node) -> Node | None:
-    """The name of what a node defines; None if it is no definition."""
+    """Return the name of what a node defines; None if it is no definition."""
     parent = node.parent
     if node.type in DEFINITIONS:
         if node.type.endswith("_specifier") and node.child_by_field_name("body") is None:
@@ -347,7 +363,7 @@ def _plain(name: Node | None) -> Node | None:
 
 
 def _is_documented(node: Node) -> bool:
-    """Whether a Python definition has a docstring."""
+    """Return whether a Python definition has a docstring."""
     body = node.child_by_field_name("body")
     first = next(iter(body.named_children), None) if body is not None else None
     return first is not None and any(_kind(each) == "docstring" for each in first.children)

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-GIT_SECONDS = 10.0  # for an answer of git, which takes milliseconds
+GIT_SECONDS = 10.0  # seconds for an answer of git, which takes milliseconds
 # How file systems of other systems write `.git`, too: HFS+ skips these characters, and NTFS the
 # dots, blanks and stream at the end, and has a short name.
 SKIPPED_CHARACTERS = re.compile("[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]")
@@ -74,16 +74,25 @@ HOOKS = frozenset({  # githooks(5)
 
 
 class GitFiles:
-    """What git runs commands from, as each repository names it when it is first looked at."""
+    """The files from which git runs commands.
+
+    Each repository names them when it is first looked at.
+    """
 
     def __init__(self, repositories: Iterable[Path] = ()) -> None:
-        """`repositories`: others than those around a file whose settings may name it."""
+        """Take the repositories to look at; nothing is asked of git yet.
+
+        `repositories`: others than those around a file whose settings may name it.
+        """
         self._others = [*repositories]
         self._known: dict[Path, _Commands] = {}
 
     def why_not(self, path: Path) -> str:
-        """Why a file must not be written, or be read by an agent, as git runs commands from it; ""
-        if git does not. Where git is not installed, only what is in its folders is known."""
+        """Say why a file must not be written, or be read by an agent, as git runs commands from it.
+
+        Returns "" if git does not. Where git is not installed, only what is in its folders is
+        known.
+        """
         target = Path(os.path.realpath(path))
         if any(_is_git_name(part) for part in (*path.absolute().parts, *target.parts)):
             return "in git's own folder: change it with git"
@@ -99,22 +108,22 @@ class GitFiles:
 
 @dataclass(frozen=True)
 class _Commands:
-    """What git runs commands from in a repository, or outside of any."""
+    """The files from which git runs commands in a repository, or outside of any."""
 
     configuration: frozenset[Path]
     hooks_folder: Path | None  # None if all below the one for hooks is no hook
     hooks: frozenset[Path]
-    identities: frozenset[tuple[int, int]]  # of these files: device and inode
+    identities: frozenset[tuple[int, int]]  # device and inode of each of these files
 
     @classmethod
     def of(cls, repository: Path) -> _Commands:
-        """What git says in a folder."""
+        """Ask git for these files in a folder."""
         configuration, (folder, hooks) = _configuration(repository), _hooks(repository)
         identities = frozenset(_identities(configuration | hooks))
         return cls(configuration, folder, hooks, identities)
 
     def why_not(self, file: Path) -> str:
-        """Why a file without links must be left alone; "" if it need not be."""
+        """Say why a file without links must be left alone; "" if it need not be."""
         if file in self.configuration:
             return "git reads its configuration from it: change it with git"
         folder = self.hooks_folder
@@ -126,12 +135,12 @@ class _Commands:
 
 
 def why_not_git(path: Path) -> str:
-    """Why a file must not be written, as `GitFiles.why_not`."""
+    """Say why a file must not be written, as `GitFiles.why_not` does."""
     return GitFiles().why_not(path)
 
 
 def repositories_in(folder: Path) -> list[Path]:
-    """The folders directly in a folder that have a repository."""
+    """Find the folders directly in a folder that have a repository."""
     try:
         with os.scandir(folder) as entries:
             found = sorted(one.path for one in entries if one.is_dir(follow_symlinks=False))
@@ -141,9 +150,12 @@ def repositories_in(folder: Path) -> list[Path]:
 
 
 def why_not_startup(path: Path) -> str:
-    """Why an agent's tool must not write a file, as editors, shells or agents run commands from it,
-    or git may by its name; "" if not. `path`: relative to the folder where the agent works, and
-    without links, as some agents keep whole projects in a folder such as `.claude`."""
+    """Say why an agent's tool must not write a file.
+
+    Editors, shells or agents run commands from it, or git may by its name; "" if not. `path`:
+    relative to the folder where the agent works, and without links, as some agents keep whole
+    projects in a folder such as `.claude`.
+    """
     *folders, name = (part.lower() for part in path.parts)
     if (
         name in STARTUP_FILES
@@ -161,8 +173,10 @@ def _is_git_name(name: str) -> bool:
 
 
 def _is_in_git_folder(file: Path) -> bool:
-    """Whether git takes a folder around a file for a repository without files. Not beyond the top
-    of a worktree, which may be in such a folder."""
+    """Return whether git takes a folder around a file for a repository without files.
+
+    The search ends at the top of a worktree, which may be in such a folder.
+    """
     for folder in file.parents:
         if os.path.lexists(folder / ".git"):
             return False
@@ -172,7 +186,7 @@ def _is_in_git_folder(file: Path) -> bool:
 
 
 def _is_git_folder(folder: Path) -> bool:
-    """Whether git takes a folder for a repository without files, or for a worktree's part of it."""
+    """Return whether git takes a folder for a bare repository, or for a worktree's git folder."""
     if not (folder / "HEAD").is_file():
         return False
     whole = (folder / "objects").is_dir() and (folder / "refs").is_dir()
@@ -180,15 +194,20 @@ def _is_git_folder(folder: Path) -> bool:
 
 
 def _repositories(file: Path) -> list[Path]:
-    """The folders around a file that have a repository; the nearest folder if there is none, for
-    which the user's own configuration counts."""
+    """Find the folders around a file that have a repository.
+
+    If there is none, the nearest folder stands for it, where the user's own configuration counts.
+    """
     found = [folder for folder in file.parents if os.path.lexists(folder / ".git")]
     return found or [file.parent]
 
 
 def _configuration(repository: Path) -> frozenset[Path]:
-    """The files of git's configuration there, and those that they include: also those without a
-    setting, and those included in other folders only, but not what these include in turn."""
+    """Find the files of git's configuration in a repository, and those that they include.
+
+    Files without a setting count, and so do those included in other folders only, but not what
+    these include in turn.
+    """
     listed = _git(repository, "config", "--list", "--show-origin", "-z").split("\0")
     files = []
     for origin, setting in zip(listed[::2], listed[1::2], strict=False):
@@ -202,8 +221,10 @@ def _configuration(repository: Path) -> frozenset[Path]:
 
 
 def _hooks(repository: Path) -> tuple[Path | None, frozenset[Path]]:
-    """The folder of which all is hooks, or None, and the files that the entries of the folder for
-    hooks are or lead to."""
+    """Return the folder of which all is hooks, or None, and the files of hooks.
+
+    The files are what the entries of the folder for hooks are or lead to.
+    """
     named = _git(repository, "rev-parse", "--git-path", "hooks") or _git(
         repository, "config", "--type=path", "core.hooksPath"
     )
@@ -219,7 +240,7 @@ def _hooks(repository: Path) -> tuple[Path | None, frozenset[Path]]:
 
 
 def _identities(files: Iterable[Path]) -> set[tuple[int, int]]:
-    """Those of these files that have several names: device and inode."""
+    """Return the device and inode of those of these files that have several names."""
     found = set()
     for file in files:
         with suppress(OSError):  # it is gone
@@ -230,7 +251,7 @@ def _identities(files: Iterable[Path]) -> set[tuple[int, int]]:
 
 
 def _git(folder: Path, *command: str) -> str:
-    """What git prints in a folder; "" if it fails or is not installed."""
+    """Run git in a folder and return what it prints; "" if it fails or is not installed."""
     # Other users' repositories too, whose owners run git there: nothing of them is run here.
     whole = ["git", "-c", "safe.directory=*", "-C", str(folder), *command]
     environment = {name: text for name, text in os.environ.items() if name not in ELSEWHERE}

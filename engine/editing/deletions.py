@@ -1,9 +1,10 @@
-"""Which deletions an update asks for: lines that it leaves out between two lines that it shows, and
-lines that new ones stand in for.
+"""The deletions that an update asks for, told apart from those that it does not ask for.
 
-An update may be read in several ways, and the reading that deletes least is the one to trust. What
-is deleted beside an end of a chunk, or beside a mark, is therefore asked for only where new lines
-are versions of it; between two shown lines only near them, or in a block that is shown as a whole.
+It asks to delete lines that it leaves out between two lines that it shows, and lines that new ones
+stand in for. An update may be read in several ways, and the reading that deletes least is the one
+to trust. What is deleted next to an end of a chunk, or next to a mark, is therefore asked for only
+where new lines are versions of it; between two shown lines only near them, or in a block that is
+shown as a whole.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from engine.editing.blocks import LEAVES, SECTION, head_of
 from engine.editing.edits import align
 from engine.editing.placement import Replaced
 
-MAX_NEAR_LINES = 1  # that are deleted for no new ones, between two single lines of the update
-MAX_SHOWN_LINES = 10  # that are deleted for no new ones, between several lines of the update
-STRONG_LINES = 2  # of the file beside a deletion, in the update
-ALIKE_SHARE = 2 / 3  # of the words of two lines, one of which is a new version of the other
-MAX_BESIDE_LINES = 50  # in either direction, that a new line may be a version of too
+MAX_NEAR_LINES = 1  # lines deleted for no new ones, between two single lines of the update
+MAX_SHOWN_LINES = 10  # lines deleted for no new ones, between several lines of the update
+STRONG_LINES = 2  # lines of the file next to a deletion, in the update
+ALIKE_SHARE = 2 / 3  # share of the words of two lines, one of which is a new version of the other
+MAX_BESIDE_LINES = 50  # lines in either direction that a new line may be a version of, too
 TAB_CHARS = 8
-HEADED = -10  # indentation of what a heading begins, in characters
+HEADED = -10  # characters of indentation of what a heading begins
 
 CLOSERS = (")", "]", "}", "end")
 
@@ -33,14 +34,16 @@ class FullLine(NamedTuple):
     """A line that is not blank."""
 
     text: str  # without the white space around it
-    row: int  # in its text, from 0
-    indent: int  # characters before it; less where it is a heading
+    row: int  # row in its text, from 0
+    indent: int  # characters before it; fewer where it is a heading
 
 
 class MergeHunk(NamedTuple):
-    """Lines of the file and the new ones in their place. `before`, `after`: the lines of the chunk
-    that the file has too, on either side; 0 where none is next to the change, as at an end of the
-    chunk, which may be at a mark."""
+    """Lines of the file and the new ones in their place.
+
+    `before`, `after`: the lines of the chunk that the file has too, on either side; 0 where none is
+    next to the change, as at an end of the chunk, which may be at a mark.
+    """
 
     old: tuple[int, int]
     new: tuple[int, int]
@@ -49,7 +52,7 @@ class MergeHunk(NamedTuple):
 
 
 def lines_of(rows: Sequence[str], headings: bool) -> list[FullLine]:
-    """The lines that are not blank. `headings`: lines that begin with # are such."""
+    """Return the lines that are not blank. `headings`: lines that begin with # are headings."""
     return [
         FullLine(line.strip(), row, _indent(line, headings))
         for row, line in enumerate(rows)
@@ -68,7 +71,7 @@ Run = tuple[bool, int, int, int, int]  # equal?, lines of the file, new lines
 
 
 def _runs(old: Sequence[FullLine], new: Sequence[FullLine], group: Replaced) -> list[Run]:
-    """The equal lines of a group of chunks and of the file, and those between them."""
+    """Split a group of chunks and its part of the file into equal lines, and those between them."""
     (first, last), (start, stop) = group.old, group.new
     texts = ([line.text for line in old[first:last]], [line.text for line in new[start:stop]])
     return [
@@ -81,14 +84,14 @@ def _runs(old: Sequence[FullLine], new: Sequence[FullLine], group: Replaced) -> 
 def equal_lines(
     old: Sequence[FullLine], new: Sequence[FullLine], group: Replaced
 ) -> Iterator[tuple[int, int]]:
-    """The lines of the file that a group of chunks repeats, with those of the new text."""
+    """Yield the lines of the file that a group of chunks repeats, with those of the new text."""
     for same, i, j, k, m in _runs(old, new, group):
         if same:
             yield from zip(range(i, j), range(k, m), strict=True)
 
 
 def hunks(old: Sequence[FullLine], new: Sequence[FullLine], group: Replaced) -> list[MergeHunk]:
-    """The changes of a group of chunks, in order."""
+    """Return the changes of a group of chunks, in order."""
     runs = _runs(old, new, group)
     same = [at for equal, _, _, k, m in runs if equal for at in range(k, m)]
     found = []
@@ -106,7 +109,7 @@ def hunks(old: Sequence[FullLine], new: Sequence[FullLine], group: Replaced) -> 
 
 
 class Ends(NamedTuple):
-    """Whether an update, which has marks, begins and ends with lines of the new text."""
+    """The ends of an update with marks: whether it begins and ends with lines of the new text."""
 
     first: bool
     last: bool
@@ -115,8 +118,10 @@ class Ends(NamedTuple):
 def unasked(
     old: Sequence[FullLine], new: Sequence[FullLine], group: Replaced, ends: Ends, by_model: bool
 ) -> list[tuple[int, int]]:
-    """The lines of the file that were deleted without the update asking for it. Where a model has
-    placed the chunks, a deletion between two shown lines must be near them too."""
+    """Find the lines of the file that were deleted without the update asking for it.
+
+    Where a model has placed the chunks, a deletion between two shown lines must be near them too.
+    """
     every = hunks(old, new, group)
     changed = {at for hunk in every for at in range(*hunk.old)}
     return [
@@ -133,8 +138,10 @@ def unasked(
 
 
 def repeated(old: Sequence[FullLine], new: Sequence[FullLine], group: Replaced) -> str | None:
-    """A line that the file has once and stays, and that a group of chunks writes again: beside it,
-    or because its chunk is not in its place. None if there is none."""
+    """Find a line that the file has once, and that stays, but a group of chunks writes again.
+
+    It is next to the group, or its chunk is not in its place. None if there is none.
+    """
     known = Counter(line.text for line in old)
     every = hunks(old, new, group)
     added = {at for hunk in every for at in range(*hunk.new)}
@@ -156,14 +163,17 @@ def repeated(old: Sequence[FullLine], new: Sequence[FullLine], group: Replaced) 
 
 
 def _overlap(lines: Sequence[str], above: Sequence[str]) -> Sequence[str]:
-    """The first of some lines that are also the last of those above them."""
+    """Return the first of some lines that are also the last of those above them."""
     sizes = range(1, min(len(lines), len(above)) + 1)
     return next((lines[:size] for size in sizes if lines[:size] == above[-size:]), [])
 
 
 def _is_between(old: Sequence[FullLine], new: Sequence[FullLine], hunk: MergeHunk) -> bool:
-    """Whether the update shows the lines around a deletion: many of them, or it is in the block of
-    one of them, as no more old lines than new ones are further out."""
+    """Return whether the update shows the lines around a deletion.
+
+    It shows many of them, or the deletion is in the block of one of them, as no more old lines than
+    new ones are further out.
+    """
     (first, last), (start, stop) = hunk.old, hunk.new
     if not hunk.before or not hunk.after or _ends_earlier(old, hunk):
         return False
@@ -180,8 +190,10 @@ def _is_between(old: Sequence[FullLine], new: Sequence[FullLine], hunk: MergeHun
 
 
 def _ends_earlier(old: Sequence[FullLine], hunk: MergeHunk) -> bool:
-    """Whether the first or the last line of a chunk is among the deleted ones too: then the chunk
-    may stand for fewer lines."""
+    """Return whether the first or the last line of a chunk is among the deleted ones too.
+
+    Then the chunk may stand for fewer lines.
+    """
     first, last = hunk.old
     ends = [old[first - 1]] * (hunk.before == 1) + [old[last]] * (hunk.after == 1)
     lines = {(line.text, line.indent) for line in old[first:last]}
@@ -189,7 +201,7 @@ def _ends_earlier(old: Sequence[FullLine], hunk: MergeHunk) -> bool:
 
 
 def _is_near(old: Sequence[FullLine], group: Replaced, hunk: MergeHunk, changed: set[int]) -> bool:
-    """Whether a deletion between shown lines is short, or all of a block."""
+    """Return whether a deletion between shown lines is short, or all of a block."""
     first, last = hunk.old
     missing = last - first - (hunk.new[1] - hunk.new[0])
     if missing <= MAX_NEAR_LINES:
@@ -213,15 +225,17 @@ def _begins_block(old: Sequence[FullLine], at: int) -> bool:
 
 
 def _is_end(old: int, new: int, hunk: MergeHunk, ends: Ends) -> bool:
-    """Whether the update shows an end of the file, and at least as many new lines there."""
+    """Return whether the update shows an end of the file, and at least as many new lines there."""
     first = ends.first and hunk.old[0] == hunk.new[0] == 0 and hunk.after > 0
     last = ends.last and (hunk.old[1], hunk.new[1]) == (old, new) and hunk.before > 0
     return (first or last) and hunk.old[1] - hunk.old[0] <= hunk.new[1] - hunk.new[0]
 
 
 def _is_left(old: Sequence[FullLine], new: Sequence[FullLine], hunk: MergeHunk) -> bool:
-    """Whether the new lines leave the block that the deleted ones end: these would not be
-    reached."""
+    """Return whether the new lines leave the block that the deleted ones end.
+
+    The deleted lines would not be reached.
+    """
     if hunk.after or hunk.new[0] == hunk.new[1]:
         return False
     lines = [*new[slice(*hunk.new)]]
@@ -233,13 +247,13 @@ def _is_left(old: Sequence[FullLine], new: Sequence[FullLine], hunk: MergeHunk) 
 
 
 def _is_replaced(old: Sequence[FullLine], new: Sequence[FullLine], hunk: MergeHunk) -> bool:
-    """Whether each deleted line has a new one, in their order, that is a version of it."""
+    """Return whether each deleted line has a new one, in their order, that is a version of it."""
     fresh: Iterator[FullLine] = iter(new[slice(*hunk.new)])
     return all(any(_is_version(old, at, line) for line in fresh) for at in range(*hunk.old))
 
 
 def _is_version(old: Sequence[FullLine], at: int, line: FullLine) -> bool:
-    """Whether a new line is a version of that of the file, and of no other one beside it."""
+    """Return whether a new line is a version of that of the file, and of no other one near it."""
     beside = [old[near].text for near in _siblings(old, at)]
     head = head_of(line.text)
     if head and head == head_of(old[at].text) and head not in map(head_of, beside):
@@ -249,7 +263,7 @@ def _is_version(old: Sequence[FullLine], at: int, line: FullLine) -> bool:
 
 
 def _siblings(old: Sequence[FullLine], at: int) -> Iterator[int]:
-    """The other lines of a line's block that are indented as it is."""
+    """Yield the other lines of a line's block that are indented as it is."""
     for step in (-1, 1):
         for near in range(at + step, at + step * (MAX_BESIDE_LINES + 1), step):
             if not 0 <= near < len(old) or old[near].indent < old[at].indent:
@@ -259,6 +273,6 @@ def _siblings(old: Sequence[FullLine], at: int) -> Iterator[int]:
 
 
 def _share(one: str, other: str) -> float:
-    """How many of the words of two lines both have."""
+    """Return the share of the words of two lines that both have."""
     ours, theirs = (set(re.findall(r"\w+", line)) for line in (one, other))
     return len(ours & theirs) * 2 / (len(ours) + len(theirs)) if ours and theirs else 0.0

@@ -1,8 +1,8 @@
-"""The dialogue that makes an edit: a rule if one is certain, else the model, which is asked once
-more where its answer fails a check.
+"""The dialogue that makes an edit: a rule if one is certain, else the model.
 
-A dialogue does no I/O: it yields what to ask the model, and is sent the answer. So the same one
-serves callers that wait in a thread and callers on an event loop.
+The model is asked once more where its answer fails a check. A dialogue does no I/O: it yields what
+to ask the model, and is sent the answer. So the same one serves callers that wait in a thread and
+callers on an event loop.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ NO_NEWLINE = "\n\\ No newline at end of file\n"
 
 
 def diff(old: str, new: str, path: Path) -> str:
-    """A unified diff that `git apply` and `patch -p1` accept in the current folder."""
+    """Write a unified diff that `git apply` and `patch -p1` accept in the current folder."""
     name = _name_in_diff(path)
     before, after = _header("a/" + name), _header("b/" + name)
     head: list[str] = []
@@ -24,7 +24,7 @@ def diff(old: str, new: str, path: Path) -> str:
 
 
 def summary(old: str, new: str) -> str:
-    """How many lines were added and removed."""
+    """Count the lines that were added and removed, for the user."""
     matcher = difflib.SequenceMatcher(None, lines_of(old), lines_of(new), autojunk=False)
     codes = [code for code in matcher.get_opcodes() if code[0] != "equal"]
     removed, added = sum(c[2] - c[1] for c in codes), sum(c[4] - c[3] for c in codes)
@@ -32,12 +32,12 @@ def summary(old: str, new: str) -> str:
 
 
 def lines_of(text: str) -> list[str]:
-    """Lines with their ends; git ends them at "\\n" only."""
+    """Split a text into lines with their ends; git ends them at "\\n" only."""
     return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 
 def _name_in_diff(path: Path) -> str:
-    """Relative to the current folder if the file is inside it, else to `/` (`patch -d /`)."""
+    """Make a path relative to the current folder, or to `/` if it is outside (`patch -d /`)."""
     absolute = Path.cwd() / path
     try:
         return absolute.relative_to(Path.cwd()).as_posix()
@@ -46,7 +46,7 @@ def _name_in_diff(path: Path) -> str:
 
 
 def _header(name: str) -> str:
-    """A file name as git writes it: special characters quoted, a tab behind one with blanks."""
+    """Write a file name as git does: special characters quoted, a tab after one with blanks."""
     if re.search(r'["\\\x00-\x1f\x7f]', name):
         quoted = re.sub(r'(["\\])', r"\\\1", name)
         return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda c: f"\\{ord(c[0]):03o}", quoted) + '"'

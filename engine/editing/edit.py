@@ -26,12 +26,15 @@ class Edit:
 
     @property
     def diff(self) -> str:
-        """A unified diff, which `git apply` accepts; "" if nothing changes."""
+        """The unified diff, which `git apply` accepts; "" if nothing changes."""
         return diff(self.old, self.new, self.path)
 
     def write(self, force: bool = False) -> None:
-        """Replace the file, at once or not at all. EditRefused for an edit with warnings, without
-        `force`; FileError if the file has changed meanwhile."""
+        """Replace the file, at once or not at all.
+
+        Raises EditRefused for an edit with warnings, without `force`; FileError if the file has
+        changed meanwhile.
+        """
         if self.warnings and not force:
             raise EditRefused(
                 f"{self.path}: not written: {'; '.join(self.warnings)}: say more precisely what to "
@@ -53,10 +56,12 @@ def edit_file(
     max_tokens: int | None = None,
     model: str = "",
 ) -> Edit:
-    """The edit of a file, or of these lines of it (from 1, both included). `ask` gives the answer
-    of a `model`, whose name tells whether it can edit so much at once. FileError for a file that
-    cannot be read, RequestError where the instruction is empty or the request does not fit the
-    model, EditRefused for an answer that must not be used."""
+    """Make the edit of a file, or of these lines of it (from 1, both included).
+
+    `ask` gives the answer of a `model`, whose name tells whether it can edit so much at once.
+    Raises FileError for a file that cannot be read, RequestError where the instruction is empty or
+    the request does not fit the model, EditRefused for an answer that must not be used.
+    """
     if not instruction.strip():
         raise RequestError("the instruction is empty: say what to change")
     file = Path(path)

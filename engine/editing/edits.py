@@ -1,4 +1,4 @@
-"""Turns the model's answer into the file's new text, or refuses it.
+"""Turning of the model's answer into the file's new text, or its refusal.
 
 The model reads and writes `plain` text (no BOM, "\\n" line ends) and its tokenizer may compose
 characters (NFC). An edit must not change anything else, so the answer is aligned with the original,
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from engine.records import Done, Request
 
 BOM = "\ufeff"
-MAX_EXACT_PIECES = 4000  # of longer texts, difflib ignores very common pieces (autojunk)
+MAX_EXACT_PIECES = 4000  # pieces; difflib ignores very common ones of longer texts (autojunk)
 
-WEAK_MODELS = ("qwen2.5-coder-0.5b", "smollm2")  # these drop or change parts of whole files
-WHOLE_FILE_LINES = 80  # that a weak model may edit at once
+WEAK_MODELS = ("qwen2.5-coder-0.5b", "smollm2")  # drop or change parts of whole files
+WHOLE_FILE_LINES = 80  # lines that a weak model may edit at once
 
 LINE_END = re.compile(r"\r\n|\r|\n")
 LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
@@ -37,7 +37,7 @@ class EditRefused(ValueError):
 
 
 class Change(NamedTuple):
-    """Replace code points `start:stop` of the old text by `text`."""
+    """A replacement of code points `start:stop` of the old text by `text`."""
 
     start: int
     stop: int
@@ -48,17 +48,17 @@ class Change(NamedTuple):
 
 
 def plain(text: str) -> str:
-    """`text` as the model sees it: without a BOM, with "\\n" line ends. Idempotent."""
+    """Convert `text` to what the model sees: without a BOM, with "\\n" line ends. Idempotent."""
     return _unix(text.lstrip(BOM))
 
 
 def _unix(text: str) -> str:
-    """`text` with "\\n" line ends."""
+    """Convert the line ends of `text` to "\\n"."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def preserve(original: str, answer: str, newline: str = "\n") -> str:
-    """`answer` with the original's exact characters wherever both are canonically equal.
+    """Write `answer` with the original's exact characters wherever both are canonically equal.
 
     New lines end like the lines around them, or with `newline` if there are none. The result ends
     with a line end if the original does.
@@ -72,8 +72,10 @@ def preserve(original: str, answer: str, newline: str = "\n") -> str:
 
 
 def _ended_like(answer: str, body: str) -> str:
-    """`answer` with as many final line ends as `body`: the model usually omits the last one, since
-    the closing fence follows it."""
+    """Give `answer` as many final line ends as `body` has.
+
+    The model usually omits the last one, since the closing fence follows it.
+    """
     if not body:
         return answer
     ends, wanted = (len(text) - len(text.rstrip("\n")) for text in (answer, _unix(body)))
@@ -86,8 +88,10 @@ Split = Callable[[str], list[str]]
 
 
 def _preserve(old: str, new: str, end: str, levels: tuple[Split, ...]) -> Iterator[str]:
-    """Pieces of `new`: those equal in `old` as they are there, the others with line end `end`.
-    `levels`: how to split the texts, coarsest first."""
+    """Yield the pieces of `new`: as `old` has them where both are equal, else with line end `end`.
+
+    `levels`: how to split the texts, coarsest first.
+    """
     if not levels or not old or not new or _is_regular(old, new, end):
         yield new.replace("\n", end)
         return
@@ -102,13 +106,13 @@ def _preserve(old: str, new: str, end: str, levels: tuple[Split, ...]) -> Iterat
 
 
 def _is_regular(old: str, new: str, end: str) -> bool:
-    """Whether `old` has no characters or line ends that `new` could lose."""
+    """Return whether `old` has no characters or line ends that `new` could lose."""
     composed = all(unicodedata.is_normalized("NFC", text) for text in (old, new))
     return composed and all(found == end for found in LINE_END.findall(old))
 
 
 def align(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[bool, int, int, int, int]]:
-    """Runs (equal?, old start, old stop, new start, new stop) that cover both sequences."""
+    """Yield runs (equal?, old start, old stop, new start, new stop) that cover both sequences."""
     head = common_prefix(old, new)
     tail = common_prefix(old[head:][::-1], new[head:][::-1])
     a, b = old[head : len(old) - tail], new[head : len(new) - tail]
@@ -133,13 +137,13 @@ def common_prefix(one: Sequence[str], other: Sequence[str]) -> int:
 
 
 def line_count(text: str) -> int:
-    """The number of lines as an editor counts them, without an empty last one."""
+    """Count the lines as an editor does, without an empty last one."""
     ends = text.count("\n") + text.count("\r") - text.count("\r\n")
     return ends + (text != "" and text[-1] not in "\r\n")
 
 
 def line_span(text: str, first: int, last: int) -> tuple[int, int]:
-    """Code points (start, stop) of the whole lines `first` to `last`, counted from 1."""
+    """Return the code points (start, stop) of the whole lines `first` to `last`, counted from 1."""
     starts = _offsets(_lines(text))
     return starts[first - 1], starts[last]
 
@@ -153,7 +157,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _characters(text: str) -> list[str]:
-    """Pieces that NFC composition does not reach across; "\\r\\n" is one piece."""
+    """Split a text where NFC composition does not reach across; "\\r\\n" is one piece."""
     pieces: list[str] = []
     for char in text:
         if pieces and (pieces[-1] + char == "\r\n" or _composes(pieces[-1], char)):
@@ -168,14 +172,16 @@ def _composes(before: str, char: str) -> bool:
 
 
 def commonest_end(text: str, default: str) -> str:
-    """The most frequent line end of `text`; the earlier one of equally frequent ones."""
+    """Return the most frequent line end of `text`; the earlier one of equally frequent ones."""
     ends = Counter(LINE_END.findall(text)).most_common(1)
     return ends[0][0] if ends else default
 
 
 def _join(pieces: Iterable[str]) -> str:
-    """Concatenate; where "\\r" and "\\n" of two pieces would merge into one line end, the second
-    becomes "\\r"."""
+    """Concatenate pieces without merging "\\r" and "\\n" of two of them into one line end.
+
+    Where they would merge, the "\\n" becomes "\\r".
+    """
     out: list[str] = []
     for piece in filter(None, pieces):
         merges = out and out[-1].endswith("\r") and piece.startswith("\n")
@@ -187,13 +193,13 @@ def _join(pieces: Iterable[str]) -> str:
 
 
 def is_weak(model: str) -> bool:
-    """Whether a model is unreliable on whole files."""
+    """Return whether a model is unreliable on whole files."""
     name = model.lower().replace(":", "-")  # ollama:qwen2.5-coder:0.5b
     return any(weak in name for weak in WEAK_MODELS)
 
 
 def too_long(request: Request, model: str) -> str | None:
-    """Why a model should not edit so much at once; None if it may."""
+    """Say why a model should not edit so much at once; return None if it may."""
     lines = line_count(request.text)
     if request.selection is None and lines > WHOLE_FILE_LINES and is_weak(model):
         return (
@@ -204,8 +210,10 @@ def too_long(request: Request, model: str) -> str | None:
 
 
 def strip_blank_lines(text: str, start: int, stop: int) -> tuple[int, int]:
-    """The span without blank lines around it and without its last line end, which models drop: so
-    they are not part of the prompt. A blank span is returned unchanged."""
+    """Return the span without blank lines around it and without its last line end.
+
+    Models drop those, so they are not part of the prompt. A blank span is returned unchanged.
+    """
     if not text[start:stop].replace(BOM, "").strip():
         return start, stop
     head = text[start:stop]
@@ -217,7 +225,7 @@ def strip_blank_lines(text: str, start: int, stop: int) -> tuple[int, int]:
 
 
 def apply(request: Request, done: Done) -> str:
-    """The file's new text. Raises EditRefused if the answer must not reach the file."""
+    """Return the file's new text. Raises EditRefused if the answer must not reach the file."""
     text = request.text
     start, stop = strip_blank_lines(text, *(request.selection or (0, len(text))))
     if start > 0 and text[start - 1 : start + 1] == "\r\n":  # never split a line end
@@ -290,15 +298,17 @@ def _indent(line: str) -> str:
 
 
 def _similarity(lines: Iterable[str], original: str) -> tuple[int, int]:
-    """How many lines, and how many indentations, the original has too."""
+    """Count the lines, and the indentations, that the original has too."""
     ours, theirs = (Counter(filter(str.strip, each)) for each in (lines, original.split("\n")))
     indents = [Counter(map(_indent, count.elements())) for count in (ours, theirs)]
     return (ours & theirs).total(), (indents[0] & indents[1]).total()
 
 
 def changes(old: str, new: str) -> list[Change]:
-    """Few and small replacements, ordered and disjoint, that turn `old` into `new`. None starts or
-    ends inside a "\\r\\n", where an editor has no position."""
+    """Find few and small replacements, ordered and disjoint, that turn `old` into `new`.
+
+    None starts or ends inside a "\\r\\n", where an editor has no position.
+    """
     ours, theirs = _lines(old), _lines(new)
     starts = _offsets(ours)
     found = []
@@ -316,7 +326,7 @@ def changes(old: str, new: str) -> list[Change]:
 
 
 def _back_off(before: str, after: str, head: int) -> int:
-    """`head`, or one less if it would split a "\\r\\n"."""
+    """Return `head`, or one less if it would split a "\\r\\n"."""
     splits = any(text[head - 1 : head + 1] == "\r\n" for text in (before, after)) and head
     return head - 1 if splits else head
 

@@ -1,10 +1,10 @@
 """The lock that a process holds while it replaces a user's file: one Draftline at a time.
 
-On Linux and macOS it is a lock of the file itself, so nothing lies beside it, links and mounts lead
-to the same lock, and it holds between users, too. The kernel ends it with its process. Nobody is
-kept from reading or writing the file: what editors save is noticed by comparing. File systems that
-have no locks go without. Windows, where an open file cannot be replaced, locks a file in the cache
-folder for all files.
+On Linux and macOS it is a lock of the file itself, so no file lies next to it, links and mounts
+lead to the same lock, and it holds between users, too. The kernel ends it with its process. Nobody
+is kept from reading or writing the file: what editors save is noticed by comparing. File systems
+that have no locks go without. Windows, where an open file cannot be replaced, locks a file in the
+cache folder for all files.
 """
 
 from __future__ import annotations
@@ -19,15 +19,18 @@ from pathlib import Path
 from index.cache_folder import make_cache_folder
 from index.os_calls import BINARY, IS_WINDOWS, NO_LINK, NO_WAIT, lock
 
-WAIT_SECONDS = 10.0  # for another process, which needs milliseconds unless it is stopped
-PAUSE_SECONDS = 0.005  # between two tries
+WAIT_SECONDS = 10.0  # seconds; another process needs milliseconds unless it is stopped
+PAUSE_SECONDS = 0.005  # seconds between two tries
 WINDOWS_LOCK = "edits.lock"
 
 
 @contextmanager
 def locked(file: Path) -> Iterator[None]:
-    """Keep other Draftline processes from replacing a file without links. BlockingIOError if one of
-    them holds it for too long, other OSErrors if it cannot be opened."""
+    """Keep other Draftline processes from replacing a file without links.
+
+    Raises BlockingIOError if one of them holds it for too long, other OSErrors if it cannot be
+    opened.
+    """
     deadline = time.monotonic() + WAIT_SECONDS
     while True:
         descriptor = _locked(_windows_lock() if IS_WINDOWS else file, deadline)
@@ -40,7 +43,7 @@ def locked(file: Path) -> Iterator[None]:
 
 
 def _locked(file: Path, deadline: float, access: int = os.O_RDONLY) -> int:
-    """The descriptor of a file that is locked until it is closed."""
+    """Open and lock a file, and return its descriptor; closing that unlocks the file."""
     descriptor = os.open(file, access | NO_LINK | NO_WAIT | BINARY)
     try:
         _wait(descriptor, deadline)
@@ -55,7 +58,7 @@ def _locked(file: Path, deadline: float, access: int = os.O_RDONLY) -> int:
 
 
 def _wait(descriptor: int, deadline: float) -> None:
-    """Lock an open file. BlockingIOError if another holds the lock until `deadline`."""
+    """Lock an open file. Raises BlockingIOError if another holds the lock until `deadline`."""
     while True:
         try:
             return lock(descriptor, wait=False)
@@ -66,7 +69,10 @@ def _wait(descriptor: int, deadline: float) -> None:
 
 
 def _windows_lock() -> Path:
-    """The one file that is locked for all edits, in the cache folder."""
+    """Return the one file that is locked for all edits, in the cache folder.
+
+    The file is made if there is none.
+    """
     from engine.weights import home
 
     make_cache_folder(home())

@@ -54,11 +54,14 @@ class ImportEdit:
 
     order: bool = False
     unused: bool = False
-    name: str = ""  # of the one unused import
+    name: str = ""  # name of the one unused import
 
 
 def read(instruction: str) -> ImportEdit | None:
-    """The changes of imports that an instruction asks for; None if it asks for anything else."""
+    """Read the changes of imports that an instruction asks for.
+
+    Returns None if it asks for anything else.
+    """
     words = re.sub(r"\s+", " ", instruction).strip().rstrip(".!").removeprefix("please ")
     words = words.removeprefix("Please ")
     whole = ImportEdit()
@@ -75,7 +78,7 @@ def read(instruction: str) -> ImportEdit | None:
 def tidy(
     path: str, text: str, selection: tuple[int, int] | None, edit: ImportEdit
 ) -> tuple[str, str]:
-    """The new text, and what was done. Raises EditRefused and Unsure."""
+    """Change the imports of a text, and say what was done. Raises EditRefused and Unsure."""
     done = []
     if edit.unused:
         old = text
@@ -92,7 +95,7 @@ def tidy(
 
 
 def _tree(path: str, text: str, languages: set[str]) -> Tree:
-    """The tree of a text without errors, in one of some languages."""
+    """Parse a text without errors, in one of some languages. Raises Unsure."""
     if language_of(path) not in languages:
         raise Unsure("imports of this language are not understood")
     tree = parse(path, text)
@@ -102,7 +105,7 @@ def _tree(path: str, text: str, languages: set[str]) -> Tree:
 
 
 def _statements(tree: Tree, selection: tuple[int, int] | None) -> list[Node]:
-    """The imports at the top level of a module, or those that a selection touches."""
+    """Return the imports at the top level of a module, or those that a selection touches."""
     start, stop = selection or (0, len(tree.text))
     found = []
     for node in tree.root.children:
@@ -119,7 +122,7 @@ def _statements(tree: Tree, selection: tuple[int, int] | None) -> list[Node]:
 
 
 def _line(text: str, start: int, stop: int) -> tuple[int, int]:
-    """The whole lines around a span, with their last line end."""
+    """Return the whole lines around a span, with their last line end."""
     found = END.search(text, stop)
     while start > 0 and text[start - 1] not in "\r\n":
         start -= 1
@@ -127,7 +130,7 @@ def _line(text: str, start: int, stop: int) -> tuple[int, int]:
 
 
 def _mark(text: str) -> int:
-    """Where a text starts after its BOM."""
+    """Return where a text starts after its BOM."""
     return len(text) - len(text.lstrip(BOM))
 
 
@@ -137,7 +140,7 @@ def _mark(text: str) -> int:
 def _without_unused(
     path: str, text: str, selection: tuple[int, int] | None, name: str
 ) -> tuple[str, list[str]]:
-    """The text without unused imports, and their names."""
+    """Return the text without unused imports, and their names."""
     tree = _tree(path, text, {"python", *SCRIPTS})
     if path.endswith(("__init__.py", ".pyi", ".d.ts")):
         raise Unsure("what this file imports may be used by others")
@@ -165,7 +168,7 @@ def _without_unused(
 
 
 def _unused(tree: Tree) -> set[int]:
-    """Where names are that only imports bind, and that nothing uses."""
+    """Find where names are that only imports bind, and that nothing uses."""
     if tree.language == "python":
         names: Walker = _read_python(tree)
     else:
@@ -196,7 +199,7 @@ def _read_python(tree: Tree) -> PythonNames:
 
 
 def _names_in_text(tree: Tree) -> set[str]:
-    """The names that a comment or a string may use as types."""
+    """Return the names that a comment or a string may use as types."""
     if tree.language == "python":
         parts = [match[1] for match in TYPE_COMMENT.finditer(tree.text)]
         parts += [match[2] for match in TYPE_STRING.finditer(tree.text)]
@@ -211,7 +214,7 @@ class ImportPart:
 
     start: int
     stop: int
-    bound: int  # where the name is that it binds
+    bound: int  # offset of the name that it binds
     name: str
     is_export: bool  # `import a as a`, by convention
 
@@ -228,7 +231,7 @@ def _parts(tree: Tree, node: Node) -> list[ImportPart]:
 
 
 def _script_parts(tree: Tree, node: Node) -> list[ImportPart]:
-    """The names of an import of JavaScript or TypeScript; none of `import "a"`."""
+    """Return the names of an import of JavaScript or TypeScript; none of `import "a"`."""
     parts = []
     clause = [each for each in node.named_children if each.type == "import_clause"]
     todo = list(reversed(clause[0].named_children)) if clause else []
@@ -246,7 +249,7 @@ def _script_parts(tree: Tree, node: Node) -> list[ImportPart]:
 def _cuts(
     tree: Tree, node: Node, parts: list[ImportPart], gone: list[ImportPart]
 ) -> list[tuple[int, int]]:
-    """The spans to delete from a statement."""
+    """Return the spans to delete from a statement."""
     if len(gone) == len(parts):
         return [_line(tree.text, *tree.span(node))]
     if re.search(r"#|//|/\*", tree.text_of(node)):
@@ -265,7 +268,7 @@ def _cuts(
 
 
 def _cut(text: str, cuts: list[tuple[int, int]]) -> str:
-    """The text without some spans; where whole lines go, blank lines do not pile up."""
+    """Cut some spans from a text; where whole lines go, blank lines do not pile up."""
     spans: list[tuple[int, int]] = []
     for start, stop in sorted(cuts):
         touches = spans and spans[-1][1] == start
@@ -302,7 +305,7 @@ class Line:
 
 
 def _natural(name: str) -> list[tuple[bool, int, str, str]]:
-    """A key that sorts numbers in a name by their value, however long they are."""
+    """Return a key that sorts numbers in a name by their value, however long they are."""
     parts = []
     for part in re.findall(r"\d+|\D+", name):
         digits = part.lstrip("0") if part.isdigit() else ""
@@ -311,7 +314,7 @@ def _natural(name: str) -> list[tuple[bool, int, str, str]]:
 
 
 def _in_order(path: str, text: str, selection: tuple[int, int] | None) -> str:
-    """The text with its imports sorted."""
+    """Sort the imports of a text."""
     tree = _tree(path, text, {"python"})
     nodes = _statements(tree, selection)
     start, stop = _line(text, tree.span(nodes[0])[0], tree.span(nodes[-1])[1])
@@ -339,9 +342,12 @@ FUTURE, STANDARD, OTHER, RELATIVE = 0, 1, 2, 1 << 20
 
 
 def _lines(tree: Tree, nodes: list[Node], end: str) -> list[Line]:
-    """The imports, one a line, each with its group. Raises Unsure if their order may matter."""
+    """Return the imports, one a line, each with its group.
+
+    Raises Unsure if their order may matter.
+    """
     lines: list[Line] = []
-    blocks: list[set[bool]] = [set()]  # by blank lines: whether they have standard modules
+    blocks: list[set[bool]] = [set()]  # between blank lines: whether they have standard modules
     other: dict[int, int] = {}  # block -> group
     bound: Counter[str] = Counter()
     modules: Counter[str] = Counter()
@@ -374,7 +380,7 @@ def _lines(tree: Tree, nodes: list[Node], end: str) -> list[Line]:
 
 
 def _written(tree: Tree, node: Node, end: str) -> list[tuple[str, str]]:
-    """(module, text) of a statement, its names sorted; of `import a, b` one for each."""
+    """Return (module, text) of a statement, its names sorted; of `import a, b` one for each."""
     names = [tree.text_of(each) for each in node.children_by_field_name("name")]
     if not names:
         raise Unsure("`import *` is among the imports")
@@ -404,6 +410,6 @@ def _spaced(name: str) -> str:
 
 
 def _member_key(name: str) -> tuple[object, ...]:
-    """Constants, classes, then the rest, each by name in any case."""
+    """Return a key that sorts constants, classes, then the rest, each by name in any case."""
     kind = 0 if name.split()[0].isupper() and len(name.split()[0]) > 1 else 2 - name[0].isupper()
     return kind, _natural(name.lower()), _natural(name)

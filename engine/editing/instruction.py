@@ -1,4 +1,4 @@
-"""What an instruction asks for, as far as its words tell.
+"""Reading of instructions: what one asks for, as far as its words tell.
 
 English only: of an instruction in another language only the names in it are understood, and checks
 warn more often.
@@ -13,7 +13,7 @@ Addition = Literal["comment", "docstring", "annotation"]
 
 
 def _any(*patterns: str) -> re.Pattern[str]:
-    """Matches one of these words, each a pattern."""
+    """Compile the pattern that matches one of these words, each a pattern."""
     return re.compile(rf"\b(?:{'|'.join(' '.join(patterns).split())})\b".replace("_", " "), re.I)
 
 
@@ -118,13 +118,15 @@ VALUES = frozenset(("nil", "null", "None", "none", "true", "True", "false", "Fal
 
 
 def words(text: str) -> set[str]:
-    """The words of a text, as they are written."""
+    """Return the words of a text, as they are written."""
     return set(re.findall(r"\w+", text))
 
 
 def only_asked(instruction: str) -> frozenset[Addition]:
-    """The kinds of text to which all that is asked is limited; none if other code is to be
-    changed, too."""
+    """Return the kinds of text to which all that is asked is limited.
+
+    There are none if other code is to be changed, too.
+    """
     if COMMENT_OUT.search(instruction):
         return frozenset()
     asked: set[Addition] = set()
@@ -143,58 +145,58 @@ def only_asked(instruction: str) -> frozenset[Addition]:
 
 
 def speaks_of_comments(instruction: str) -> bool:
-    """Whether comments are a part of what is asked."""
+    """Return whether comments are a part of what is asked."""
     return any(not DOCSTRING.match(word[0]) for word in COMMENT.finditer(instruction))
 
 
 def speaks_of_docstrings(instruction: str) -> bool:
-    """Whether comments or docstrings are a part of what is asked."""
+    """Return whether comments or docstrings are a part of what is asked."""
     return COMMENT.search(instruction) is not None
 
 
 def asks_removal(instruction: str) -> bool:
-    """Whether something is to go."""
+    """Return whether something is to go."""
     return GOES.search(instruction) is not None
 
 
 def asks_change(instruction: str) -> bool:
-    """Whether something is to become something else, as by renaming or merging."""
+    """Return whether something is to become something else, as by renaming or merging."""
     return BECOMES.search(instruction) is not None
 
 
 def asks_rewriting(instruction: str) -> bool:
-    """Whether code is to go, or to be written anew."""
+    """Return whether code is to go, or to be written again."""
     return ANEW.search(instruction) is not None
 
 
 def asks_example(instruction: str) -> bool:
-    """Whether statements that run when the file does may be added."""
+    """Return whether statements that run when the file does may be added."""
     return EXAMPLE.search(instruction) is not None
 
 
 def speaks_of_texts(instruction: str) -> bool:
-    """Whether the texts in string literals may change."""
+    """Return whether the texts in string literals may change."""
     return TEXTS.search(instruction) is not None
 
 
 def speaks_of_imports(instruction: str) -> bool:
-    """Whether imports are a part of what is asked."""
+    """Return whether imports are a part of what is asked."""
     return re.search(r"import", instruction, re.I) is not None
 
 
 def speaks_of_layout(instruction: str) -> bool:
-    """Whether white space is what is to change."""
+    """Return whether white space is what is to change."""
     return LAYOUT.search(instruction) is not None
 
 
 def code_names(instruction: str) -> list[str]:
-    """Names that the instruction writes as code."""
+    """Find the names that the instruction writes as code."""
     found = (next(filter(None, match.groups())) for match in CODE_NAME.finditer(instruction))
     return list(dict.fromkeys(found))
 
 
 def wanted_names(instruction: str) -> list[str]:
-    """Those names that the edited code should contain."""
+    """Find the names written as code that the edited code should contain."""
     found = []
     for match in CODE_NAME.finditer(instruction):
         before = instruction[: match.start()]
@@ -204,7 +206,7 @@ def wanted_names(instruction: str) -> list[str]:
 
 
 def gone_names(instruction: str) -> list[tuple[str, bool]]:
-    """Names that are to go, each with whether all of its uses are."""
+    """Find the names that are to go, each with whether all of its uses are."""
     found = []
     for match in GONE.finditer(instruction):
         every = re.search(r"\b(?:all|any|every|each|(?:calls|uses|usages) of)\b", match["every"])

@@ -13,8 +13,11 @@ Column = tuple[int, int]  # bits of the pattern's lines: the distance grows by 1
 
 
 def distances(pattern: Sequence[str], text: Iterable[str], anywhere: bool) -> Iterator[int]:
-    """The distance between `pattern` and the text up to each of its lines, beginning with none.
-    `anywhere`: of the nearest run that ends there; else of all lines from the first."""
+    """Yield the distance between `pattern` and the text up to each of its lines, from none on.
+
+    `anywhere`: the distance to the nearest run of lines that ends there; else to all lines from the
+    first.
+    """
     distance = len(pattern)
     yield distance
     last = 1 << len(pattern) >> 1
@@ -24,8 +27,10 @@ def distances(pattern: Sequence[str], text: Iterable[str], anywhere: bool) -> It
 
 
 def matches(pattern: Sequence[str], text: Sequence[str]) -> list[tuple[int, int]]:
-    """The pairs of equal lines of an alignment of all lines that has the least distance. Memory
-    grows with the product of both lengths."""
+    """Return the pairs of equal lines of an alignment of all lines that has the least distance.
+
+    Memory grows with the product of both lengths.
+    """
     columns = [step[0] for step in _steps(pattern, text, False)]
     found = []
     row, column = len(pattern), len(text)
@@ -46,8 +51,10 @@ def matches(pattern: Sequence[str], text: Sequence[str]) -> list[tuple[int, int]
 def _steps(
     pattern: Sequence[str], text: Iterable[str], anywhere: bool
 ) -> Iterator[tuple[Column, int, int]]:
-    """Of each line of the text: its column, and where the distance rises and falls from the line
-    before to it."""
+    """Yield, for each line of the text, its column and where the distance rises and falls.
+
+    It rises and falls from the line before to this one.
+    """
     bits: dict[str, int] = {}
     for row, line in enumerate(pattern):
         bits[line] = bits.get(line, 0) | 1 << row

@@ -1,5 +1,7 @@
-"""The ways in which the parts of an update can be placed in a file, in their order: a graph of runs
-of lines. Every path through it is a text that the update may stand for."""
+"""The ways in which the parts of an update can be placed in a file, in their order.
+
+They are a graph of runs of lines. Every path through it is a text that the update may stand for.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-MAX_LINES = 20_000  # in all runs of a graph
+MAX_LINES = 20_000  # lines in all runs of a graph
 
 # The file's ends, as lines that no text has.
 START, END = "start\n", "end\n"
@@ -28,13 +30,13 @@ class Run(NamedTuple):
 
 @dataclass
 class MergeWays:
-    """The graph. A node has the runs that may be next; they begin with `start`."""
+    """The graph of all ways. A node has the runs that may be next; they begin with `start`."""
 
     nodes: list[list[Run]] = field(default_factory=lambda: [[]])  # node 0: the end of the text
     start: int = 0
 
     def runs(self) -> Iterator[Run]:
-        """All of them."""
+        """Yield all runs of the graph."""
         return (run for node in self.nodes for run in node)
 
     @property
@@ -48,7 +50,7 @@ class MergeWays:
         return found
 
     def allow(self, lines: Sequence[str]) -> bool:
-        """Whether these are the lines of one of the texts."""
+        """Return whether these are the lines of one of the texts."""
         left, seen = [(self.start, 0)], set()
         while left:
             node, at = left.pop()
@@ -64,13 +66,16 @@ class MergeWays:
 
 
 def only_way(lines: Sequence[str]) -> MergeWays | None:
-    """The graph of one text; None if it has too many lines."""
+    """Return the graph of one text; None if it has too many lines."""
     return MergeWays([[], [Run(tuple(lines), 0)]], 1) if len(lines) <= MAX_LINES else None
 
 
 def merge_ways(file: Sequence[str], parts: Sequence[Options]) -> MergeWays | None:
-    """The ways to place all `parts` in their order. None if there are none, or too many lines.
-    `file` and the parts' lines have START and END, the texts do not."""
+    """Find the ways to place all `parts` in their order.
+
+    Returns None if there are none, or too many lines. `file` and the parts' lines have START and
+    END, the texts do not.
+    """
     ways = MergeWays()
     room = MAX_LINES
 
@@ -82,7 +87,10 @@ def merge_ways(file: Sequence[str], parts: Sequence[Options]) -> MergeWays | Non
         return len(ways.nodes) - 1
 
     def copied(start: int) -> int | None:
-        """The node of the file from line `start` to the next of `firsts`, and what is there."""
+        """Return the node of the file from line `start` to the next of `firsts`.
+
+        It leads to the node that is there.
+        """
         at = bisect_left(firsts, start)
         if at == len(firsts):
             return None
@@ -90,7 +98,7 @@ def merge_ways(file: Sequence[str], parts: Sequence[Options]) -> MergeWays | Non
 
     firsts, places = [len(file)], {len(file): 0}  # lines, and the nodes of the next part there
     for options in reversed(parts):
-        nodes: dict[int, int | None] = {}  # by line: that of the rest of the file
+        nodes: dict[int, int | None] = {}  # line -> the node of the file from there
         own: dict[int, int] = {}
         for first in sorted(options, reverse=True):
             runs = []

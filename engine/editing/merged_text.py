@@ -1,4 +1,4 @@
-"""Checks an update that was merged into a file, and what a model wrote of it."""
+"""Checks of an update that was merged into a file, and of what a model wrote of it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from engine.editing.edits import EditRefused, align, plain, strip_blank_lines
 from engine.editing.placement import FullChunk, Placement, Replaced, Search, TooManyPlacements
 from engine.records import Request
 
-MAX_SHOWN_CHARS = 60  # of a line, in an error
-MAX_PLACEMENTS = 50  # of the chunks in one answer, that are checked
+MAX_SHOWN_CHARS = 60  # characters of a line in an error
+MAX_PLACEMENTS = 50  # placements of the chunks in one answer that are checked
 REMEDY = "repeat more lines of the file around each change, or try a larger model"
 
 
@@ -33,15 +33,17 @@ class Merged:
         self._old_texts, self._new_texts = _texts(self._old), _texts(self._new)
 
     def unasked(self) -> list[str]:
-        """The lines of the file that were deleted without the update asking for it; all deleted
-        ones if it is not known how the text came of the update."""
+        """Return the lines of the file that were deleted without the update asking for it.
+
+        If it is not known how the text came of the update, these are all deleted ones.
+        """
         if self._placement is None:
             runs = align(self._old_texts, self._new_texts)
             return [line for same, i, j, _, _ in runs if not same for line in self._old_texts[i:j]]
         return self._of_file(self._unasked(self._placement, by_model=False))
 
     def without_successor(self) -> list[str]:
-        """Those, and the lines that were deleted with no new ones in their place."""
+        """Return the lines of `unasked`, and those deleted with no new ones in their place."""
         changes = [
             hunk for group in self._placement or () for hunk in hunks(self._old, self._new, group)
         ]
@@ -51,8 +53,10 @@ class Merged:
 
     @cached_property
     def _placement(self) -> Placement | None:
-        """That of the chunks by which the fewest lines were deleted without the update asking for
-        it; None if none is known."""
+        """The placement of the chunks by which the fewest lines were deleted unasked.
+
+        None if no placement is known.
+        """
         found: list[tuple[int, Placement]] = []
         with suppress(TooManyPlacements):
             for placement in self._placements():
@@ -64,9 +68,11 @@ class Merged:
         return [line for span in spans for line in self._old_texts[slice(*span)]]
 
     def checked(self) -> str:
-        """The text, with the lines that stayed as the file has them. EditRefused where it has lines
-        of neither the file nor the update, lacks lines of the update, or lacks or repeats lines of
-        the file where the update does not show it."""
+        """Return the text, with the lines that stayed as the file has them.
+
+        Raises EditRefused where the text has lines of neither the file nor the update, lacks lines
+        of the update, or lacks or repeats lines of the file where the update does not show it.
+        """
         if self._only_adds():
             return "\n".join(self._new_rows)
         self._check_lines()
@@ -82,7 +88,7 @@ class Merged:
         raise EditRefused(errors[0] if errors else self._out_of_place())
 
     def _only_adds(self) -> bool:
-        """Whether the text is the file, with the update in one of the ways to place it."""
+        """Return whether the text is the file, with the update in one of the ways to place it."""
         left = iter(self._new_texts)
         if not all(line in left for line in self._old_texts):
             return False
@@ -98,7 +104,7 @@ class Merged:
         )
 
     def _unasked(self, placement: Placement, by_model: bool) -> list[tuple[int, int]]:
-        """The spans of the file's lines that were deleted without the update asking for it."""
+        """Return the spans of the file's lines that were deleted without being asked for."""
         return [
             span
             for group in placement
@@ -106,7 +112,7 @@ class Merged:
         ]
 
     def _error(self, placement: Placement) -> str | None:
-        """Why the text must not be what the update says, if its chunks are placed so."""
+        """Say why the text must not be what the update says, if its chunks are placed so."""
         if lost := self._unasked(placement, by_model=True):
             return self._left_out(*lost[0])
         for group in placement:
@@ -122,8 +128,11 @@ class Merged:
         )
 
     def _check_lines(self) -> None:
-        """Raise EditRefused where the text has a mark, or a line of neither the file nor the
-        update, or not the chunks of the update, whole and in their order."""
+        """Check that the text consists of lines of the file and of the update's chunks.
+
+        Raises EditRefused where it has a mark, or a line of neither the file nor the update, or not
+        the chunks of the update, whole and in their order.
+        """
         shown = {line.strip() for line in self._update}
         old = set(self._old_texts)
         known = old | shown
@@ -148,7 +157,7 @@ class Merged:
             at = found + size
 
     def _out_of_place(self) -> str:
-        """Why no placement of the chunks explains the text."""
+        """Say why no placement of the chunks explains the text."""
         old, new = self._old_texts, self._new_texts
         shown = {line.strip() for line in self._update}
         for same, i, j, k, m in align(old, new):
@@ -159,8 +168,11 @@ class Merged:
         return f"the model moved or left out lines of the file where it has marks: {REMEDY}"
 
     def _restored(self, placement: Placement) -> str:
-        """The text, with the lines that stayed as the file has them, and the chunks indented as the
-        lines that they repeat. EditRefused where a chunk is not indented as the update has it."""
+        """Return the text, with the lines that stayed as the file has them.
+
+        The chunks are indented as the lines that they repeat. Raises EditRefused where a chunk is
+        not indented as the update has it.
+        """
         new = [*self._new_rows]
         wanted = iter(self._update)
         for group in placement:
@@ -169,7 +181,7 @@ class Merged:
                 for line in self._new[slice(*part)]:
                     new[line.row] = margin + new[line.row]
         found: list[str] = []
-        row = stayed = 0  # of the new text and of the file, up to which all is found
+        row = stayed = 0  # rows of the new text and lines of the file up to which all is found
         ends = [(group.old[0], group.new[0]) for group in placement]
         for number, (first, start) in enumerate([*ends, (len(self._old), len(self._new))]):
             if kept := self._old[stayed:first]:
@@ -180,8 +192,11 @@ class Merged:
         return "\n".join(found + new[row:])
 
     def _margin(self, group: Replaced, part: tuple[int, int], update: Iterator[str]) -> str:
-        """The white space that all lines of a chunk lack, as those show that the file has too.
-        `update`: the lines of the update from the chunk on."""
+        """Return the white space that a chunk's lines lack, judged by those that the file has too.
+
+        `update`: the lines of the update from the chunk on. Raises EditRefused where the chunk is
+        not indented as the update has it.
+        """
         lines = self._new[slice(*part)]
         shown = [next(line for line in update if line.strip() == one.text) for one in lines]
         own = [_white(self._new_rows[one.row]) for one in lines]
@@ -221,8 +236,10 @@ def _repeats(line: str) -> str:
 
 
 def chunks_of(update: Sequence[str]) -> tuple[list[FullChunk], tuple[str, ...]]:
-    """The chunks of an update, and the lines behind the last one that may be marks. Lines that may
-    be marks end a chunk too."""
+    """Split an update into chunks, and return the lines after the last one that may be marks.
+
+    Lines that may be marks end a chunk too.
+    """
     found: list[FullChunk] = []
     lines: list[str] = []
     between: list[str] = []

@@ -1,4 +1,4 @@
-"""Moves imports that an answer put in the middle of a file to the file's other imports.
+"""Moving of imports that an answer put in the middle of a file to the file's other imports.
 
 A model that edits a selection sees nothing else, so it writes there what it imports.
 """
@@ -19,21 +19,22 @@ if TYPE_CHECKING:
     from engine.records import Request
 
 FUTURE = "future_import_statement"
-# Beside docstrings, what stays above the imports.
+# Nodes that stay above the imports, as docstrings do.
 DOCSTRING = ["expression_statement", "string"]  # the types of a statement and its only child
 HEAD = frozenset((
     "comment", "line_comment", "block_comment", "hash_bang_line", "package_clause",
     "package_declaration", "inner_attribute_item",
 ))  # fmt: skip
 IMPORT_LINE = re.compile(r"^[ \t]*(?:pub )?(?:import|from|use|#[ \t]*include)\b.*", re.M)
-LOCAL = re.compile(r"\b(?:local\w*|laz\w+|inside|here|within)\b", re.I)  # of an import, if asked
+LOCAL = re.compile(r"\b(?:local\w*|laz\w+|inside|here|within)\b", re.I)  # asks for local imports
 
 
 def move_imports(request: Request, new: str) -> str:
-    """`new`, the whole file after an edit, with the imports that the edit added below other code,
-    indented like the selection, moved to the file's imports, or dropped if they are there already.
+    """Move the imports that an edit added below other code of `new` to the file's imports.
 
-    Unchanged without a grammar, with new syntax errors, and if local imports were asked for.
+    `new` is the whole file after the edit. Imports that are indented like the selection are moved,
+    or dropped if they are there already. The text stays as it is without a grammar, with new syntax
+    errors, and if local imports were asked for.
     """
     start, stop = request.selection or (0, len(request.text))
     if Counter(IMPORT_LINE.findall(new)) <= Counter(IMPORT_LINE.findall(request.text)):
@@ -76,7 +77,7 @@ def move_imports(request: Request, new: str) -> str:
 
 
 def _missing(tree: Tree, node: Node, names: dict[str, str]) -> str:
-    """The text of an import without the names of a Python module that are imported already."""
+    """Return an import's text without the names of a Python module that are imported already."""
     module = node.child_by_field_name("module_name")
     parts = imported_by(tree, node) if node.type == "import_from_statement" else []
     missing = [text for name, origin, text in parts if names.get(name) != origin]
@@ -86,7 +87,7 @@ def _missing(tree: Tree, node: Node, names: dict[str, str]) -> str:
 
 
 def _imports(tree: Tree, span: Span) -> list[Node]:
-    """The imports that start in a part of the text, in order."""
+    """Return the imports that start in a part of the text, in order."""
     found: list[Node] = []
     todo = [tree.root]
     while todo:
@@ -102,7 +103,7 @@ def _imports(tree: Tree, span: Span) -> list[Node]:
 
 
 def _places(tree: Tree) -> tuple[int, int]:
-    """The offsets behind the lines of the file's head, and behind its first run of imports."""
+    """Return the offsets after the lines of the file's head, and after its first run of imports."""
     head = last = 0
     is_head = True
     for node in tree.root.children:
@@ -119,13 +120,13 @@ def _places(tree: Tree) -> tuple[int, int]:
 
 
 def _margin(part: str) -> int:
-    """The indentation of a text's shallowest line, in characters."""
+    """Return the indentation of a text's shallowest line, in characters."""
     lines = [line for line in LINE.findall(part) if line.strip()]
     return min((len(line) - len(line.lstrip(" \t")) for line in lines), default=0)
 
 
 def _is_alone(tree: Tree, node: Node) -> bool:
-    """Whether nothing else is in the node's lines."""
+    """Return whether nothing else is in the node's lines."""
     start, stop = tree.span(node)
     stop = start + len(tree.text[start:stop].rstrip())
     before = re.split(r"[\r\n]", tree.text[:start])[-1]
@@ -134,8 +135,10 @@ def _is_alone(tree: Tree, node: Node) -> bool:
 
 
 def _lines_of(text: str, span: Span, blank: bool = True) -> Span:
-    """The whole lines of a part of the text; `blank`: with the blank lines below, if there are some
-    above, too, or none at all."""
+    """Return the whole lines of a part of the text.
+
+    `blank`: with the blank lines below, if there are some above, too, or nothing at all.
+    """
     start, stop = span[0], span[0] + len(text[slice(*span)].rstrip())
     start = max(text.rfind("\n", 0, start), text.rfind("\r", 0, start)) + 1
     line = LINE.match(text, stop)
@@ -152,7 +155,7 @@ def _lines_of(text: str, span: Span, blank: bool = True) -> Span:
 
 
 def _inserted(text: str, place: int, lines: list[str], first: bool) -> str:
-    """`text` with lines inserted; `first`: they are the first imports of the file."""
+    """Insert lines into `text`; `first`: they are the first imports of the file."""
     if not lines:
         return text
     end = commonest_end(text, "\n")

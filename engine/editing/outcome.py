@@ -1,4 +1,4 @@
-"""What an edit comes to: a text, with warnings where it fails a check."""
+"""The outcome of an edit: a text, with warnings where it fails a check."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ BROKEN, LOST = ("syntax", "brackets"), ("definitions", "deleted")  # kinds of ch
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The whole file after an edit, and the checks that it fails; for an edit made by rule what the
-    rule did and what the user should know, in one line each."""
+    """The whole file after an edit, and the checks that it fails.
+
+    For an edit made by rule: what the rule did and what the user should know, in one line each.
+    """
 
     text: str
     failed: tuple[FailedCheck, ...] = ()
@@ -29,17 +31,17 @@ class Outcome:
 
     @property
     def warnings(self) -> list[str]:
-        """What to check before the edit is accepted; one line each."""
+        """The things to check before the edit is accepted; one line each."""
         return [check.warning for check in self.failed]
 
     @property
     def warning(self) -> str:
-        """All of that in one line; "" if every check passes."""
+        """All warnings in one line; "" if every check passes."""
         return "; ".join(self.warnings)
 
 
 def why_unchanged(request: Request) -> str:
-    """Why an edit may have changed nothing, in one line for the user."""
+    """Say why an edit may have changed nothing, in one line for the user."""
     start, stop = request.selection or (0, len(request.text))
     known = words(request.text[start:stop])
     wanted = wanted_names(request.instruction)

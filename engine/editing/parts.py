@@ -15,12 +15,15 @@ if TYPE_CHECKING:
 
     from engine.editing.syntax import Tree
 
-MAX_PARTS = 8  # of one file
+MAX_PARTS = 8  # parts of one file
 
 
 def named_parts(path: str, text: str, names: list[str]) -> list[Span]:
-    """The code points of the functions and classes that have one of these names in them, in order:
-    the outermost ones of at most WHOLE_FILE_LINES lines, or longer ones with nothing inside."""
+    """Find the functions and classes with one of these names in them, as code points, in order.
+
+    They are the outermost ones of at most WHOLE_FILE_LINES lines, or longer ones with no definition
+    inside.
+    """
     tree = parse(path, text) if names else None
     if tree is None:
         return []
@@ -42,7 +45,7 @@ def named_parts(path: str, text: str, names: list[str]) -> list[Span]:
 
 
 def _inside(node: Node) -> list[Node]:
-    """The outermost definitions inside a node."""
+    """Return the outermost definitions inside a node."""
     found, todo = [], list(reversed(node.children))
     while todo:
         each = todo.pop()
@@ -54,7 +57,7 @@ def _inside(node: Node) -> list[Node]:
 
 
 def _lines(tree: Tree, node: Node) -> Span:
-    """The span of a node from the start of its first line."""
+    """Return the span of a node from the start of its first line."""
     start, stop = tree.span(node)
     line = max(tree.text.rfind("\n", 0, start), tree.text.rfind("\r", 0, start)) + 1
     return (line if not tree.text[line:start].strip() else start), stop

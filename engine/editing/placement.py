@@ -1,7 +1,7 @@
-"""How a file with an update merged into it came of both: where each chunk of the update is, which
-lines of the file stayed, and which ones the chunks replaced.
+"""The origin of a file with an update merged into it: how it came of both.
 
-Lines are compared without indentation, and blank ones are left out.
+A placement says where each chunk of the update is, which lines of the file stayed, and which ones
+the chunks replaced. Lines are compared without indentation, and blank ones are left out.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class FullChunk(NamedTuple):
     """Lines of an update between marks, without blank ones."""
 
     lines: tuple[str, ...]
-    number: int  # of the first line in the update, from 1
+    number: int  # number of the first line in the update, from 1
     before: tuple[str, ...] = ()  # what is before it and may be a mark or lines of the new text
 
 
@@ -36,13 +36,15 @@ Placement = tuple[Replaced, ...]
 
 
 class TooManyPlacements(Exception):
-    """The search was given up."""
+    """A search that was given up."""
 
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """A chunk was placed: its group began at `start`, ends before `end`, and replaces lines of the
-    file from `old`."""
+    """The state after a chunk was placed.
+
+    Its group began at `start`, ends before `end`, and replaces lines of the file from `old`.
+    """
 
     start: int
     end: int
@@ -51,8 +53,11 @@ class _State:
 
 
 class Search:
-    """The placements of `parts`, in their order, in `new`, whose other lines stayed from `old`.
-    `after`: what follows the last part and may be a mark or lines of the new text."""
+    """The search for placements of `parts`, in their order, in `new`.
+
+    The other lines of `new` stayed from `old`. `after`: what follows the last part and may be a
+    mark or lines of the new text.
+    """
 
     def __init__(
         self,
@@ -69,7 +74,7 @@ class Search:
         self._left = MAX_COMPARED
 
     def placements(self) -> Iterator[Placement]:
-        """All of them, those first in which chunks are further up. Raises TooManyPlacements."""
+        """Yield all placements, those with chunks further up first. Raises TooManyPlacements."""
         if not self._parts:
             if self._old == self._new:
                 yield ()
@@ -100,7 +105,7 @@ class Search:
                 yield (*placed, last)
 
     def _firsts(self) -> Iterator[tuple[_State, Placement]]:
-        """The first chunk in all its places: the lines before it are those of the file."""
+        """Place the first chunk in all its places: the lines before it are those of the file."""
         part = self._parts[0]
         for at in self._found(part, 0):
             for start in {at, at - len(part.before)}:
@@ -109,7 +114,7 @@ class Search:
                     yield _State(start, at + len(part.lines), start), ()
 
     def _nexts(self, part: FullChunk, state: _State) -> Iterator[tuple[_State, Placement]]:
-        """A later chunk in all its places."""
+        """Place a later chunk in all its places."""
         for at in self._found(part, state.end):
             end = at + len(part.lines)
             between = self._new[state.end : at]
@@ -125,7 +130,7 @@ class Search:
                     yield _State(at, end, last), (self._closed(state, state.end, first),)
 
     def _lasts(self, state: _State) -> Iterator[Replaced]:
-        """The last group: the lines behind it are those of the file."""
+        """Close the last group: the lines after it are those of the file."""
         ends = {state.end}
         if self._new[state.end : state.end + len(self._after)] == self._after:
             ends.add(state.end + len(self._after))
@@ -139,7 +144,7 @@ class Search:
         return Replaced((state.old, first), (state.start, end), state.seams)
 
     def _found(self, part: FullChunk, start: int) -> Iterator[int]:
-        """Where a chunk is in the new text, from a line on."""
+        """Find where a chunk is in the new text, from a line on."""
         for at in self._places[1].get(part.lines[0], ()):
             self._count(len(part.lines))
             if at >= start and self._new[at : at + len(part.lines)] == part.lines:

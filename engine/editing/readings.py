@@ -1,4 +1,4 @@
-"""Where the chunks of an update may belong in a file, and which lines they replace there.
+"""The places where the chunks of an update may belong in a file, and what they replace there.
 
 A chunk is aligned with the file's lines, blank ones aside, so that few lines are inserted, deleted
 or replaced. A reading is sure only if no other one comes near it, and if what it deletes is stood
@@ -37,16 +37,16 @@ FIRM = 4  # cost by which another firm reading of the same lines may be further
 NEAR = 3  # deleted lines of another block that may have been meant
 MUCH = 1.5  # times the kept lines of a reading inside it, which is then no rival
 APART = 2  # blank lines between definitions
-ANCHOR_LINES = 2  # at each end, of a firm reading
-FREE = 3  # deleted lines, none in their place, that cost as much as a new one
-MAX_GONE = (0, 2, 12, 30)  # lines, where a chunk shows none, one, two and more on either side
+ANCHOR_LINES = 2  # lines at each end of a firm reading
+FREE = 3  # deleted lines with none in their place that cost as much as a new one
+MAX_GONE = (0, 2, 12, 30)  # lines; the chunk shows none, one, two and more on either side
 FAR = 10  # lines to the next place of a new line, for each new one, that cannot be meant
-VERSION_SHARE = 2 / 3  # of outermost lines that a new version of them still has
+VERSION_SHARE = 2 / 3  # share of outermost lines that a new version of them still has
 LABEL = re.compile(r"(?:case|default|else|elif|except|finally|catch|end)\b|\W")
 
 
 class Reading(NamedTuple):
-    """Lines to write in place of lines of the file."""
+    """The lines to write in place of lines of the file."""
 
     start: int
     stop: int
@@ -54,7 +54,7 @@ class Reading(NamedTuple):
     cost: float  # new lines, and a share of those deleted that no new ones stand for
     kept: float  # lines of the file that the chunk repeats there, each over its count in the file
     anchored: bool = True  # begins and ends with lines of the file
-    firm: bool = True  # with two at each end
+    firm: bool = True  # begins and ends with two of them
     deleted: int = 0
     crosses: bool = False  # deletes lines of a block outside
     close: bool = True  # no blank lines between its new lines at an end and the others
@@ -83,19 +83,19 @@ class File(FullLines):
 
     @cached_property
     def counts(self) -> Counter[str]:
-        """How often each line is in the file."""
+        """The count of each line in the file."""
         return Counter(self.text)
 
     @cached_property
     def places(self) -> dict[str, list[int]]:
-        """Where each line is, without blank lines."""
+        """The places of each line, without blank lines."""
         found: dict[str, list[int]] = {}
         for at, line in enumerate(self.text):
             found.setdefault(line, []).append(at)
         return found
 
     def places_of(self, lines: Sequence[str]) -> list[int]:
-        """Where lines begin, without blank ones."""
+        """Find where lines begin, without blank ones."""
         size = len(lines)
         first = self.places.get(lines[0], [])
         return [at for at in first if self.text[at : at + size] == lines]
@@ -105,19 +105,19 @@ class File(FullLines):
 class UpdateChunk(FullLines):
     """Lines of an update between two marks."""
 
-    lines: Lines  # without blank lines beside the marks; START where no mark is before them, END
-    number: int  # of its first line in the update, from 1
+    lines: Lines  # without blank lines next to the marks; START or END where there is no mark
+    number: int  # number of its first line in the update, from 1
     before: int = 0  # blank lines after the mark before it
     after: int = 0  # blank lines before the mark after it
 
     @property
     def name(self) -> str:
-        """What an error calls it."""
+        """The chunk's name in an error."""
         return f"the chunk at line {self.number} of the update"
 
     @property
     def inner(self) -> list[str]:
-        """Those without START and END."""
+        """The lines without START and END."""
         return [line for line in self.text if line not in (START, END)]
 
     @property
@@ -126,15 +126,19 @@ class UpdateChunk(FullLines):
         return len(self.lines) == 1 and not self.before + self.after
 
     def is_new(self, known: Counter[str]) -> bool:
-        """Whether it has no line of the file (`known`), at an end of the file and not indented: it
-        is added there."""
+        """Return whether the chunk is added at an end of the file.
+
+        It is if it has no line of the file (`known`), is at an end of the file and is not indented.
+        """
         ends = (self.lines[0] == START) != (self.lines[-1] == END)
         new = not any(known[line.strip()] for line in self.inner)
         return ends and new and not self.inner[0][0].isspace()
 
     def is_common(self, file: File, known: Counter[str]) -> bool:
-        """Whether nothing says which of several places it has: the file has none of its lines once,
-        and no line that begins like a new one of it."""
+        """Return whether nothing says which of several places the chunk has.
+
+        The file has none of its lines once, and no line that begins like a new one of it.
+        """
         new = {head_of(line) for line in self.inner if not known[line.strip()]} - {""}
         return all(known[line.strip()] != 1 for line in self.inner) and new.isdisjoint(
             map(head_of, file.text)
@@ -145,7 +149,7 @@ class UpdateChunk(FullLines):
 
 
 def readings(part: UpdateChunk, file: File) -> list[Reading]:
-    """The readings of a chunk that may be meant, nearest first."""
+    """Find the readings of a chunk that may be meant, nearest first."""
     if len(part.text) == 1:
         every = [at for at, line in enumerate(file.lines) if line == part.text[0]]
         kept = 1 / (len(every) or 1)
@@ -162,7 +166,7 @@ def readings(part: UpdateChunk, file: File) -> list[Reading]:
 
 
 def _spans(pattern: list[str], text: list[str]) -> Iterator[tuple[int, int]]:
-    """The spans of a text that are nearly the nearest ones to a pattern."""
+    """Yield the spans of a text that are nearly the nearest ones to a pattern."""
     size, most = len(pattern), len(text)
     if pattern[-1] == END:
         ends, best = [most], min(distances(pattern[::-1], text[: -2 * size - 1 : -1], False))
@@ -180,8 +184,11 @@ def _spans(pattern: list[str], text: list[str]) -> Iterator[tuple[int, int]]:
 
 
 def _anchored(pattern: list[str], file: File) -> Iterator[tuple[int, int]]:
-    """The spans of a file from a place of a pattern's first lines to the next one of its last
-    lines, and from a place of its last lines back to the one before of its first lines."""
+    """Yield the spans of a file that begin and end with the ends of a pattern.
+
+    They reach from a place of the pattern's first lines to the next one of its last lines, and from
+    a place of its last lines back to the one before of its first lines.
+    """
     for size in range(1, ANCHOR_LINES + 1):
         firsts = file.places_of(pattern[:size])
         lasts = [at + size for at in file.places_of(pattern[-size:])]
@@ -196,7 +203,7 @@ def _anchored(pattern: list[str], file: File) -> Iterator[tuple[int, int]]:
 
 
 def _aligned(pattern: list[str], text: list[str], start: int) -> list[tuple[int, int]]:
-    """The equal lines of a pattern and a part of the file's text from `start`, as pairs."""
+    """Pair the equal lines of a pattern and a part of the file's text from `start`."""
     first = common_prefix(pattern, text)
     last = min(common_prefix(pattern[::-1], text[::-1]), len(pattern) - first, len(text) - first)
     inner, other = pattern[first : len(pattern) - last], text[first : len(text) - last]
@@ -209,7 +216,7 @@ def _aligned(pattern: list[str], text: list[str], start: int) -> list[tuple[int,
 
 
 def _meant(found: list[Reading]) -> list[Reading]:
-    """Of readings those that may be meant, nearest first."""
+    """Choose the readings that may be meant, nearest first."""
     if not all(one.crosses for one in found):
         found = [one for one in found if one.firm or not one.crosses or one.deleted <= NEAR]
     for loose in (False, True):  # what is refuted refutes nothing
@@ -242,7 +249,7 @@ def _overlap(one: Reading, other: Reading) -> bool:
 
 
 def _refutes(one: Reading, other: Reading) -> bool:
-    """Whether a reading shows that another one cannot be meant."""
+    """Return whether a reading shows that another one cannot be meant."""
     if _overlap(one, other):
         if not other.anchored and one.anchored:
             if one.firm:  # but the one new line may stand in for its neighbour
@@ -277,7 +284,10 @@ def _refutes(one: Reading, other: Reading) -> bool:
 
 
 def _reading(part: UpdateChunk, file: File, pairs: list[tuple[int, int]]) -> Reading:
-    """The reading in which a chunk's lines are these of the file: (row, line), without blanks."""
+    """Return the reading in which a chunk's lines are these of the file.
+
+    `pairs`: (row, line), without blanks.
+    """
     (row, first), (last_row, last) = pairs[0], pairs[-1]
     size = len(part.text)
     cost: float = row + size - 1 - last_row
@@ -352,8 +362,11 @@ def _reading(part: UpdateChunk, file: File, pairs: list[tuple[int, int]]) -> Rea
 def _may_be_added(
     new: list[str], old: list[str], rows: tuple[int, int], lines: tuple[int, int], last: int
 ) -> bool:
-    """Whether the new lines between two rows of a chunk may be a block of their own, which only
-    ends as the one does whose lines would go. `last`: the last line of the file that is shown."""
+    """Return whether the new lines between two rows of a chunk may be a block of their own.
+
+    Such a block only ends as the one does whose lines would go. `last`: the last line of the file
+    that is shown.
+    """
     (row1, row2), (at1, at2) = rows, lines
     added = [row for row in range(row1 + 1, row2) if begins_block(new, row)]
     inside = [row for row in added if is_inside(new[row], new[row2:])]
@@ -374,8 +387,10 @@ def _may_be_added(
 
 
 def _block_ends_with(lines: list[str], text: list[str], first: int, last: int) -> bool:
-    """Whether a block of a text, which begins at line `first` and goes on after `last`, ends with
-    the given lines."""
+    """Return whether a block of a text ends with the given lines.
+
+    The block begins at line `first` and goes on after `last`.
+    """
     stop = last + 1
     while stop < len(text) and is_inside(text[first], text[stop : stop + 1]):
         stop += 1
@@ -383,8 +398,11 @@ def _block_ends_with(lines: list[str], text: list[str], first: int, last: int) -
 
 
 def _set_apart(part: UpdateChunk, file: File, pairs: list[tuple[int, int]]) -> tuple[int, int]:
-    """The blank lines that the first and the last line of a chunk have around them in the chunk and
-    in the file, if they are two as between definitions."""
+    """Return the blank lines that set the first and the last line of a chunk apart.
+
+    They are around the line both in the chunk and in the file; 0 unless they are two, as between
+    definitions.
+    """
     (row, first), (last_row, last) = pairs[0], pairs[-1]
     full = [-1 - part.before, *part.full, len(part.lines) + part.after]
     lines = [-1, *file.full, len(file.lines)]
@@ -402,19 +420,21 @@ def _set_apart(part: UpdateChunk, file: File, pairs: list[tuple[int, int]]) -> t
 
 
 def _deleted(part: UpdateChunk, file: File, rows: tuple[int, int], lines: tuple[int, int]) -> int:
-    """The lines that go between two that stay, blank ones too, less those that come."""
+    """Count the lines that go between two that stay, blank ones too, less those that come."""
     old, new = (full[b] - full[a] for full, (a, b) in ((file.full, lines), (part.full, rows)))
     return old - new
 
 
 def _may_go(shown: int) -> int:
-    """How many lines may go between so many that a chunk shows."""
+    """Return how many lines may go between so many that a chunk shows."""
     return MAX_GONE[min(shown, len(MAX_GONE) - 1)]
 
 
 def _replaced_after(part: UpdateChunk, file: File, row: int, at: int) -> tuple[int, str]:
-    """The line after those that a chunk replaces whose lines after `row`, which is line `at` of the
-    file, are new; or why that is not known."""
+    """Find the line after those that a chunk replaces, or say why that is not known.
+
+    The chunk's lines after `row`, which is line `at` of the file, are new.
+    """
     text, new = file.text, part.text[row + 1 :]
     stop = at + 1
     doubt = f"{part.name} ends with new lines, which may replace others"
@@ -440,8 +460,10 @@ def _replaced_after(part: UpdateChunk, file: File, row: int, at: int) -> tuple[i
 
 
 def _replaced_before(part: UpdateChunk, file: File, row: int, at: int) -> tuple[int, str]:
-    """The first line that a chunk replaces whose lines before `row`, which is line `at` of the
-    file, are new; or why that is not known."""
+    """Find the first line that a chunk replaces, or say why that is not known.
+
+    The chunk's lines before `row`, which is line `at` of the file, are new.
+    """
     text = file.text
     doubt = f"{part.name} begins with new lines, which may replace others"
     if part.text[row] == END:
@@ -463,7 +485,7 @@ def _replaced_before(part: UpdateChunk, file: File, row: int, at: int) -> tuple[
 
 
 def _added_at_end(part: UpdateChunk, file: File, beside: str) -> str:
-    """Why a chunk without lines of the file may not be added at an end of it, beside a line."""
+    """Say why a chunk without lines of the file may not be added at an end, next to a line."""
     known = Counter(map(str.strip, file.text))
     words = [line.split(" ")[0] for line in part.inner]
     if part.is_new(known) and beside.split(" ")[0] not in words:
@@ -472,8 +494,10 @@ def _added_at_end(part: UpdateChunk, file: File, beside: str) -> str:
 
 
 def _block(lines: list[str], least: int) -> list[str]:
-    """The first lines, all at one indentation, that end before one with less than `least`; [] where
-    they are more, or not all plain statements."""
+    """Return the first lines, all at one indentation, that end before one with less than `least`.
+
+    Returns [] where no line ends them, or where not all are plain statements.
+    """
     stop = next((n for n, line in enumerate(lines) if line == END or indent(line) < least), None)
     block = lines[:stop]
     plain = all(indent(line) == least and not LABEL.match(line.strip()) for line in block)
@@ -481,7 +505,7 @@ def _block(lines: list[str], least: int) -> list[str]:
 
 
 def _same_key(line: str, other: str) -> bool:
-    """Whether two lines give the same name a value, and neither builds on the other's."""
+    """Return whether two lines give the same name a value, and neither builds on the other's."""
     one, two = KEY.match(line.strip()), KEY.match(other.strip())
     if indent(line) != indent(other) or not one or not two or one[1] != two[1]:
         return False
@@ -490,13 +514,15 @@ def _same_key(line: str, other: str) -> bool:
 
 
 def _blank_lines(full: list[int], at: int) -> int:
-    """The blank lines before a line; many at an end."""
+    """Count the blank lines before a line; many at an end."""
     return full[at] - full[at - 1] - 1 if 0 < at < len(full) else APART
 
 
 def is_version_of(new: Sequence[str], old: Sequence[str]) -> bool:
-    """Whether lines are a new version of other ones: most of the outermost of those are among them,
-    or lines that begin alike."""
+    """Return whether lines are a new version of other ones.
+
+    They are if most of the outermost of those are among them, or lines that begin alike.
+    """
     heads = set(map(head_of, new)) - {""}
     least = min(map(indent, old))
     outer = [head_of(line) for line in old if indent(line) == least]

@@ -49,8 +49,11 @@ def rename(
     requests: list[RenameRequest],
     alone: bool = True,
 ) -> Renamed:
-    """The text after all renames; `alone`: other files stay as they are, which a note says. Raises
-    EditRefused for what cannot be renamed so, and Unsure for what a rule cannot be certain of."""
+    """Make all renames in a text; `alone`: other files stay as they are, which a note says.
+
+    Raises EditRefused for what cannot be renamed so, and Unsure for what a rule cannot be certain
+    of.
+    """
     start, stop = selection or (0, len(text))
     titles: list[str] = []
     notes: list[str] = []
@@ -70,8 +73,10 @@ def rename(
 def _places(
     path: str, text: str, selection: tuple[int, int], request: RenameRequest, is_part: bool
 ) -> tuple[list[Place], list[str], bool]:
-    """Where a text is to be rewritten, what the user should know, and whether other files may use
-    the name."""
+    """Find where a text is to be rewritten.
+
+    Returns these places, what the user should know, and whether other files may use the name.
+    """
     language = language_of(path)
     if language is None:
         raise Unsure("the language is not known")
@@ -117,7 +122,7 @@ def _places(
 def _targets(
     names: Walker, selection: tuple[int, int], request: RenameRequest
 ) -> tuple[list[Binding], list[Scope]]:
-    """The bindings that are meant, and the classes whose member is meant. Raises Unsure."""
+    """Find the bindings that are meant, and the classes whose member is meant. Raises Unsure."""
     start, stop = selection
 
     def inside(place: Place) -> bool:
@@ -156,7 +161,7 @@ def _targets(
 
 
 def _classes(names: Walker, request: RenameRequest) -> list[Scope]:
-    """The one class whose member is meant."""
+    """Return the one class whose member is meant, in a list. Raises Unsure."""
     scopes = names.classes_with(request.old)
     if len(scopes) != 1:
         raise Unsure(f"it is not certain what `.{request.old}` refers to")
@@ -197,7 +202,7 @@ def check(
 def rewritten(
     text: str, places: Iterable[Place], new: str, start: int, stop: int
 ) -> tuple[str, int, int]:
-    """The text with a new name at some places, and where a selection is then."""
+    """Write a new name at some places of a text, and say where a selection is then."""
     pieces: list[str] = []
     done = moved_start = moved_stop = 0
     for place in places:
@@ -215,7 +220,7 @@ def _asked(kind: str, request: RenameRequest) -> bool:
 
 
 def _texts(tree: Tree, scopes: list[Scope], request: RenameRequest) -> list[tuple[str, Place]]:
-    """The old name in comments and strings of some scopes."""
+    """Find the old name in comments and strings of some scopes."""
     found = []
     todo = [scope.node for scope in scopes if scope.node]
     roots, done = {node.id for node in todo}, set[int]()
@@ -234,7 +239,7 @@ def _texts(tree: Tree, scopes: list[Scope], request: RenameRequest) -> list[tupl
 
 
 def _without_escapes(tree: Tree, node: Node) -> str:
-    """The text of a node, with blanks for escapes: no letter of one belongs to a name."""
+    """Return the text of a node, with blanks for escapes: no letter of one belongs to a name."""
     text = tree.text_of(node)
     escapes = [each for each in node.children if each.type == "escape_sequence"]
     if escapes:
@@ -248,7 +253,7 @@ def _without_escapes(tree: Tree, node: Node) -> str:
 
 
 def _notes(left: int, request: RenameRequest) -> list[str]:
-    """What the user should know of the old name's `left` places in comments and strings."""
+    """Say what the user should know of the old name's `left` places in comments and strings."""
     if left <= 0:
         return []
     return [f"`{request.old}` is still in {left} place{'s' * (left != 1)} of comments or strings"]

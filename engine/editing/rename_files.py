@@ -24,14 +24,14 @@ from engine.editing.scopes.python_modules import PythonModule
 from engine.editing.syntax import language_of, parse
 from engine.editing.unread_uses import may_use, written
 
-MAX_SHOWN_FILES = 3  # in a message
+MAX_SHOWN_FILES = 3  # files named in a message
 REPAIR = "rename it by hand"
 UNREAD = "cannot be read as code"
 FAMILIES = {**dict.fromkeys(("javascript", "typescript", "tsx"), "javascript")}
 
 
 class Doubtful(EditRefused):
-    """Why a rename is not certain, which the user may want all the same."""
+    """A rename that is not certain, which the user may want all the same; the message says why."""
 
 
 def rename_files(
@@ -40,9 +40,11 @@ def rename_files(
     requests: list[RenameRequest],
     anyway: bool = False,
 ) -> dict[str, Renamed] | None:
-    """Each of `files`, by path, after all renames; None leaves them to the model. `others`: files
-    of the workspace that were not chosen and have the names. Raises EditRefused; Doubtful, unless
-    it is to be done `anyway`, where a file has a name and cannot be read as code."""
+    """Make all renames in `files`, by path; return None to leave them to the model.
+
+    `others`: files of the workspace that were not chosen and have the names. Raises EditRefused; or
+    Doubtful, unless it is to be done `anyway`, where a file has a name and cannot be read as code.
+    """
     done = {path: Renamed(text, "", ()) for path, text in files.items()}
     for request in requests:
         now = {path: each.text for path, each in done.items()}
@@ -59,7 +61,7 @@ def rename_files(
 def _renamed(
     files: dict[str, str], others: Mapping[str, str], request: RenameRequest, anyway: bool
 ) -> dict[str, Renamed] | None:
-    """The files that one rename changes, and those that were chosen and keep the name."""
+    """Return the files that one rename changes, and those that were chosen and keep the name."""
     chosen = {path: text for path, text in files.items() if _has(path, text, request)}
     if not chosen:
         if not request.certain:
@@ -107,8 +109,10 @@ def _has(path: str, text: str, request: RenameRequest) -> bool:
 def _unread(
     files: Mapping[str, str], families: Iterable[str], request: RenameRequest
 ) -> dict[str, str]:
-    """The files that are not read as code and may use a name of these languages, with the reason
-    why that is not known."""
+    """Find the files that are not read as code and may use a name of these languages.
+
+    Each comes with the reason why it is not known whether it does.
+    """
     return {
         path: f"it {UNREAD}"
         for path, text in files.items()
@@ -127,7 +131,7 @@ def _refuse_doubts(doubts: Mapping[str, str], request: RenameRequest, anyway: bo
 
 
 def _module(path: str, text: str) -> Module | None:
-    """A file of a language with renames; None for others. Raises Unsure."""
+    """Read a file of a language with renames; return None for others. Raises Unsure."""
     language = language_of(path)
     if language not in WALKERS:
         return None
@@ -142,8 +146,10 @@ def _module(path: str, text: str) -> Module | None:
 
 
 def _home(paths: list[str], modules: Mapping[str, Module], request: RenameRequest) -> str | None:
-    """The file of `paths` that defines what is meant, for others to import; not its stub. Raises
-    EditRefused."""
+    """Find the file of `paths` that defines what is meant, for others to import; not its stub.
+
+    Raises EditRefused if there are several.
+    """
     found = [path for path in paths if _defines(modules[path], request)]
     homes = [path for path in found if not (_twin(path) in found and path.endswith(".pyi"))]
     if len(homes) > 1:
@@ -154,13 +160,13 @@ def _home(paths: list[str], modules: Mapping[str, Module], request: RenameReques
 
 
 def _defines(module: Module, request: RenameRequest) -> bool:
-    """Whether a module defines what is meant."""
+    """Return whether a module defines what is meant."""
     found = module.definition(request.old)
     return found is not None and (not request.kinds or not found.kinds.isdisjoint(request.kinds))
 
 
 def _twin(path: str) -> str:
-    """The stub of a Python file, and the file of a stub; "" for others."""
+    """Return the stub of a Python file, and the file of a stub; "" for others."""
     pure = PurePath(path)
     ending = {".py": ".pyi", ".pyi": ".py"}.get(pure.suffix)
     return str(pure.with_suffix(ending)) if ending else ""
@@ -177,8 +183,10 @@ def _from_home(
     request: RenameRequest,
     anyway: bool,
 ) -> dict[str, Renamed]:
-    """The file that defines a name, its stub, and the chosen files that use it. Raises
-    EditRefused."""
+    """Rename in the file that defines a name, its stub, and the chosen files that use it.
+
+    Raises EditRefused.
+    """
     family = _family(home)
     twin = _twin(home)
     homes = [home, twin] if twin in modules and _defines(modules[twin], request) else [home]
@@ -197,7 +205,7 @@ def _from_home(
 
 
 def _of_home(own: Module, request: RenameRequest) -> Renamed:
-    """A file that defines the name. Raises EditRefused."""
+    """Rename in a file that defines the name. Raises EditRefused."""
     found = own.definition(request.old)
     assert found is not None
     place, path, text = found.places[0], own.path, own.tree.text
@@ -211,7 +219,10 @@ def _of_home(own: Module, request: RenameRequest) -> Renamed:
 
 
 def _users(own: list[str], modules: list[Module], request: RenameRequest) -> dict[str, Uses]:
-    """The modules that use the name of `own`, directly or by a re-export. Raises EditRefused."""
+    """Find the modules that use the name of `own`, directly or by a re-export.
+
+    Raises EditRefused.
+    """
     homes, users = [own[0]], {}
     while True:
         found = {}
@@ -232,7 +243,7 @@ def _users(own: list[str], modules: list[Module], request: RenameRequest) -> dic
 
 
 def _rewritten(module: Module, uses: Uses, request: RenameRequest) -> Renamed:
-    """A file that uses the name, which is read again. Raises EditRefused."""
+    """Rename in a file that uses the name, and read the file again. Raises EditRefused."""
     places = sorted(set(uses.places))
     try:
         check(module.path, module.names, [], set(places), request)
@@ -252,7 +263,7 @@ def _refuse_users(
     modules: Mapping[str, Module],
     request: RenameRequest,
 ) -> None:
-    """Refuse what is defined in a file that was not chosen."""
+    """Raise EditRefused for a name that is defined in a file that was not chosen."""
     defined = [path for path in rest if path in modules and modules[path].definition(request.old)]
     for path in chosen:
         for home in defined if path in modules else ():
@@ -270,8 +281,10 @@ def _refuse_users(
 def _each_alone(
     code: list[str], chosen: Mapping[str, str], rest: Mapping[str, str], request: RenameRequest
 ) -> tuple[dict[str, Renamed], dict[str, str]] | None:
-    """Each file after a rename of its own names, and the files that may use these, with the reason
-    why that is not known; None leaves the only file to the model."""
+    """Rename each file's own names; return None to leave the only file to the model.
+
+    Returns the files, and those that may use these names, with the reason why that is not known.
+    """
     made = {}
     for path in code:
         try:
@@ -305,8 +318,10 @@ def _each_alone(
 
 
 def _may_use(path: str, text: str, name: str) -> bool:
-    """Whether a file may use another one's name: as a member, or as a name that is not its own.
-    Raises Unsure."""
+    """Return whether a file may use another one's name: as a member, or as a name not its own.
+
+    Raises Unsure.
+    """
     module = _module(path, text)
     assert module is not None
     free = any(use.name == name and found is None for use, found in module.names.resolved)
@@ -314,7 +329,7 @@ def _may_use(path: str, text: str, name: str) -> bool:
 
 
 def _takers(path: str, text: str, name: str) -> set[str]:
-    """The names of Python functions with such a parameter, and of classes with it in `__init__`."""
+    """Find Python functions with such a parameter, and classes with it in `__init__`, by name."""
     found: set[str] = set()
     if language_of(path) == "python" and (module := _module(path, text)):
         for binding in module.names.bindings():
@@ -331,7 +346,10 @@ def _takers(path: str, text: str, name: str) -> set[str]:
 
 
 def _gives(path: str, text: str, name: str, takers: set[str]) -> bool:
-    """Whether a call of one of these functions gives an argument by this name. Raises Unsure."""
+    """Return whether a call of one of these functions gives an argument by this name.
+
+    Raises Unsure.
+    """
     if not takers or language_of(path) != "python":
         return False
     module = _module(path, text)
@@ -352,8 +370,10 @@ def _with_notes(
     doubts: Mapping[str, str],
     request: RenameRequest,
 ) -> dict[str, Renamed]:
-    """The files, of which the first says where the old name still is, and with them those that were
-    chosen and keep it."""
+    """Add notes that say where the old name still is, and the chosen files that keep it.
+
+    The first of the files has the notes of all others.
+    """
     kept = [path for path in left if path not in made]
     unread = sorted(path for path in kept if path in doubts)
     plain = sorted(path for path in kept if path not in doubts)
@@ -380,7 +400,7 @@ def _family(path: str) -> str:
 
 
 def _shown(paths: Iterable[str]) -> str:
-    """The names of some files, for a message."""
+    """Write the names of some files, for a message."""
     names = [PurePath(path).name for path in paths]
     more = [f"{len(names) - MAX_SHOWN_FILES} more"] if len(names) > MAX_SHOWN_FILES else []
     listed = [*names[:MAX_SHOWN_FILES], *more]

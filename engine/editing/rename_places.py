@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from engine.editing.rename_request import RenameRequest
     from engine.editing.syntax import Tree
 
-MEMBERS = ("attribute", "method")  # kinds of names that stand behind an object's
+MEMBERS = ("attribute", "method")  # kinds of names that follow an object's
 IMPORTED = {"import", "alias"}  # kinds of names whose own kind is not known here
 Named = tuple[list[tuple[Place, Binding | None]], list[Place]]  # plain names, and members
 
@@ -51,7 +51,7 @@ def rename_places(
 
 
 def _bound(names: Walker, name: str) -> Named:
-    """The uses of a name, of a language whose scopes are understood. Raises Unsure."""
+    """Find the uses of a name, in a language whose scopes are understood. Raises Unsure."""
     names.read()
     plain: list[tuple[Place, Binding | None]] = []
     members = [place for member, place in names.member_uses() if member == name]
@@ -64,7 +64,7 @@ def _bound(names: Walker, name: str) -> Named:
 
 
 def _leaves(tree: Tree, name: str) -> Named:
-    """The identifiers of another language with this text."""
+    """Find the identifiers of another language with this text."""
     plain: list[tuple[Place, Binding | None]] = []
     members: list[Place] = []
     todo = [tree.root]

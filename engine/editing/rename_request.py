@@ -1,11 +1,11 @@
-"""The reader of "rename a to b": what an instruction wants to be called otherwise."""
+"""The reader of "rename a to b" in instructions: which names are to be replaced by which."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
-KINDS = {  # a word of the instruction -> what it may mean, the first that there is
+KINDS = {  # word of the instruction -> kinds that it may mean; the first one that there is counts
     **dict.fromkeys(("parameter", "param", "argument", "arg"), ("parameter",)),
     **dict.fromkeys(
         ("variable", "var", "local variable", "global variable", "local"), ("variable", "parameter")
@@ -39,7 +39,7 @@ FORMS = [
     )
 ]
 ARTICLES = {"a", "an", "any", "each", "every", "this", "that"}
-PROSE = {  # may mean something else than a name
+PROSE = {  # words that may mean something else than a name
     "all", "an", "any", "anything", "argument", "arguments", "attribute", "attributes",
     "class", "classes", "constant", "constants", "each", "every", "everything", "field",
     "fields", "file", "files", "function", "functions", "identifier", "identifiers", "it",
@@ -71,7 +71,7 @@ class RenameRequest:
 
 
 def read(instruction: str) -> list[RenameRequest]:
-    """The renames that an instruction asks for; none if it asks for anything else."""
+    """Read the renames that an instruction asks for; return none if it asks for anything else."""
     words = re.sub(r"\s+", " ", instruction).strip().rstrip(".!")
     first, *more = re.split(r"(?:,| and|, and|;) (?=\S+ (?:to|->|as) |rename )", words)
     texts = [first, *(each if each.startswith("rename ") else f"rename {each}" for each in more)]
@@ -105,5 +105,5 @@ def _request(text: str) -> RenameRequest | None:
 
 
 def replaced_names(instruction: str) -> list[tuple[str, str]]:
-    """Pairs (old, new) of names that are to be replaced, as in "rename a to b"."""
+    """Find pairs (old, new) of names that are to be replaced, as in "rename a to b"."""
     return [(match["old"], match["new"]) for match in REPLACED.finditer(instruction)]

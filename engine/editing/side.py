@@ -1,4 +1,4 @@
-"""What checks of an edit compare, and what they find."""
+"""The two sides that checks of an edit compare, and the failures that they find."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MAX_NAMED = 3  # names or quotations in one message
 
 @dataclass(frozen=True, slots=True)
 class FailedCheck:
-    """What is wrong with an edit: `warning` for the user, `hint` for the model; one line each."""
+    """A check that an edit fails: `warning` for the user, `hint` for the model; one line each."""
 
     kind: str
     warning: str
@@ -35,8 +35,10 @@ class FailedCheck:
 
 
 class Side:
-    """The edited part, a span, of the old or the new text of a file. Without a grammar it has no
-    tokens and no definitions, so that checks of them pass."""
+    """The edited part, a span, of the old or the new text of a file.
+
+    Without a grammar it has no tokens and no definitions, so that checks of them pass.
+    """
 
     def __init__(self, path: str, text: str, span: Span) -> None:
         self.suffix = PurePath(path).suffix.lower()
@@ -51,43 +53,43 @@ class Side:
 
     @cached_property
     def definitions(self) -> list[Definition]:
-        """Of the part."""
+        """The definitions of the part."""
         return definitions(self.tree, self.span) if self.tree else []
 
     @cached_property
     def bodies(self) -> dict[str, Body]:
-        """The code of its definitions by name, without those of the same name."""
+        """The code of the part's definitions by name, without definitions that share a name."""
         return bodies(self.tree, self.span) if self.tree else {}
 
     @cached_property
     def imported(self) -> dict[str, str]:
-        """Names that the part imports -> what they stand for."""
+        """The names that the part imports -> what they stand for."""
         return imported_names(self.tree, self.span) if self.tree else {}
 
     @cached_property
     def names(self) -> set[str]:
-        """The words of its code; without a grammar, all of its words."""
+        """The words of the part's code; without a grammar, all of its words."""
         return words(" ".join(self.of_kind(*CODE)) if self.tree else self.part)
 
     def of_kind(self, *kinds: Kind) -> list[str]:
-        """The texts of its tokens of some kinds."""
+        """Return the texts of the part's tokens of some kinds."""
         return [token.text for token in self.tokens if token.kind in kinds]
 
 
 def kinds_of(asked: Addition) -> tuple[Kind, ...]:
-    """The kinds of tokens that may differ where only this is asked for."""
+    """Return the kinds of tokens that may differ where only this is asked for."""
     if asked == "annotation":
         return ("annotation", "import")
     return ("comment", "docstring")
 
 
 def quoted(text: str) -> str:
-    """A text as messages quote it: one line, cut where it is long."""
+    """Quote a text for a message: in one line, cut where it is long."""
     line = " ".join(text.split())
     return f"“{line if len(line) <= MAX_QUOTED_CHARS else line[:MAX_QUOTED_CHARS] + '…'}”"
 
 
 def listed(names: list[str]) -> str:
-    """Names as messages list them."""
+    """List names for a message."""
     shown = ", ".join(f"`{name}`" for name in names[:MAX_NAMED])
     return shown if len(names) <= MAX_NAMED else f"{shown} and {len(names) - MAX_NAMED} more"

@@ -1,4 +1,4 @@
-"""Parses source text with tree-sitter, for the languages that it knows.
+"""Parsing of source text with tree-sitter, for the languages that it knows.
 
 A tree is a help, never a condition: for other files, and for texts that are too large or too odd to
 parse, there is none, and the caller goes on without. The grammars are installed with Draftline, and
@@ -19,8 +19,8 @@ from zlib import compress
 if TYPE_CHECKING:
     from tree_sitter import Language, Node, Point
 
-MAX_PARSE_CHARS = 1 << 20  # of a text; the largest modules of the standard library have a third
-MAX_PARSE_SECONDS, MAX_PARSE_SECONDS_PER_MIB = 0.2, 2.0  # of processor time; plain code takes 10 %
+MAX_PARSE_CHARS = 1 << 20  # characters; the largest modules of the standard library have a third
+MAX_PARSE_SECONDS, MAX_PARSE_SECONDS_PER_MIB = 0.2, 2.0  # processor seconds; plain code takes 10 %
 # A text that repeats itself for so many bytes, which then compress to fewer than that, is no code.
 # Of 12,000 files of plain code none does; in such texts the memory that tree-sitter's search for a
 # way out of an error needs grows with the square of their length, and no time limit is asked.
@@ -43,8 +43,11 @@ LANGUAGES = {
 
 
 class Tree:
-    """The syntax tree of a text. tree-sitter counts UTF-8 bytes; `span` and `text_of` translate.
-    Before "\r\n" a comment has the "\r", too."""
+    """The syntax tree of a text.
+
+    tree-sitter counts UTF-8 bytes; `span` and `text_of` translate. Before "\\r\\n" a comment has
+    the "\\r", too.
+    """
 
     def __init__(self, language: str, text: str, root: Node) -> None:
         self.language = language
@@ -52,7 +55,7 @@ class Tree:
         self.root = root
 
     def span(self, node: Node) -> tuple[int, int]:
-        """The code points (start, stop) of a node in the text."""
+        """Return the code points (start, stop) of a node in the text."""
         return self.offset(node.start_byte), self.offset(node.end_byte)
 
     def text_of(self, node: Node) -> str:
@@ -60,12 +63,12 @@ class Tree:
         return self.text[start:stop]
 
     def offset(self, byte: int) -> int:
-        """The code point at a byte of the text's UTF-8."""
+        """Return the code point at a byte of the text's UTF-8."""
         return byte if self._offsets is None else self._offsets[byte]
 
     @cached_property
     def _offsets(self) -> list[int] | None:
-        """Byte -> code point; None if they are equal."""
+        """The code point at each byte; None if they are equal."""
         if self.text.isascii():
             return None
         starts = (byte & 0xC0 != 0x80 for byte in _utf8(self.text))
@@ -73,12 +76,15 @@ class Tree:
 
     @cached_property
     def errors(self) -> int:
-        """The number of places that do not follow the grammar: text that fits nowhere, and tokens
-        that are missing, but for the end of the last line."""
+        """The number of places that do not follow the grammar.
+
+        These are text that fits nowhere, and tokens that are missing, but for the end of the last
+        line.
+        """
         return sum(1 for _ in self.error_nodes())
 
     def error_nodes(self) -> Iterator[Node]:
-        """The outermost ERROR nodes and the MISSING tokens outside them, in order."""
+        """Yield the outermost ERROR nodes and the MISSING tokens outside them, in order."""
         todo = [self.root]
         while todo:
             node = todo.pop()
@@ -89,14 +95,16 @@ class Tree:
 
 
 def language_of(path: str) -> str | None:
-    """The language of a file by its extension; None if there is no grammar for it."""
+    """Return the language of a file by its extension; None if there is no grammar for it."""
     return LANGUAGES.get(PurePath(path).suffix.lower())
 
 
 def parse(path: str, text: str) -> Tree | None:
-    """The syntax tree of a file's text, which may have errors. None for a language without a
-    grammar, for a text of more than MAX_PARSE_CHARS, for one that takes too long, and for one that
-    repeats itself without end."""
+    """Parse a file's text into its syntax tree, which may have errors.
+
+    Returns None for a language without a grammar, for a text of more than MAX_PARSE_CHARS, for one
+    that takes too long, and for one that repeats itself without end.
+    """
     language = language_of(path)
     if language is None or len(text) > MAX_PARSE_CHARS:
         return None
@@ -122,8 +130,10 @@ def parse(path: str, text: str) -> Tree | None:
 
 
 def _is_repetitive(data: memoryview) -> bool:
-    """Whether a part of a text repeats a few characters; runs of one, as in a line of "#", do no
-    harm."""
+    """Return whether a part of a text repeats a few characters.
+
+    Runs of one character, as in a line of "#", do no harm.
+    """
     for start in range(0, len(data) - REPETITIVE_BYTES + 1, REPETITIVE_BYTES):
         part = bytes(data[start : start + REPETITIVE_BYTES])
         if len(compress(part, level=1)) < REPETITIVE_COMPRESSED_BYTES:
@@ -134,7 +144,7 @@ def _is_repetitive(data: memoryview) -> bool:
 
 
 def _utf8(text: str) -> bytes:
-    """The text's bytes, with "\n" for a lone "\r", which ends no line in the grammars."""
+    """Encode the text, with "\\n" for a lone "\\r", which ends no line in the grammars."""
     return re.sub(r"\r(?!\n)", "\n", text).encode("utf-8", "replace")
 
 
@@ -146,7 +156,7 @@ def _grammar(language: str) -> Language:
 
 
 def _grammar_pointer(language: str) -> object:
-    """The grammar's C structure; each is a package of its own."""
+    """Return the grammar's C structure; each is in a package of its own."""
     match language:
         case "python":
             import tree_sitter_python

@@ -1,4 +1,4 @@
-"""Reads text files strictly as UTF-8, and replaces them atomically."""
+"""Strict reading of text files as UTF-8, and their atomic replacement."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from index.os_calls import (
 )
 from index.temporary_file import sweep, temporary_folder
 
-MAX_FILE_BYTES = 8 << 20  # far more than a local model's context
-WRITER_SECONDS = 1.0  # for a program that has opened the file to write, and is about to
-SYSTEM_NAMESPACES = ("security.", "trusted.")  # of extended attributes
+MAX_FILE_BYTES = 8 << 20  # bytes; far more than a local model's context
+WRITER_SECONDS = 1.0  # seconds for a program that has opened the file to write, and is about to
+SYSTEM_NAMESPACES = ("security.", "trusted.")  # namespaces of extended attributes
 
 logger = logging.getLogger(__name__)
 
@@ -44,8 +44,10 @@ class FileChanged(FileError):
 
 
 def read_text(path: Path) -> str:
-    """The file's exact text, with BOM and line ends, so that `text.encode()` restores its bytes.
-    Raises FileError."""
+    """Read the file's exact text, with BOM and line ends.
+
+    `text.encode()` restores its bytes. Raises FileError.
+    """
     data = _read_bytes(path)
     if b"\0" in data:
         raise FileError(f"{path}: a binary file (NUL at byte {data.index(0)}): choose a text file")
@@ -58,7 +60,7 @@ def read_text(path: Path) -> str:
 
 
 def _read_bytes(path: Path) -> bytes:
-    """A regular file's bytes; pipes and devices are refused without opening them."""
+    """Read a regular file's bytes; refuse pipes and devices without opening them."""
     try:
         mode = path.stat()
         if stat.S_ISDIR(mode.st_mode):
@@ -83,14 +85,15 @@ def _read_bytes(path: Path) -> bytes:
 
 
 def replace_text(path: Path, text: str, was: str) -> None:
-    """Replace the file's text if it still is `was`. Raises FileError, and then it was not replaced;
-    FileChanged if it is another text by now.
+    """Replace the file's text if it still is `was`.
+
+    Raises FileError, and then it was not replaced; FileChanged if it is another text by now.
 
     Of several processes that do this, one at a time does. What another program saves meanwhile is
     noticed, on Linux up to the moment of the replacement and in files that are open for writing.
-    Keeps the mode, the extended attributes, which include access control lists, and the owner if
-    allowed. A symbolic link is kept and its target replaced; other hard links keep the old text.
-    What git runs commands from is refused.
+    The mode, the extended attributes, which include access control lists, and the owner if allowed
+    stay as they are. A symbolic link is kept and its target replaced; other hard links keep the old
+    text. Files from which git runs commands are refused.
     """
     target = Path(os.path.realpath(path))
     if _read_bytes(target) != was.encode():
@@ -120,8 +123,10 @@ def replace_text(path: Path, text: str, was: str) -> None:
 
 
 def _replace(target: Path, new: bytes, was: bytes) -> None:
-    """Replace a locked file. Raises FileChanged unless it still is `was`, other FileErrors and
-    OSError."""
+    """Replace a locked file.
+
+    Raises FileChanged unless it still is `was`, other FileErrors and OSError.
+    """
     before, attributes = target.lstat(), _attributes(target)
 
     def copy_metadata(file: int) -> None:
@@ -153,7 +158,9 @@ def _replace(target: Path, new: bytes, was: bytes) -> None:
 
 def _await_writers(file: Path, name: Path) -> None:
     """Wait until nobody has a file open for writing who opened it when its path was `name`.
-    FileError if somebody keeps it open."""
+
+    Raises FileError if somebody keeps it open.
+    """
     descriptor = os.open(file, os.O_RDONLY | NO_LINK | NO_WAIT)
     try:
         deadline = time.monotonic() + WRITER_SECONDS
@@ -167,7 +174,10 @@ def _await_writers(file: Path, name: Path) -> None:
 
 
 def _put_back(file: Path, target: Path, ours: os.stat_result) -> None:
-    """Undo an exchange. If another program replaced `ours` meanwhile, its file keeps the place."""
+    """Undo an exchange.
+
+    If another program replaced `ours` meanwhile, its file keeps the place.
+    """
     given = ours
     while True:
         back = file.lstat()
@@ -186,7 +196,7 @@ def _copy_owner(file: int, before: os.stat_result) -> None:
 
 
 def _attributes(file: int | Path) -> dict[str, bytes]:
-    """The extended attributes of a file; none where Python or the file system has none."""
+    """Return the extended attributes of a file; none where Python or the file system has none."""
     if sys.platform != "linux":
         return {}
     try:
@@ -199,7 +209,9 @@ def _attributes(file: int | Path) -> dict[str, bytes]:
 
 def _set_attributes(file: int, wanted: dict[str, bytes]) -> None:
     """Make these the extended attributes of a new file, which has inherited others from its folder.
-    Those of namespaces that only the system may write stay as they are."""
+
+    Those of namespaces that only the system may write stay as they are.
+    """
     if sys.platform != "linux":
         return
     inherited = _attributes(file)

@@ -19,7 +19,7 @@ from engine.editing.side import FailedCheck, Side, kinds_of, listed
 
 
 def blank(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
-    """More than white space has changed."""
+    """Check that more than white space has changed."""
     if before.tree and after.tree:
         old, new = ([(one.kind, one.text) for one in side.tokens] for side in (before, after))
         same = old == new
@@ -31,7 +31,7 @@ def blank(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
 
 
 def remaining(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
-    """Code that is to go, or to be replaced, has become less; all of it, if all is to go."""
+    """Check that the code that is to go or to be replaced is less; none, if all is to go."""
     for name, every in gone_names(instruction):
         old, new = (_count(name, side) for side in (before, after))
         if old and new and (every or new >= old):
@@ -39,7 +39,7 @@ def remaining(instruction: str, before: Side, after: Side) -> Iterator[FailedChe
 
 
 def _count(name: str, side: Side) -> int:
-    """How often a name occurs in the code, as in "a" or "a.b"."""
+    """Count how often a name occurs in the code, as in "a" or "a.b"."""
     found = side.of_kind("code", "import", "annotation")
     parts = re.findall(r"\w+", name)
     width = 2 * len(parts) - 1
@@ -47,7 +47,7 @@ def _count(name: str, side: Side) -> int:
 
 
 def additions(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
-    """Of comments, docstrings and annotations, all that were asked for have changed."""
+    """Check that the comments, docstrings and annotations that were asked for have changed."""
     for kind in sorted(only_asked(instruction)) if before.tree else ():
         if before.of_kind(*kinds_of(kind)) == after.of_kind(*kinds_of(kind)):
             yield FailedCheck(
@@ -56,7 +56,7 @@ def additions(instruction: str, before: Side, after: Side) -> Iterator[FailedChe
 
 
 def renamed(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
-    """A variable that is to be replaced is gone from the functions that have the new one."""
+    """Check that no function has both a variable that is to be replaced and the new one."""
     for old, new in replaced_names(instruction):
         if after.tree and any({old, new} <= each for each in variables(after.tree, after.span)):
             warning = f"`{old}` still occurs beside `{new}`"
@@ -64,7 +64,10 @@ def renamed(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck
 
 
 def missing_names(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
-    """Names that the instruction writes as code are in the file, and keywords in the part."""
+    """Check that the names in the instruction are there.
+
+    Names that it writes as code must be in the file, and keywords in the part.
+    """
     known = words(before.outside) | before.names | after.names
     missing = [
         name

@@ -1,4 +1,4 @@
-"""Whether new code leaves its block before code that follows in it."""
+"""Detection of new code that leaves its block before the code that follows in it."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ HARMLESS = frozenset((
 
 
 def hides_code_below(tree: Tree, start: int, stop: int) -> bool:
-    """Whether a statement between two code points leaves its block, and the text behind them has
-    another one in the same block."""
+    """Return whether a statement between two code points leaves its block before other code.
+
+    The other code is a statement of the same block that begins at `stop` or after it.
+    """
     todo = [tree.root]
     while todo:
         node = todo.pop()
@@ -42,7 +44,7 @@ def hides_code_below(tree: Tree, start: int, stop: int) -> bool:
 
 
 def _is_followed(tree: Tree, node: Node, stop: int) -> bool:
-    """Whether a statement of the same block begins at a code point or behind it."""
+    """Return whether a statement of the same block begins at a code point or after it."""
     while node.parent is not None and node.parent.type == "expression_statement":
         node = node.parent
     if node.parent is None or node.parent.type not in BLOCKS:

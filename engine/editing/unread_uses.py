@@ -1,5 +1,7 @@
-"""Uses of a name in files that are not read as code: components, notebooks, templates, settings,
-and examples in documentation."""
+"""Uses of a name in files that are not read as code.
+
+These are components, notebooks, templates, settings, and examples in documentation.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,9 @@ from pathlib import PurePath
 
 from engine.editing.syntax import language_of
 
-OTHER_LANGUAGES = frozenset({"c", "cpp", "go", "java", "rust"})  # none of them has renames
-PROSE = frozenset({".md", ".markdown", ".rst", ".adoc", ".txt"})  # where only code is a use
-ONLY_OF = {  # what code of only one family of languages is in
+OTHER_LANGUAGES = frozenset({"c", "cpp", "go", "java", "rust"})  # languages without renames
+PROSE = frozenset({".md", ".markdown", ".rst", ".adoc", ".txt"})  # only code in these is a use
+ONLY_OF = {  # ending -> the one family of languages whose code is in such files
     **dict.fromkeys((".vue", ".svelte", ".astro", ".mdx"), "javascript"),
     **dict.fromkeys((".pyx", ".pxd", ".pxi"), "python"),
 }
@@ -20,12 +22,12 @@ EXAMPLE = re.compile(r"\s*(?:>>>|\.\.\.)|\t| {4}")  # a doctest, or an indented 
 
 
 def written(name: str) -> str:
-    """The pattern of a whole name in any text, also behind an escape such as the "\\n" of JSON."""
+    """Return the pattern of a whole name in any text, also after an escape: JSON's "\\n"."""
     return rf"(?:(?<![\w$])|(?<=\\[nrt])){re.escape(name)}(?![\w$])"
 
 
 def may_use(path: str, text: str, name: str, family: str) -> bool:
-    """Whether a file that is not read as code may use a name of a family of languages."""
+    """Return whether a file that is not read as code may use a name of a family of languages."""
     suffix = PurePath(path).suffix.lower()
     if language_of(path) in OTHER_LANGUAGES or ONLY_OF.get(suffix, family) != family:
         return False
@@ -34,7 +36,7 @@ def may_use(path: str, text: str, name: str, family: str) -> bool:
 
 
 def _examples(text: str) -> Iterator[str]:
-    """The lines of a documentation's examples."""
+    """Yield the lines of a documentation's examples."""
     fence = ""
     for line in text.splitlines():
         found = FENCE.match(line)

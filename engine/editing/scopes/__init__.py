@@ -1,1 +1,1 @@
-"""What every name of a source text refers to, one file a language."""
+"""The names of a source text, and what each refers to; one file a language."""

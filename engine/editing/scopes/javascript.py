@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 NAMED_FUNCTIONS = {
     "function_declaration", "generator_function_declaration", "function_signature",
 }  # fmt: skip
-FUNCTIONS = {  # with a scope for their parameters
+FUNCTIONS = {  # nodes with a scope for their parameters
     "function_expression", "generator_function", "arrow_function", "method_definition",
     "method_signature", "abstract_method_signature", "call_signature", "construct_signature",
     "function_type", "constructor_type", "class_static_block",
@@ -31,7 +31,7 @@ BLOCKS = {
     "index_signature",
 }  # fmt: skip
 PATTERNS = {"object_pattern", "array_pattern", "rest_pattern", "formal_parameters"}
-VALUES = {"variable", "parameter", "function"}  # these define no type
+VALUES = {"variable", "parameter", "function"}  # kinds of names that define no type
 SKIPPED = {"jsx_namespace_name", "namespace_export", "tuple_parameter", "optional_tuple_parameter"}
 RESERVED = {
     "arguments", "await", "break", "case", "catch", "class", "const", "continue", "debugger",
@@ -128,16 +128,16 @@ class JavaScriptNames(Walker):
         self.note(node, scope, kind, form)
 
     def _others(self, node: Node, scope: Scope, *left_out: str) -> list[Visit]:
-        """Visits of a node's children without some fields."""
+        """Return visits of a node's children without some fields."""
         out = [child for name in left_out for child in node.children_by_field_name(name)]
         return self.all([each for each in node.named_children if each not in out], scope)
 
     def _hoisted(self, scope: Scope) -> Scope:
-        """The scope of a `var`: that of the function, namespace or module."""
+        """Return the scope of a `var`: that of the function, namespace or module."""
         return next(each for each in self.chain(scope) if each.kind != "block")
 
     def _block(self, node: Node, scope: Scope) -> list[Visit]:
-        """Visits inside a scope that a node has made."""
+        """Return visits inside a scope that a node has made."""
         visits: list[Visit] = []
         for index, each in enumerate(node.named_children):
             name = node.field_name_for_named_child(index)
@@ -155,7 +155,7 @@ class JavaScriptNames(Walker):
         if name := node.child_by_field_name("name"):
             if node.type in NAMED_FUNCTIONS:
                 self.note(name, scope, "function")
-            elif name.type == "identifier":  # of a function expression: its own
+            elif name.type == "identifier":  # only a function expression sees its name
                 inside = Scope("function", Scope("block", scope, node=node), node=node)
                 self.note(name, inside.parent or scope, "function")
             else:
@@ -190,7 +190,7 @@ class JavaScriptNames(Walker):
         return [left, *self._others(node, inside, "left", "kind")]
 
     def _parameter(self, node: Node, scope: Scope) -> list[Visit]:
-        if node.child_by_field_name("name"):  # of a tuple's member, only for the reader
+        if node.child_by_field_name("name"):  # the name of a tuple's member is only for the reader
             return self._others(node, scope, "name")
         modifiers = {"accessibility_modifier", "readonly", "override_modifier"}
         is_member = any(each.type in modifiers for each in node.children)
@@ -281,7 +281,7 @@ class JavaScriptNames(Walker):
                 binding.unsure = f"`{name}` may be visible outside its block"
 
     def _mixes(self, use: Use, binding: Binding) -> bool:
-        """Whether a use as a type refers to a value, or the reverse."""
+        """Return whether a use as a type refers to a value, or the reverse."""
         as_type = self.as_type.get(use.place.start)
         if as_type is None:
             return False

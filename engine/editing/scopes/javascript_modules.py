@@ -1,5 +1,7 @@
-"""What modules of JavaScript and TypeScript use of each other: `import {x} from './a'`,
-`import * as a` and `a.x`, `export {x} from './a'`."""
+"""Names that modules of JavaScript and TypeScript use of each other.
+
+They use them by `import {x} from './a'`, `import * as a` and `a.x`, and `export {x} from './a'`.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ class JavaScriptModule(Module):
         return found
 
     def _exports(self, name: str, binding: Binding) -> bool:
-        """Whether a binding is exported by its own name."""
+        """Return whether a binding is exported by its own name."""
         starts = {place.start for place in binding.places}
         for node in self.nodes("export_statement"):
             if node.child_by_field_name("source"):
@@ -52,7 +54,7 @@ class JavaScriptModule(Module):
         return False
 
     def _defined_by(self, declaration: Node) -> set[int]:
-        """Where the names are that an exported declaration defines at its top."""
+        """Return where the names are that an exported declaration defines at its top."""
         start, stop = self.tree.span(declaration)
         return {
             use.place.start
@@ -109,7 +111,7 @@ class JavaScriptModule(Module):
         return Uses(tuple(places), exports)
 
     def _refuse_star(self, node: Node, source: Node, name: str) -> None:
-        """Unsure if another module, which does not write the name, may have it by `export *`."""
+        """Raise Unsure if a module that does not write the name may have it by `export *`."""
         written = re.search(whole_word(name), self.tree.text_of(node))
         if not written and not self._below(node, "namespace_import"):
             return
@@ -121,11 +123,14 @@ class JavaScriptModule(Module):
                     raise Unsure(f"'{target}' may have `{name}` by `export *`")
 
     def _members(self, name: str, spaces: set[Binding]) -> list[Place]:
-        """`a.name` of modules that are imported as a whole."""
+        """Find `a.name` of modules that are imported as a whole.
+
+        Raises Unsure if such a module is used in any other way.
+        """
         if not spaces:
             return []
         found: list[Place] = []
-        known: set[int] = set()  # where such a module is used in a way that is understood
+        known: set[int] = set()  # offsets where such a module is used in a way that is understood
         for node in self.nodes("member_expression", "nested_type_identifier", "nested_identifier"):
             first = node.named_children[0]
             last = node.named_children[-1]
@@ -153,7 +158,7 @@ class JavaScriptModule(Module):
 
 
 def is_module(path: str, source: str, home: str) -> bool:
-    """Whether `from 'source'` in the file at `path` is the file at `home`. Raises Unsure."""
+    """Return whether `from 'source'` in the file at `path` is the file at `home`. Raises Unsure."""
     stem = _stem(home)
     folder = stem.removesuffix("/index")
     source = source.split("?")[0]
@@ -171,17 +176,17 @@ def is_module(path: str, source: str, home: str) -> bool:
 
 
 def _joined(path: str, source: str) -> str:
-    """What a relative source means in a file."""
+    """Return what a relative source means in a file."""
     return posixpath.normpath(posixpath.join(posixpath.dirname(path), source))
 
 
 def _files(target: str) -> set[str]:
-    """The files that a path without an ending may mean."""
+    """Find the files that a path without an ending may mean."""
     named = {f"{target}{end}" for end in ENDINGS} | {f"{target}/index{end}" for end in ENDINGS}
     return {each for each in named if exists(each)}
 
 
 def _stem(path: str) -> str:
-    """A path without its ending."""
+    """Strip the ending from a path."""
     end = next((end for end in (".d.ts", *ENDINGS) if path.endswith(end)), "")
     return path.removesuffix(end)

@@ -1,7 +1,7 @@
-"""What the modules of a program use of each other, for renames across files.
+"""Names that the modules of a program use of each other, for renames across files.
 
-A module is identified by its path. What cannot be known without running the program, such as
-what is on the module search path, is Unsure.
+A module is identified by its path. What cannot be known without running the program, such as what
+is on the module search path, is Unsure.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Uses:
-    """Where a module uses another one's name."""
+    """The places where a module uses another one's name."""
 
     places: tuple[Place, ...] = ()
     exports: bool = False  # other modules may import the name from this one
 
 
 class Module(ABC):
-    """A file with its names, which are read."""
+    """A file with its names, which have been read."""
 
     def __init__(self, path: str, names: Walker) -> None:
         self.path, self.names, self.tree = path, names, names.tree
 
     @abstractmethod
     def definition(self, name: str) -> Binding | None:
-        """The binding of a name that is defined here and that other modules may import."""
+        """Return the binding of a name that is defined here and that other modules may import."""
 
     @abstractmethod
     def uses(self, name: str, homes: Collection[str]) -> Uses:
-        """Where this module uses the name of the modules at some paths. Raises Unsure."""
+        """Find where this module uses the name of the modules at some paths. Raises Unsure."""
 
     def nodes(self, *types: str) -> list[Node]:
-        """All nodes of some types, each type in order."""
+        """Return all nodes of some types, each type in order."""
         return [node for each in types for node in self._nodes.get(each, [])]
 
     @cached_property
@@ -56,7 +56,7 @@ class Module(ABC):
         return found
 
     def binding_at(self, node: Node) -> Binding | None:
-        """What the name that a node writes is bound to."""
+        """Return what the name that a node writes is bound to."""
         return self._bindings.get(self.tree.span(node)[0])
 
     @cached_property
@@ -65,7 +65,7 @@ class Module(ABC):
 
 
 def read(path: str) -> str:
-    """The text of a file, as far as it can be read."""
+    """Read the text of a file, as far as that is possible."""
     try:
         return Path(path).read_text("utf-8", "replace")
     except OSError:
@@ -73,5 +73,5 @@ def read(path: str) -> str:
 
 
 def exists(path: str) -> bool:
-    """Whether there is a file."""
+    """Return whether there is a file."""
     return Path(path).is_file()

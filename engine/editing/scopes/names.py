@@ -24,7 +24,7 @@ MAX_STEPS = 5_000_000  # scopes passed in look-ups; 1 MiB of plain code takes a 
 
 
 class Unsure(Exception):
-    """The rule cannot be certain; the message says why."""
+    """A doubt for which a rule gives up; the message says why."""
 
 
 class Place(NamedTuple):
@@ -72,7 +72,10 @@ Visit = tuple["Node", Scope, str]  # a node, its scope, and what the names in it
 
 
 class Walker(ABC):
-    """Reads the names of a tree. After `read`, `resolved` has what each use refers to, in order."""
+    """A reader of a tree's names.
+
+    After `read`, `resolved` has what each use refers to, in order.
+    """
 
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
@@ -90,7 +93,7 @@ class Walker(ABC):
             raise Unsure("too much is nested in it")
 
     def chain(self, scope: Scope | None) -> Iterator[Scope]:
-        """A scope and those around it. Raises Unsure."""
+        """Yield a scope and those around it. Raises Unsure."""
         while scope:
             self.spend(1)
             yield scope
@@ -98,11 +101,11 @@ class Walker(ABC):
 
     @abstractmethod
     def visit(self, node: Node, scope: Scope, kind: str) -> list[Visit]:
-        """Note the names of a node; what is to be visited next, in order."""
+        """Note the names of a node, and return what is to be visited next, in order."""
 
     @abstractmethod
     def is_identifier(self, word: str) -> bool:
-        """Whether the language takes a word as a name."""
+        """Return whether the language takes a word as a name."""
 
     def read(self) -> None:
         """Visit the whole tree and resolve all names."""
@@ -127,7 +130,7 @@ class Walker(ABC):
             self.resolved.append((use, self.find(use.name, use.scope)))
 
     def bind(self, use: Use) -> Binding:
-        """The binding of a name in its scope, made if it is new."""
+        """Return the binding of a name in its scope; make it if it is new."""
         found = use.scope.bindings.get(use.name)
         self.bound.add(use.name)
         if found is None:
@@ -136,32 +139,32 @@ class Walker(ABC):
         return found
 
     def find(self, name: str, scope: Scope) -> Binding | None:
-        """The binding that a name refers to in a scope."""
+        """Find the binding that a name refers to in a scope."""
         for each in self.chain(scope if name in self.bound else None):
             if name in each.bindings:
                 return each.bindings[name]
         return None
 
     def bindings(self) -> list[Binding]:
-        """All bindings, in the order of their first place."""
+        """Return all bindings, in the order of their first place."""
         return list(dict.fromkeys(binding for _, binding in self.resolved if binding))
 
     def places(self, binding: Binding, new: str) -> list[Place]:
-        """All places to rewrite for a new name. Raises Unsure."""
+        """Return all places to rewrite for a new name. Raises Unsure."""
         if binding.unsure:
             raise Unsure(binding.unsure)
         return binding.places
 
     def member_uses(self) -> list[tuple[str, Place]]:
-        """The names of members that are used, as in `object.name`."""
+        """Return the names of members that are used, as in `object.name`."""
         return []
 
     def classes_with(self, name: str) -> list[Scope]:
-        """The classes that certainly have a member of this name."""
+        """Return the classes that certainly have a member of this name."""
         return []
 
     def member_places(self, name: str, scope: Scope, new: str) -> list[Place]:
-        """All places of a class's member. Raises Unsure."""
+        """Return all places of a class's member. Raises Unsure."""
         raise Unsure(f"what `.{name}` refers to is not certain")
 
     def note(self, node: Node, scope: Scope, kind: str = "", form: str = "{}") -> None:
@@ -173,17 +176,17 @@ class Walker(ABC):
         return [(node, scope, kind) for node in nodes]
 
     def fields(self, node: Node, scope: Scope, *names: str) -> list[Visit]:
-        """Visits of a node's fields, as expressions."""
+        """Return visits of a node's fields, as expressions."""
         return [(child, scope, "") for name in names for child in node.children_by_field_name(name)]
 
 
 def whole_word(*names: str) -> str:
-    """The pattern of one of these names, which is no part of a longer one."""
+    """Return the pattern of one of these names, which is no part of a longer one."""
     return rf"(?<![\w$])(?:{'|'.join(map(re.escape, names))})(?![\w$])"
 
 
 def child(node: Node, name: str) -> Node:
-    """The node of a field that the grammar requires. Raises Unsure if it is not there."""
+    """Return the node of a field that the grammar requires. Raises Unsure if it is not there."""
     found = node.child_by_field_name(name)
     if found is None:
         raise Unsure(f"a {node.type.replace('_', ' ')} of this form is not understood")
@@ -191,5 +194,5 @@ def child(node: Node, name: str) -> Node:
 
 
 def fields(node: Node | None, name: str) -> list[Node]:
-    """The nodes of a field; none without a node."""
+    """Return the nodes of a field; none without a node."""
     return node.children_by_field_name(name) if node else []

@@ -27,9 +27,9 @@ TARGETS = {  # nodes whose names a statement binds as it binds the whole
     "tuple", "list", "list_splat", "parenthesized_expression", "expression_list",
     "dictionary_splat_pattern", "case_pattern", "union_pattern", "dict_pattern", "splat_pattern",
 }  # fmt: skip
-DYNAMIC = {"globals", "locals", "vars", "eval", "exec", "dir"}  # look names up by their text
+DYNAMIC = {"globals", "locals", "vars", "eval", "exec", "dir"}  # find names by their text
 ANNOTATIONS = {"type", "subscript", "generic_type", "type_parameter", "tuple"}
-NOT_NAMES = re.compile(r"\s*(?:\w+\.)*(?:Literal|Annotated)\b")  # their strings are values
+NOT_NAMES = re.compile(r"\s*(?:\w+\.)*(?:Literal|Annotated)\b")  # types whose strings are values
 STRING_ANNOTATION = re.compile(r"[\w\s.\[\],|]*")
 NAME = re.compile(r"(?<![\w.])[^\W\d]\w*")
 
@@ -47,7 +47,7 @@ class KeywordCall:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """`object.name`, or a name in a pattern that is an attribute."""
+    """A use of a member: `object.name`, or a name in a pattern that is an attribute."""
 
     place: Place
     name: str
@@ -63,14 +63,14 @@ class PythonNames(Walker):
         super().__init__(tree)
         self.calls: list[KeywordCall] = []
         self.members: list[Member] = []
-        self.strings: set[str] = set()  # that look like a name
+        self.strings: set[str] = set()  # strings that look like a name
         self.functions: dict[Scope, Node] = {}
-        self.classes: dict[int, Scope] = {}  # by the start of their name
+        self.classes: dict[int, Scope] = {}  # start of the class's name -> its scope
         self.at: dict[int, tuple[Use, Binding | None]] = {}  # start -> use
-        self.exported: set[int] = set()  # where the names in `__all__` end
+        self.exported: set[int] = set()  # offsets where the names in `__all__` end
         self.dynamic: list[tuple[str, Scope]] = []  # what looks names up by their text, and where
         self.unclear: set[str] = set()  # words of annotations in quotes that are not understood
-        self.quoted: set[int] = set()  # where names in such annotations are
+        self.quoted: set[int] = set()  # offsets of the names in such annotations
         self.has_star_import = False
 
     def read(self) -> None:
@@ -186,7 +186,10 @@ class PythonNames(Walker):
                 return []
 
     def _type_parameters(self, node: Node, scope: Scope) -> Scope:
-        """The scope around a function or class: with type parameters, one of their own."""
+        """Return the scope around a function or class.
+
+        Type parameters would have one of their own; they are not understood, which `unsure` says.
+        """
         if node.child_by_field_name("type_parameters"):
             self.unsure = "type parameters are not understood"
         return scope
@@ -272,7 +275,7 @@ class PythonNames(Walker):
                 return self.all(children, scope, kind)
 
     def _dotted(self, node: Node, scope: Scope) -> list[Visit]:
-        """`a.b.c` as an expression."""
+        """Visit `a.b.c` as an expression."""
         first, *rest = node.named_children
         for each in rest:
             self._member(each, scope)
@@ -350,7 +353,7 @@ class PythonNames(Walker):
     # -- certainty -----------------------------------------------------------------------------
 
     def _doubt(self, binding: Binding) -> None:
-        """Say why a binding cannot be renamed for certain, if so."""
+        """Note why a binding cannot be renamed for certain, if so."""
         name, scope = binding.name, binding.scope
         if name.startswith("__"):
             binding.unsure = f"`{name}` has a special meaning"
@@ -373,7 +376,7 @@ class PythonNames(Walker):
                     binding.unsure = f"`{function}` may use names by their text"
 
     def sees(self, function: str, where: Scope, scope: Scope) -> bool:
-        """Whether what looks names up by their text may see those of a scope."""
+        """Return whether what looks names up by their text may see those of a scope."""
         if function == "globals":
             return scope is self.top
         if function in {"eval", "exec"}:

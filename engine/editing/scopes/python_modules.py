@@ -1,4 +1,4 @@
-"""What Python modules use of each other: `from a import x`, `import a` and `a.x`."""
+"""Names that Python modules use of each other, by `from a import x`, or by `import a` and `a.x`."""
 
 from __future__ import annotations
 
@@ -78,7 +78,10 @@ class PythonModule(Module):
     def _members(
         self, name: str, modules: dict[Binding, set[str]], homes: Collection[str]
     ) -> list[Place]:
-        """`a.name` and `a.b.name` of modules. Unsure of other members that may be one's."""
+        """Find `a.name` and `a.b.name` of modules.
+
+        Raises Unsure for other members that may be a module's.
+        """
         stems = {PurePosixPath(_stem(home)).name for home in homes}
         found = []
         for member in self.names.members:
@@ -105,7 +108,7 @@ class PythonModule(Module):
         return found
 
     def _original(self, written: str, binding: Binding | None) -> str:
-        """The last name of `a.b`, before `as` if it is imported; "" of a variable."""
+        """Return the last name of `a.b`, before `as` if it is imported; "" for a variable."""
         if "." in written:
             return written.rsplit(".", 1)[-1]
         if binding is None or binding.kinds <= {"import"}:
@@ -120,7 +123,7 @@ class PythonModule(Module):
         return written
 
     def _module_of(self, binding: Binding) -> str:
-        """The module that an import binds, as far as it is one."""
+        """Return the module that an import binds, as far as it is one."""
         starts = {place.start for place in binding.places}
         for node in self.nodes("aliased_import", "dotted_name"):
             alias = node.child_by_field_name("alias")
@@ -135,8 +138,10 @@ class PythonModule(Module):
         return binding.name
 
     def _refuse_whole(self, modules: dict[Binding, set[str]]) -> None:
-        """Unsure if a module is used in any other way than for its members, so that others may
-        use these; `setattr(module, "name", ...)` and the like are understood."""
+        """Raise Unsure if a module is used in any other way than for its members.
+
+        Others may then use these. `setattr(module, "name", ...)` and the like are understood.
+        """
         for node in self.nodes("identifier") if modules else ():
             found = self.binding_at(node)
             around = node.parent
@@ -151,7 +156,7 @@ class PythonModule(Module):
             raise Unsure(f"`{self.tree.text_of(node)}` is used as a whole")
 
     def _of_binding(self, binding: Binding, own: dict[int, Node]) -> list[Place]:
-        """All places of an imported name."""
+        """Return all places of an imported name. Raises Unsure."""
         names, name = self.names, binding.name
         imports = [use for use, found in names.resolved if found is binding and use.kind]
         if binding.kinds != {"import"} or any(use.place.start not in own for use in imports):
@@ -167,7 +172,7 @@ class PythonModule(Module):
         return binding.places
 
     def _refuse_strings(self, name: str, homes: Collection[str], has_module: bool) -> None:
-        """Unsure if a string may name the thing, as those of `mock.patch` do."""
+        """Raise Unsure if a string may name the thing, as those of `mock.patch` do."""
         stems = {PurePosixPath(_stem(home)).name for home in homes} | {"__main__"}
         by_text = has_module and PATCHES.search(self.tree.text)
         for node in self.nodes("string_content"):
@@ -183,7 +188,10 @@ def _is_any(path: str, module: str, homes: Collection[str]) -> bool:
 
 
 def is_module(path: str, module: str, home: str) -> bool:
-    """Whether `import module` in the file at `path` imports the file at `home`. Raises Unsure."""
+    """Return whether `import module` in the file at `path` imports the file at `home`.
+
+    Raises Unsure.
+    """
     stem = _stem(home)
     dots = len(module) - len(module.lstrip("."))
     tail = module[dots:].replace(".", "/")
@@ -211,7 +219,7 @@ def is_module(path: str, module: str, home: str) -> bool:
 
 
 def has_star(path: str, module: str, name: str, homes: Collection[str]) -> bool:
-    """Whether a module that does not write a name may have it by `import *`."""
+    """Return whether a module that does not write a name may have it by `import *`."""
     dots = len(module) - len(module.lstrip("."))
     tail = module[dots:].replace(".", "/")
     here = PurePosixPath(path).parents
@@ -229,7 +237,7 @@ def has_star(path: str, module: str, name: str, homes: Collection[str]) -> bool:
 
 
 def _dotted(stem: str) -> str:
-    """The name of a module by the packages that it is in."""
+    """Return the name of a module by the packages that it is in."""
     path = PurePosixPath(stem)
     parts = [path.name]
     while exists(str(path.parent / "__init__.py")):
@@ -239,6 +247,6 @@ def _dotted(stem: str) -> str:
 
 
 def _stem(path: str) -> str:
-    """A module's path without its ending; a package's folder."""
+    """Return a module's path without its ending; a package's folder."""
     pure = PurePosixPath(path)
     return str(pure.parent if pure.stem == "__init__" else pure.with_suffix(""))

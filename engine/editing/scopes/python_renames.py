@@ -1,5 +1,7 @@
-"""What a rename rewrites in Python beside the names themselves: members of classes, and where calls
-give a parameter by its name."""
+"""The places that a rename rewrites in Python apart from the names themselves.
+
+These are members of classes, and where calls give a parameter by its name.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,11 @@ if TYPE_CHECKING:
 
     from engine.editing.syntax import Tree
 
-MEMBER_ACCESS = {  # what may use a member by its text
+MEMBER_ACCESS = {  # names by which code may use a member by its text
     "attrgetter", "methodcaller", "vars", "__dict__", "__slots__", "__match_args__", "__getattr__",
     "__getattribute__", "__setattr__",
 }  # fmt: skip
-STEPS_PER_CALL = 50  # of MAX_STEPS: what it costs to see whether a call is one of a function
+STEPS_PER_CALL = 50  # steps, as of MAX_STEPS, to see whether a call is one of a function
 WORD = re.compile(r"\w+")
 GETATTR = {"getattr", "setattr", "hasattr", "delattr"}
 NEUTRAL_DECORATORS = {
@@ -47,8 +49,8 @@ class PythonRenames(PythonNames):
     def __init__(self, tree: Tree) -> None:
         super().__init__(tree)
         self._decorated: dict[int, Node] = {}  # a definition's id -> the node with its decorators
-        self._callers: dict[tuple[str, str], _Callers] = {}  # by a parameter's old and new name
-        self._scopes: dict[Binding, Scope | None] = {}  # of the class that a name is bound to
+        self._callers: dict[tuple[str, str], _Callers] = {}  # by its old and new name
+        self._scopes: dict[Binding, Scope | None] = {}  # scope of the class it is bound to
 
     def visit(self, node: Node, scope: Scope, kind: str) -> list[Visit]:
         if node.type == "decorated_definition":
@@ -68,7 +70,7 @@ class PythonRenames(PythonNames):
     # -- members -------------------------------------------------------------------------------
 
     def classes_with(self, name: str) -> list[Scope]:
-        """The classes that certainly have a member of this name."""
+        """Return the classes that certainly have a member of this name."""
         found = {
             each.scope: None
             for each in self.bindings()
@@ -83,8 +85,11 @@ class PythonRenames(PythonNames):
         return [(member.name, member.place) for member in self.members]
 
     def member_places(self, name: str, scope: Scope, new: str) -> list[Place]:
-        """The name in its class, and as `self.name`, `cls.name` and `Class.name`. Raises Unsure
-        unless every `.name` of the text is one of these."""
+        """Find the name in its class, and as `self.name`, `cls.name` and `Class.name`.
+
+        Raises Unsure unless every `.name` of the text is one of these, and EditRefused if the new
+        name is used already.
+        """
         if name.startswith("__") or new.startswith("__"):
             raise Unsure("names that start with two underscores are special")
         if self._bases(scope):
@@ -114,12 +119,12 @@ class PythonRenames(PythonNames):
         return places
 
     def _names_member(self, call: KeywordCall) -> bool:
-        """Whether the second argument of `getattr` is a plain string."""
+        """Return whether the second argument of `getattr` is a plain string."""
         arguments = child(call.node, "arguments").named_children
         return len(arguments) > 1 and arguments[1].type == "string"
 
     def _class_of(self, member: Member) -> Scope | None:
-        """The scope of the class whose member it certainly is."""
+        """Return the scope of the class whose member it certainly is."""
         if member.receiver is None or member.receiver.type != "identifier":
             return None
         _, binding = self.at.get(self.tree.span(member.receiver)[0], (None, None))
@@ -138,7 +143,7 @@ class PythonRenames(PythonNames):
         return owner if binding.places and binding.places[0].start == start else None
 
     def _scope_of_class(self, binding: Binding) -> Scope | None:
-        """The scope of the one class that a name is bound to."""
+        """Return the scope of the one class that a name is bound to."""
         if binding not in self._scopes:
             starts = dict.fromkeys(place.start for place in binding.places)
             found = [self.classes[start] for start in starts if start in self.classes]
@@ -149,7 +154,10 @@ class PythonRenames(PythonNames):
     # -- parameters ----------------------------------------------------------------------------
 
     def _keyword_places(self, binding: Binding, new: str) -> list[Place]:
-        """The places where calls give a parameter by its name, and its docstring names it."""
+        """Find where calls give a parameter by its name, and where its docstring names it.
+
+        Raises Unsure.
+        """
         name, function = binding.name, self.functions[binding.scope]
         own = None
         if function.type != "lambda":
@@ -175,8 +183,10 @@ class PythonRenames(PythonNames):
     def _possible_calls(
         self, name: str, new: str, own: Binding | None, escapes: bool
     ) -> Collection[KeywordCall]:
-        """The calls that give a parameter of such a name and may be of a function: all of them, or
-        those that write the function's name."""
+        """Return the calls that give a parameter of such a name and may be of a function.
+
+        These are all of them, or those that write the function's name.
+        """
         if (name, new) not in self._callers:
             self._callers[name, new] = self._callers_of(name, new)
         callers = self._callers[name, new]
@@ -207,8 +217,11 @@ class PythonRenames(PythonNames):
     def _calls(
         self, call: KeywordCall, own: Binding | None, around: Scope | None, escapes: bool
     ) -> str:
-        """Whether a call is one of a function: "yes", "no" or "maybe". `own`: what its name is
-        bound to; `around`: the scope of its definition; `escapes`: it is not only called."""
+        """Return whether a call is one of a function: "yes", "no" or "maybe".
+
+        `own`: what the function's name is bound to; `around`: the scope of its definition;
+        `escapes`: it is not only called.
+        """
         target = self._callee(call)
         if own and own.name in self._words(child(call.node, "arguments")):
             return "maybe"
@@ -227,7 +240,7 @@ class PythonRenames(PythonNames):
         return "no" if call.callee.type == "identifier" and known else "maybe"
 
     def _makes_object(self, call: KeywordCall, target: Binding | None, around: Scope) -> str:
-        """Whether a call runs a class's `__init__`."""
+        """Return whether a call runs a class's `__init__`: "yes", "no" or "maybe"."""
         if self._of_import(call.callee):
             return "no"
         if call.callee.type != "identifier":
@@ -241,7 +254,10 @@ class PythonRenames(PythonNames):
         return "no" if has_own and found and not self._bases(found) else "maybe"
 
     def _calls_method(self, name: Node, own: Binding, around: Scope) -> str:
-        """Whether `name` in `object.name(...)` is a class's method."""
+        """Return whether `name` in `object.name(...)` is a class's method.
+
+        The answer is "yes", "no" or "maybe".
+        """
         member = self._member_at[self.tree.span(name)[0]]
         if self._of_import(member.receiver):
             return "no"
@@ -252,15 +268,15 @@ class PythonRenames(PythonNames):
         return "no" if certain else "maybe"
 
     def _bases(self, scope: Scope) -> bool:
-        """Whether a class has base classes or other arguments."""
+        """Return whether a class has base classes or other arguments."""
         return any(each.named_child_count for each in fields(scope.node, "superclasses"))
 
     def _definitions(self, own: Binding) -> int:
-        """How many functions define a name."""
+        """Count the functions that define a name."""
         return sum(place.start in self._function_names for place in own.places)
 
     def _by_keyword(self, function: Node, name: str) -> bool:
-        """Whether a call can name the parameter."""
+        """Return whether a call can name the parameter."""
         parameters = child(function, "parameters").named_children
         after = False
         for each in reversed(parameters):
@@ -277,7 +293,7 @@ class PythonRenames(PythonNames):
         return False
 
     def _escapes(self, own: Binding) -> bool:
-        """Whether a function is used in any other way than by calling it."""
+        """Return whether a function is used in any other way than by calling it."""
         if own.scope.kind == "class":
             return own.name in self._escaping_members
         return own in self._escaping_names
@@ -286,7 +302,7 @@ class PythonRenames(PythonNames):
 
     @cached_property
     def _called(self) -> set[int]:
-        """Where the callees of calls end."""
+        """The offsets where the callees of calls end."""
         return {self.tree.span(call.callee)[1] for call in self.calls}
 
     @cached_property
@@ -304,7 +320,7 @@ class PythonRenames(PythonNames):
 
     @cached_property
     def _function_names(self) -> set[int]:
-        """Where the names of functions begin, as they are defined."""
+        """The offsets where the names of functions begin, as they are defined."""
         named = (child(each, "name") for each in self.functions.values() if each.type != "lambda")
         return {self.tree.span(name)[0] for name in named}
 
@@ -314,17 +330,17 @@ class PythonRenames(PythonNames):
 
     @cached_property
     def _of_classes(self) -> Counter[str]:
-        """How many classes have each name."""
+        """The number of classes with a member of each name."""
         return Counter(each.name for each in self.bindings() if each.scope.kind == "class")
 
     def _callee(self, call: KeywordCall) -> Binding | None:
-        """The binding of a call's plain callee."""
+        """Return the binding of a call's plain callee."""
         if call.callee.type != "identifier":
             return None
         return self.at[self.tree.span(call.callee)[0]][1]
 
     def _of_import(self, node: Node | None) -> bool:
-        """Whether `a.b.c` starts with an imported name."""
+        """Return whether `a.b.c` starts with an imported name."""
         while node and node.type == "attribute":
             node = child(node, "object")
         if node is None or node.type != "identifier":
@@ -333,7 +349,7 @@ class PythonRenames(PythonNames):
         return binding is not None and binding.kinds <= {"import", "alias"}
 
     def _decorators(self, function: Node) -> list[str]:
-        """The last names of a function's decorators."""
+        """Return the last names of a function's decorators."""
         around = self._decorated.get(function.id)
         if around is None:
             return []
@@ -343,7 +359,7 @@ class PythonRenames(PythonNames):
         ]
 
     def _docstring_places(self, function: Node, name: str) -> list[Place]:
-        """The parameter in the docstring's fields: `:param name:`, or `name:` below "Args:"."""
+        """Find the parameter in the docstring: as `:param name:`, or as `name:` below "Args:"."""
         body = child(function, "body")
         first = body.named_children[0] if body.named_children else body
         string = first.named_children[0] if first.type == "expression_statement" else first
