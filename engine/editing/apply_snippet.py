@@ -288,6 +288,10 @@ def _placed(file: File, parts: list[UpdateChunk], known: Counter[str], above: in
     for _, own in zip(parts, fitting, strict=True):
         if own[0].doubt:
             return Merge(None, own[0].doubt, _ways(file, parts, fitting))
+    last = fitting[-1][0]
+    if parts[-1].lines[-1] != END and last.deleted and last.stop == len(file.lines) - 1:
+        doubt = f"{parts[-1].name} would leave no line for the mark after it"
+        return Merge(None, doubt, _ways(file, parts, fitting))
     if hidden := _may_hide_deletion(file, parts, [own[0] for own in fitting]):
         doubt = f"{hidden.name} has blank lines at an end: lines may be deleted there"
         return Merge(None, doubt, _ways(file, parts, fitting))

@@ -381,20 +381,12 @@ def _may_be_added(
             continue
         if single or not is_inside(first, old[last + 1 : last + 2]):
             return True
-        if _block_ends_with(new[row2:], old, at, last):
+        stop = last + 1  # the block goes on after what is shown
+        while is_inside(first, old[stop : stop + 1]):
+            stop += 1
+        if old[stop - 1] == new[-1]:
             return True
     return False
-
-
-def _block_ends_with(lines: list[str], text: list[str], first: int, last: int) -> bool:
-    """Return whether a block of a text ends with the given lines.
-
-    The block begins at line `first` and goes on after `last`.
-    """
-    stop = last + 1
-    while stop < len(text) and is_inside(text[first], text[stop : stop + 1]):
-        stop += 1
-    return text[stop - len(lines) : stop] == lines
 
 
 def _set_apart(part: UpdateChunk, file: File, pairs: list[tuple[int, int]]) -> tuple[int, int]:
