@@ -433,6 +433,14 @@ def test_a_new_block_that_begins_and_ends_as_the_next_one_does_does_not_replace_
     assert found.text is None and "may add a block before a similar one" in found.doubt
 
 
+def test_a_mark_that_would_stand_for_no_line_is_a_doubt() -> None:
+    """Where lines would go: they may be what the mark stands for."""
+    text = "def f():\n    x = 1\n    a()\n    a()\n    a()\n    a()\n\ndef g():\n    x = 1\n"
+    head = "def f():\ndef f():\n    a()\ndef g():\ndef f():\n    x = 1\n"
+    found = merge(text, head + MARK)
+    assert found.text is None and found.doubt.endswith("would leave no line for the mark after it")
+
+
 def test_an_update_in_spaces_is_written_in_tabs() -> None:
     text = "all: main.o\n\tgcc main.o\n\nclean:\n\trm -f main\n\ninstall: all\n\tcp main /usr\n"
     update = f"{MARK}\nclean:\n    rm -f main main.o\n\ninstall: all\n{MARK}\n"
