@@ -296,9 +296,11 @@ def test_a_file_that_changes_meanwhile_is_left(nvim: Neovim, project: Path) -> N
 
 def test_next_edits_in_another_file_are_offered(nvim: Neovim, project: Path) -> None:
     nvim.lua("vim.ui.select = function(items, options, done) Items = items; done(items[1], 1) end")
-    nvim.lua(
-        "Probe.client(0):request('workspace/executeCommand', { command = 'draftline.reindex' })"
+    reindexed = nvim.lua(
+        "return Probe.client(0):request_sync('workspace/executeCommand',"
+        " { command = 'draftline.reindex' }, 60000).result"
     )
+    assert reindexed["files"] == 3
     nvim.keys(":4s/add/plus/<CR>:DraftlineNextEdit<CR>")
     nvim.until(
         lambda: (
