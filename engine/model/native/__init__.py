@@ -1,1 +1,1 @@
-"""Described models on the CPU: native kernels on plain arrays."""
+"""Models by their `ModelConfig` on the CPU: native kernels on plain arrays."""

@@ -1,4 +1,4 @@
-"""Attention of a described layer over the cache."""
+"""A layer's attention over the cache."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class AttentionBlock:
         self.out.native.forward(mixed, out)
 
     def _norm_whole(self, both: Array) -> None:
-        """The norms of q and of k over all heads, in place."""
+        """Apply the norms of q and of k over all heads, in place."""
         start = 0
         for norm in (self.q_norm, self.k_norm):
             if norm is not None:
@@ -66,7 +66,7 @@ class AttentionBlock:
 
 
 def head_order(spec: Attention, d: ModelConfig) -> Array:
-    """The order in which a head's dimensions are projected."""
+    """Return the order in which a head's dimensions are projected."""
     if spec.rope is None:
         return np.arange(spec.head_dim)
     return paired(spec.head_dim, d.ropes[spec.rope].rotary)
@@ -75,8 +75,10 @@ def head_order(spec: Attention, d: ModelConfig) -> Array:
 def projections(
     spec: Attention, weights: NativeWeights, at: str, order: Array
 ) -> list[tuple[str, Array | None]]:
-    """The rows of q, of k and v where they are the layer's own, and of the gate, if it has one: as
-    `NativeWeights.parts` takes them."""
+    """List the rows of q, k and v, and of the gate if there is one, for `NativeWeights.parts`.
+
+    k and v are only those of the layer's own.
+    """
     q, gate = weights.query_rows(spec, order)
     names: list[tuple[str, Array | None]] = [(f"{at}q_proj", q)]
     if spec.reads_from is None:
@@ -90,7 +92,7 @@ def projections(
 def head_norm(
     spec: Attention, weights: NativeWeights, name: str, order: Array, heads: int
 ) -> Array | None:
-    """The weight of a norm of q or k, in their order; None where there is none."""
+    """Read the weight of a norm of q or k, in their order; None where there is no norm."""
     if not spec.qk_norm:
         return None
     whole = spec.qk_norm == "all"
@@ -98,13 +100,16 @@ def head_norm(
 
 
 def paired(d: int, rotary: int) -> Array:
-    """The order of a head's dimensions in which each of the first `rotary` is beside the one it is
-    rotated with, `rotary / 2` behind it: rotation is then a complex product. q and k are permuted
-    alike, so their dot products stay the same."""
+    """Order a head's dimensions so that those that are rotated together are next to each other.
+
+    Each of the first `rotary` is rotated with the one `rotary / 2` behind it; next to each other,
+    the rotation is a complex product. q and k are permuted alike, so their dot products stay the
+    same.
+    """
     halves = np.arange(rotary).reshape(2, rotary // 2)
     return np.concatenate([halves.T.reshape(-1), np.arange(rotary, d)])
 
 
 def each_head(order: Array, heads: int) -> Array:
-    """The same order in each of several heads."""
+    """Repeat an order of dimensions for each of several heads."""
     return (np.arange(heads)[:, None] * len(order) + order).reshape(-1)

@@ -1,4 +1,4 @@
-"""The embedding of a model on the CPU: rows of a table by token."""
+"""A model's embedding on the CPU: rows of a table by token."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from engine.model.native.weights import NativeWeights
 
 
 class NativeEmbedding:
-    """The rows of an embedding by token, from an array of weights or from the weights of a
-    product."""
+    """The rows of an embedding by token.
+
+    The table is an array of weights, or the weights of a product.
+    """
 
     def __init__(self, table: Array | NativeProduct) -> None:
         self.table = table
@@ -22,7 +24,7 @@ class NativeEmbedding:
         return self.count + len(self._more)
 
     def __getitem__(self, ids: Array) -> Array:
-        """ids: int64 [n] -> f32 [n, width]."""
+        """Look up the embeddings of ids, int64 [n] -> f32 [n, width]."""
         known = np.minimum(ids, self.count - 1)
         if isinstance(self.table, np.ndarray):
             rows = widened(self.table[known])
@@ -40,6 +42,6 @@ class NativeEmbedding:
 
 
 def embedding_of(weights: NativeWeights, name: str) -> NativeEmbedding:
-    """The embedding `name` (without ".weight"): as a GGUF file stores it, or an array."""
+    """Read the embedding `name` (without ".weight"): as a GGUF file stores it, or as an array."""
     table = weights.table(f"{name}.weight")
     return NativeEmbedding(weights.product([(name, None)]) if table is None else table)

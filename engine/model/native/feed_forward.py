@@ -28,10 +28,13 @@ class DenseBlock:
 
 
 class ExpertsBlock:
-    """A mixture of experts, and the one that every row takes."""
+    """A mixture of experts, and the shared expert that every row takes."""
 
     def __init__(self, spec: Experts, weights: NativeWeights, at: str, router: str) -> None:
-        """`at`: before the experts' names; `router`: its name without ".weight"."""
+        """Read the weights of a mixture.
+
+        `at`: what the experts' names begin with; `router`: its name without ".weight".
+        """
         self.spec = spec
         self.router = weights.product([(router, None)])
         self.gate_up, self.down = weights.experts(f"{at}experts.", spec)
@@ -57,7 +60,10 @@ class ExpertsBlock:
         out += more
 
     def run_routed(self, asked: Array, h: Array, out: Array, scale: Array | None = None) -> None:
-        """The experts of h, chosen by the router for `asked`. `scale`: of each expert."""
+        """Run on h the experts that the router chooses for `asked`.
+
+        `scale`: a factor for each expert.
+        """
         spec, count = self.spec, len(h)
         logits = np.empty((count, self.router.out), np.float32)
         self.router.native.forward(asked, logits)

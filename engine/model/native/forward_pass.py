@@ -1,4 +1,4 @@
-"""What all layers of one forward pass share."""
+"""The data that all layers of one forward pass share."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ Array: TypeAlias = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class PassRows:
-    """The rows of one forward pass. Row i goes to cache row `base + i` and attends to the committed
-    rows 0 .. base - 1, to its ancestors by `parents` (-1: none in this pass) and to itself."""
+    """The rows of one forward pass.
+
+    Row i goes to cache row `base + i` and attends to the committed rows 0 .. base - 1, to its
+    ancestors by `parents` (-1: none in this pass) and to itself.
+    """
 
     base: int
     parents: Array  # int32 [rows]
@@ -21,7 +24,10 @@ class PassRows:
 
     @classmethod
     def of(cls, base: int, parents: list[int]) -> PassRows:
-        """`parents[i]` < i, or -1 for a row that follows the last committed one."""
+        """Place rows behind `base` committed ones.
+
+        `parents[i]` < i, or -1 for a row that follows the last committed one.
+        """
         depth: list[int] = []
         for parent in parents:
             depth.append(0 if parent < 0 else depth[parent] + 1)
@@ -44,7 +50,7 @@ class Pass:
         self.query_scales = query_scales
 
     def keys_and_values(self, layer: int) -> tuple[Array, Array]:
-        """Those of a layer: [kv heads, capacity, head dim] each."""
+        """Return the keys and the values of a layer: [kv heads, capacity, head dim] each."""
         group, place = self.places[layer]
         keys, values = self.cache[group]
         return keys[place], values[place]

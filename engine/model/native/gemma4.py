@@ -1,4 +1,4 @@
-"""What only Gemma 4 has: experts beside a dense block, and inputs of a token for each layer."""
+"""The parts that only Gemma 4 has: experts next to a dense block, and inputs for each layer."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from engine.model.native.weights import NativeWeights
 
 
 class Gemma4Experts:
-    """Gemma 4's mixture: experts beside a dense block, each with norms of its own. The router and
-    the experts see the residual, not the dense block's input."""
+    """Gemma 4's mixture: experts next to a dense block, each with norms of its own.
+
+    The router and the experts see the residual, not the dense block's input.
+    """
 
     def __init__(self, layer: Layer, weights: NativeWeights, at: str, d: ModelConfig) -> None:
         assert layer.dense is not None and layer.experts is not None
@@ -34,7 +36,7 @@ class Gemma4Experts:
         self.nbytes = self.dense.nbytes + self.experts.nbytes
 
     def run_beside(self, h: Array, residual: Array, out: Array) -> None:
-        """As `Block.run`, where `residual` is what h is the norm of."""
+        """Run the block as `Block.run` does, where h is the norm of `residual`."""
         self.dense.run(h, out)
         _kernels.rms_norm(out, self.after_dense, self.eps, out)
         asked, inputs, more = (np.empty_like(out) for _ in range(3))
@@ -46,7 +48,7 @@ class Gemma4Experts:
 
 
 class PerLayerInput:
-    """What each of Gemma 4's layers adds of a token's own input for it."""
+    """The part that each of Gemma 4's layers adds from a token's own input for it."""
 
     def __init__(self, weights: NativeWeights, at: str, d: ModelConfig) -> None:
         self.gate = weights.product([(f"{at}per_layer_input_gate", None)])
@@ -55,7 +57,7 @@ class PerLayerInput:
         self.nbytes = self.gate.nbytes + self.projection.nbytes
 
     def add_to(self, x: Array, inputs: Array) -> None:
-        """x: [rows, width]; inputs: this layer's [rows, per-layer width]."""
+        """Add this layer's inputs [rows, per-layer width] to x [rows, width]."""
         both = np.empty((len(x), 2 * inputs.shape[1]), np.float32)
         gate = np.empty(inputs.shape, np.float32)
         self.gate.native.forward(x, gate)
@@ -79,7 +81,10 @@ class PerLayerEmbedding:
         self.scale = np.float32(d.width**-0.5)
 
     def inputs(self, ids: Array, x: Array) -> Array:
-        """f32 [rows, layers, per-layer width] for tokens whose scaled embeddings are x."""
+        """Compute the layers' inputs of tokens whose scaled embeddings are x.
+
+        They are f32 [rows, layers, per-layer width].
+        """
         layers, width = self.shape
         own = self.table[ids].reshape(len(ids), layers, width) * np.float32(width**0.5)
         projected = np.empty((len(ids), layers * width), np.float32)

@@ -32,7 +32,7 @@ class GgufArrays:
         return name in self.tensors
 
     def __getitem__(self, name: str) -> Array:
-        """WeightsError for values that are not finite."""
+        """Read a tensor. WeightsError for values that are not finite."""
         stored = self.tensors.read(name)
         values = np.empty((len(stored.rows), stored.columns), np.float32)
         _kernels.dequantize(stored.kind, stored.rows, values)
@@ -42,7 +42,7 @@ class GgufArrays:
 
 
 class StoredArrays(GgufArrays):
-    """The same; matrices also as they are stored."""
+    """Arrays in f32 by their safetensors names, and matrices also as they are stored."""
 
     def stored(self, name: str) -> Stored:
         return self.tensors.read(name)

@@ -35,7 +35,10 @@ class LinearAttentionBlock:
     def run_states(
         self, h: Array, out: Array, now: Pass, state: LayerState, pending: int, committed: bool
     ) -> None:
-        """As `Block.run`, after `pending` rows of the state's log. `committed`: the rows stay."""
+        """Run the layer as `Block.run` does, after `pending` rows of the state's log.
+
+        `committed`: the rows stay.
+        """
         spec, count, skip = self.spec, now.count, state.applied
         waiting = pending - skip
         if committed:

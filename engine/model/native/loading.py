@@ -1,4 +1,4 @@
-"""What loading a model for the CPU's own kernels checks, whichever runtime it is loaded for."""
+"""Loading a model for the CPU's own kernels, and the checks that any runtime makes for them."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from engine.model.native.weights import NativeWeights
 from engine.model.unsupported import UnsupportedModel
 from engine.weights.memory import check_memory, gguf_memory
 
-DTYPES = ("stored", "q8", "q4")  # of the kernels' integer products
-BITS = {"q8": 8, "q4": 4, "bf16": 16, "f32": 32}
-CHUNK_TOKENS = 128  # of a prompt: few enough that a request can be cancelled between two passes
-KV_BYTES = 4  # of a number in the cache
-MAX_HEAD_SIZE = 512  # of the attention kernel
-MIN_CONTEXT_TOKENS = 1024  # that must fit beside the weights
-CACHE_BYTES = 1 << 30  # of cached sequences, at most, where the configuration leaves it open
+DTYPES = ("stored", "q8", "q4")  # formats of the kernels' integer products
+BITS = {"q8": 8, "q4": 4, "bf16": 16, "f32": 32}  # bits of a weight
+CHUNK_TOKENS = 128  # prompt tokens; few, so that a request can be cancelled between passes
+KV_BYTES = 4  # bytes of a number in the cache
+MAX_HEAD_SIZE = 512  # dimensions of a head, at most, for the attention kernel
+MIN_CONTEXT_TOKENS = 1024  # tokens that must fit next to the weights
+CACHE_BYTES = 1 << 30  # bytes of cached sequences, where the configuration has no limit
 
 
 def native_model(folder: Path, file: GgufTensors, dtype: str) -> NativeModel:
-    """The model of a GGUF file. `dtype`: one of DTYPES. UnsupportedModel or WeightsError."""
+    """Load the model of a GGUF file. `dtype`: one of DTYPES. UnsupportedModel or WeightsError."""
     refuse_keys(file.settings, ours=True)
     check_room(file, file.config, dtype)
     source = StoredArrays(file) if dtype == "stored" else GgufArrays(file)
@@ -39,8 +39,10 @@ def native_model(folder: Path, file: GgufTensors, dtype: str) -> NativeModel:
 
 
 def config_of_known(settings: dict[str, Any]) -> ModelConfig | None:
-    """The config of a model by a checked config.json with all its fields; None for a family that
-    does not run natively. UnsupportedModel for what its family has not."""
+    """Read the config of a model from a checked config.json with all its fields.
+
+    None for a family that does not run natively. UnsupportedModel for what its family has not.
+    """
     if family_of(settings) is None:
         return None
     refuse_inputs(settings)
@@ -49,7 +51,7 @@ def config_of_known(settings: dict[str, Any]) -> ModelConfig | None:
 
 
 def check_room(file: GgufTensors, config: ModelConfig, dtype: str) -> None:
-    """WeightsError where the memory that is available does not hold a GGUF file's model."""
+    """Raise WeightsError where the available memory does not hold a GGUF file's model."""
     parameters = sum(math.prod(one.shape) for one in file.infos().values())
     width = {"q8": 1.13, "q4": 0.7, "bf16": 2, "f32": 4}.get(dtype)
     size = file.path.stat().st_size if width is None else int(width * parameters)
@@ -60,8 +62,10 @@ def check_room(file: GgufTensors, config: ModelConfig, dtype: str) -> None:
 
 
 def check_heads(folder: Path, shapes: Iterable[tuple[int, int, int]]) -> None:
-    """UnsupportedModel where the attention kernel has no room for heads of these shapes: their
-    number, that of the keys' and the size of each."""
+    """Raise UnsupportedModel where the attention kernel cannot run heads of these shapes.
+
+    `shapes`: the number of heads, the number of those of keys, and the size of each.
+    """
     for heads, kv_heads, size in shapes:
         if size % 8 or not 8 <= size <= MAX_HEAD_SIZE or heads % kv_heads:
             raise UnsupportedModel(
@@ -72,7 +76,7 @@ def check_heads(folder: Path, shapes: Iterable[tuple[int, int, int]]) -> None:
 
 
 def use_threads(threads: int) -> int:
-    """Let the kernels run on so many threads, 0: one for each core. Returns how many these are."""
+    """Let the kernels run on so many threads, 0: one for each core; return their number."""
     count = threads or os.cpu_count() or 1
     _kernels.set_threads(count)
     return count

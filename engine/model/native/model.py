@@ -1,4 +1,4 @@
-"""The forward pass of every described model on the CPU: native kernels on plain arrays.
+"""The forward pass of every `ModelConfig` on the CPU: native kernels on plain arrays.
 
 A one-token pass reads every active weight once, in tens of milliseconds, so everything between the
 matrix products must cost next to nothing: no tensors, no dispatch, one thread pool.
@@ -83,24 +83,27 @@ class NativeModel:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the matrices that a pass of one row reads: of experts the chosen ones."""
+        """Bytes of the matrices that a pass of one row reads, of experts only the chosen ones."""
         inputs = 0 if self.per_layer is None else self.per_layer.projection.nbytes
         return sum(one.nbytes for one in self.blocks) + self._head.nbytes + inputs
 
     def recurrent_state(self) -> RecurrentState | None:
-        """The states of a new sequence, of a model that has any."""
+        """Make the states of a new sequence; None for a model that has none."""
         return RecurrentState.empty(self.description) if self._states else None
 
     def new_cache(self, capacity: int) -> tuple[Array, ...]:
-        """Keys and values of a sequence: f32 [2, layers, kv heads, capacity, head dim] for each of
-        `cache_shapes`. MemoryError where there is none left."""
+        """Allocate the keys and values of a sequence.
+
+        They are f32 [2, layers, kv heads, capacity, head dim] for each of `cache_shapes`.
+        MemoryError where there is no memory left.
+        """
         return tuple(
             np.empty((2, layers, heads, capacity, size), np.float32)
             for layers, heads, size in self.cache_shapes
         )
 
     def embedded(self, ids: Array) -> Array:
-        """The first layer's input f32 [rows, width] of tokens `ids` [rows]."""
+        """Compute the first layer's input f32 [rows, width] of tokens `ids` [rows]."""
         x, scale = self.embedding[ids], self.description.embedding_scale
         return x if scale == 1 else x * np.float32(scale)
 
@@ -113,10 +116,12 @@ class NativeModel:
         recurrent: RecurrentState | None = None,
         committed: bool = False,
     ) -> Array:
-        """Final hidden states f32 [rows, width] of token `ids`, int64 [rows]. Keys and values are
-        written to rows `rows.base ...` of `cache`, as `new_cache` makes it. `layers`: run only the
-        first ones. `recurrent`: the sequence's states, of a model that has any; `committed`: the
-        rows are a chain that stays."""
+        """Compute the final hidden states f32 [rows, width] of token `ids`, int64 [rows].
+
+        Keys and values are written to rows `rows.base ...` of `cache`, as `new_cache` makes it.
+        `layers`: run only the first ones. `recurrent`: the sequence's states, of a model that has
+        any; `committed`: the rows are a chain that stays.
+        """
         x = self.embedded(ids)
         if not self._states:
             return self._run(ids, x, rows, cache, layers, None, committed)
@@ -169,7 +174,7 @@ class NativeModel:
         return h
 
     def _normed(self, x: Array, norm: Array | None, h: Array) -> None:
-        """The input h of a block that reads x."""
+        """Write the input h of a block that reads x."""
         if norm is None:
             h[:] = x
         else:
@@ -178,8 +183,10 @@ class NativeModel:
     def _add(
         self, x: Array, delta: Array, after: Array | None, before: Array | None, h: Array
     ) -> None:
-        """Add a block's output to x, and make the next block's input h. `after`: the norm of the
-        output; `before`: of the next input."""
+        """Add a block's output to x, and make the next block's input h.
+
+        `after`: the norm of the output; `before`: the norm of the next input.
+        """
         if after is not None:
             _kernels.rms_norm(delta, after, self.eps, delta)
         if self.description.residual_scale != 1:
@@ -200,7 +207,7 @@ class NativeModel:
         return scales.astype(np.float32)
 
     def head(self, hidden: Array) -> Array:
-        """Logits f32 [rows, vocabulary] of hidden states f32 [rows, width]."""
+        """Compute the logits f32 [rows, vocabulary] of hidden states f32 [rows, width]."""
         logits = self._head(hidden)
         if self.description.logit_divisor != 1:
             logits /= np.float32(self.description.logit_divisor)

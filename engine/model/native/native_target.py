@@ -30,13 +30,15 @@ from engine.weights.errors import WeightsError
 
 log = logging.getLogger(__name__)
 
-CHECKED_ROWS = (2, 16, 64, CHUNK_TOKENS)  # of the passes that are compared with passes of one row
+CHECKED_ROWS = (2, 16, 64, CHUNK_TOKENS)  # rows of passes that are compared with passes of one
 NO_MEMORY = "there is no memory left: end what else uses it, or ask for less"
 
 
 class NativeTarget:
-    """A loaded model, as `engine.model.target.Target`, whose logits and hidden states are arrays of
-    f32. One thread at a time; the engine's worker owns it."""
+    """A loaded model, as `engine.model.target.Target`, without torch.
+
+    Logits and hidden states are arrays of f32. One thread at a time; the engine's worker owns it.
+    """
 
     device_type, has_tensors = "cpu", False
     static = None  # passes have no static shape
@@ -44,10 +46,12 @@ class NativeTarget:
     def __init__(
         self, folder: Path, config: Config, on_read: OnRead = lambda done, total: None
     ) -> None:
-        """Load `folder` (a tokenizer and the name of a GGUF file), and check whether the rows of a
-        pass are independent of each other on this machine (`exact`). `on_read` is called with the
-        bytes that were read of the file, and all of them. UnsupportedModel, WeightsError,
-        ValueError or OSError with one line."""
+        """Load `folder` (a tokenizer and the name of a GGUF file).
+
+        Checks whether the rows of a pass are independent of each other on this machine (`exact`).
+        `on_read` is called with the bytes that were read of the file, and all of them.
+        UnsupportedModel, WeightsError, ValueError or OSError with one line.
+        """
         self.folder = folder
         self.dtype_name = native_dtype(config.dtype)
         use_threads(config.threads)
@@ -63,7 +67,7 @@ class NativeTarget:
             self._allocate, max(1, config.cached_sequences), config.cache_bytes or CACHE_BYTES
         )
         self.turn = 0
-        self.pending: tuple[int, Draft] | None = None  # what the last forward ran
+        self.pending: tuple[int, Draft] | None = None  # token and draft of the last forward
         self.exact = self._has_independent_rows()
 
     @property
@@ -84,7 +88,10 @@ class NativeTarget:
     # -- sequences -----------------------------------------------------------------------------
 
     def begin(self, prompt: list[int], room: int, owner: str = "") -> int:
-        """As `Target.begin`. RequestError where the prompt is empty or memory is short."""
+        """Begin a sequence as `Target.begin` does.
+
+        RequestError where the prompt is empty or memory is short.
+        """
         if not prompt:
             raise RequestError("the prompt is empty: nothing to continue")
         self.pending = None
@@ -92,13 +99,13 @@ class NativeTarget:
         return self.pool.begin(prompt, room, owner)
 
     def resume(self, tokens: list[int], room: int, owner: str = "") -> None:
-        """As `Target.resume`."""
+        """Resume a sequence as `Target.resume` does."""
         self.begin(tokens, room, owner)
         for _ in self.prefill(tokens, room, owner=owner):
             pass
 
     def _allocate(self, source: Sequence, rows: int, capacity: int) -> Sequence:
-        """A sequence with memory of its own that starts with the first `rows` of `source`."""
+        """Make a sequence with memory of its own that starts with the first `rows` of `source`."""
         cache = self.model.new_cache(capacity)
         if rows:
             for part, old in zip(cache, source.cache, strict=True):
@@ -118,7 +125,7 @@ class NativeTarget:
         on_chunk: Callable[[list[int], Array], None] | None = None,
         owner: str = "",
     ) -> Iterator[int]:
-        """As `Target.prefill`."""
+        """Read a prompt as `Target.prefill` does."""
         turn = self.turn
         while True:
             if self.turn != turn:  # another request ran between two chunks
@@ -136,8 +143,10 @@ class NativeTarget:
             yield len(self.tokens)
 
     def forward(self, last: int, draft: Draft, hidden: bool = False) -> Scores:
-        """As `Target.forward`. ValueError where the cache has no room; on any error the cache is as
-        before."""
+        """Run a pass as `Target.forward` does.
+
+        ValueError where the rows exceed the cache's capacity; on any error the cache is as before.
+        """
         parents = [-1, *(parent + 1 for parent in draft.parents)]
         states = self._run([last, *draft.tokens], parents, committed=False)
         scores = Scores(self.model.head(states), states if hidden else None)
@@ -145,7 +154,7 @@ class NativeTarget:
         return scores
 
     def keep(self, path: list[int]) -> None:
-        """As `Target.keep`: the rows of all other nodes are dropped."""
+        """Commit the rows on `path` as `Target.keep` does, and drop those of all other nodes."""
         assert self.pending is not None, "keep without forward"
         last, draft = self.pending
         self.pending = None
@@ -159,9 +168,12 @@ class NativeTarget:
         current.tokens += [last, *(draft.tokens[node] for node in path)]
 
     def skim(self, token: int, ahead: int, layers: int) -> Array:
-        """The hidden state [1, width] of one token, `ahead` places behind the last committed one,
-        after the first `layers` layers and the norm; the places between were skimmed before. The
-        committed rows stay as they are, and the next `forward` overwrites these."""
+        """Run one token through the first `layers` layers, without committing it.
+
+        It is `ahead` places behind the last committed one; the places between were skimmed before.
+        Returns its hidden state [1, width] after the norm. The committed rows stay as they are, and
+        the next `forward` overwrites these.
+        """
         base = len(self.tokens) + ahead
         if base >= self.sequence.capacity:
             raise ValueError(f"the cache holds {self.sequence.capacity} rows: skim fewer tokens")
@@ -170,26 +182,29 @@ class NativeTarget:
         return self.model.run(ids, rows, self.sequence.cache, layers)
 
     def logits(self, states: Array) -> Array:
-        """Logits [rows, vocabulary] of hidden states that `prefill` gave."""
+        """Compute the logits [rows, vocabulary] of hidden states that `prefill` gave."""
         return self.model.head(states)
 
     def room(self) -> int:
-        """Draft nodes that the cache of the current sequence can still take."""
+        """Count the draft nodes that the cache of the current sequence can still take."""
         return self.sequence.capacity - len(self.tokens) - 1
 
     def warm(self) -> Iterator[tuple[int, int]]:
-        """Nothing has to be made before passes are fast."""
+        """Yield nothing, as nothing has to be made before passes are fast."""
         yield from ()
 
     @contextmanager
     def within(self) -> Iterator[None]:
-        """The context of the thread that owns this target."""
+        """Enter the context of the thread that owns this target."""
         yield
 
     @contextmanager
     def limited_memory(self) -> Iterator[None]:
-        """Turn running out of memory into a RequestError with a remedy, and free what later
-        requests can do without: all cached sequences, which are read again where needed."""
+        """Turn running out of memory into a RequestError with a remedy, and free memory.
+
+        It frees what later requests can do without: all cached sequences, which are read again
+        where needed.
+        """
         try:
             yield
         except MemoryError as error:
@@ -199,8 +214,10 @@ class NativeTarget:
             raise RequestError(NO_MEMORY) from error
 
     def _checkpoint(self, start: int, last: bool) -> None:
-        """After a chunk from token `start` on: remember the states along a prompt and at its end,
-        of a model that has any."""
+        """Remember the states of a model that has any, along a prompt and at its end.
+
+        It is called after a chunk that begins at token `start`.
+        """
         recurrent = self.sequence.recurrent
         if recurrent is None:
             return
@@ -208,7 +225,10 @@ class NativeTarget:
             recurrent.checkpoint(self.pool.max_bytes // 2)
 
     def _run(self, tokens: list[int], parents: list[int], committed: bool) -> Array:
-        """Final hidden states of rows behind the committed ones. `committed`: they stay."""
+        """Compute the final hidden states of rows behind the committed ones.
+
+        `committed`: the rows stay.
+        """
         current = self.sequence
         base = len(current.tokens)
         if base + len(tokens) > current.capacity:
@@ -222,8 +242,11 @@ class NativeTarget:
         )
 
     def _has_independent_rows(self) -> bool:
-        """Whether rows get the same bits alone and in passes of CHECKED_ROWS rows, in the first
-        layers, which have every kind of block, and the head. Logged once if not."""
+        """Check whether rows get the same bits alone and in passes of CHECKED_ROWS rows.
+
+        It runs the first layers, which have every kind of block, and the head, and logs one line if
+        not.
+        """
         most = min(CHUNK_TOKENS, self.model.max_positions)
         ids = np.arange(1, most + 1, dtype=np.int64) * 7919 % self.vocab
         scratch = Sequence()
@@ -256,7 +279,7 @@ class NativeTarget:
 
 
 def native_dtype(name: str) -> str:
-    """The number format of a `Config.dtype` here. ValueError for one that has other kernels."""
+    """Return the number format of a `Config.dtype` here. ValueError for one of other kernels."""
     dtype = "stored" if name == "auto" else name
     if dtype not in DTYPES:
         raise ValueError(f"dtype {name!r}: choose auto, q8 or q4 to run without torch")

@@ -15,19 +15,24 @@ from engine.model import _kernels
 from engine.model.families.gguf_tensors import Stored
 
 Array: TypeAlias = np.ndarray[Any, Any]
-Part: TypeAlias = Stored | Array  # of a matrix: rows as a file stores them, or [out, in]
+Part: TypeAlias = Stored | Array  # a matrix: rows as a file stores them, or [out, in]
 
 F32_KIND, BF16_KIND = 0, 30  # GGUF's types of numbers that are not quantised
 
 
 class NativeProduct:
-    """y = x W + b with W as a GGUF file stores it, or in 8- or 4-bit blocks, and x in 8 bits, or
-    with both as numbers. Integer sums are exact, and floats are added in one order, so every
-    processor gives the same bits."""
+    """The product y = x W + b, the same bits on every processor.
+
+    W is as a GGUF file stores it, or in 8- or 4-bit blocks, and x in 8 bits, or both are numbers.
+    Integer sums are exact, and floats are added in one order.
+    """
 
     def __init__(self, parts: Sequence[Part], bias: Array | None, bits: int = 8) -> None:
-        """`parts`: output channels one after another, all stored or none, which are kept in `bits`:
-        8 or 4 in blocks, 16 (bfloat16) or 32 (f32) as numbers."""
+        """Pack the weights of `parts`, whose output channels follow each other.
+
+        All parts are stored or none is. Those that are not are held in `bits`: 8 or 4 in blocks, 16
+        (bfloat16) or 32 (f32) as numbers.
+        """
         b = None if bias is None else widened(bias)
         stored = [part for part in parts if isinstance(part, Stored)]
         if stored:
@@ -39,7 +44,7 @@ class NativeProduct:
         self.nbytes: int = self.native.nbytes
 
     def __call__(self, x: Array) -> Array:
-        """x: f32 [rows, in] -> f32 [rows, out]."""
+        """Multiply x, f32 [rows, in] -> f32 [rows, out]."""
         y = np.empty((len(x), self.out), np.float32)
         self.native.forward(np.ascontiguousarray(x), y)
         return y
@@ -50,7 +55,7 @@ def _is_array(part: Part) -> bool:
 
 
 def _packed(weight: Array, bias: Array | None, bits: int) -> _kernels.QLinear:
-    """The native product with an array of weights [out, in]."""
+    """Make the native product with an array of weights [out, in]."""
     columns = weight.shape[1]
     if bits == 32:
         return _kernels.QLinear.stored([(F32_KIND, bytes_of(widened(weight)))], columns, bias)
@@ -61,7 +66,7 @@ def _packed(weight: Array, bias: Array | None, bits: int) -> _kernels.QLinear:
 
 
 def joined(parts: Sequence[Any]) -> Array:
-    """Output channels of several matrices, one after another."""
+    """Join the output channels of several matrices, one after another."""
     if len(parts) == 1:
         whole: Array = parts[0]
         return whole
@@ -70,14 +75,14 @@ def joined(parts: Sequence[Any]) -> Array:
 
 
 def widened(values: Array) -> Array:
-    """An array of weights in f32, contiguous."""
+    """Convert an array of weights to f32, contiguous."""
     if values.dtype == np.uint16:
         return (np.ascontiguousarray(values).astype(np.uint32) << 16).view(np.float32)
     return np.ascontiguousarray(values, np.float32)
 
 
 def narrowed(values: Array) -> Array:
-    """An array of finite weights as the bits of bfloat16, rounded to nearest, ties to even."""
+    """Convert finite weights to the bits of bfloat16, rounded to nearest, ties to even."""
     if values.dtype == np.uint16:
         return np.ascontiguousarray(values)
     bits = widened(values).view(np.uint32)
@@ -86,17 +91,17 @@ def narrowed(values: Array) -> Array:
 
 
 def bytes_of(values: Array) -> Array:
-    """A contiguous matrix as uint8 [rows, bytes of a row]."""
+    """View a contiguous matrix as uint8 [rows, bytes of a row]."""
     return values.view(np.uint8)
 
 
 def is_numbers(values: Array) -> bool:
-    """Whether an array holds weights, and not integers."""
+    """Return whether an array holds weights, and not integers."""
     return values.dtype.kind == "f" or bool(values.dtype == np.uint16)
 
 
 def is_finite(values: Array) -> bool:
-    """Whether an array of weights has neither NaN nor infinity."""
+    """Return whether an array of weights has neither NaN nor infinity."""
     if values.dtype == np.uint16:
         return not bool(((values & np.uint16(0x7F80)) == np.uint16(0x7F80)).any())
     return bool(np.isfinite(values).all())

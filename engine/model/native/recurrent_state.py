@@ -1,8 +1,8 @@
 """States of a sequence's linear-attention layers, with checkpoints to go back to.
 
 The states cover the first `position` tokens. The inputs of the tokens behind them, which the last
-pass computed and the caller kept, wait in a log: the next pass applies them first. So a draft that
-is not accepted leaves nothing to undo, and every token updates a state once, in order.
+pass computed and the caller accepted, wait in a log: the next pass applies them first. So a draft
+that is not accepted leaves nothing to undo, and every token updates a state once, in order.
 """
 
 from __future__ import annotations
@@ -16,15 +16,18 @@ from engine.model.model_config import LinearAttention, ModelConfig
 
 Array = np.ndarray[Any, Any]
 
-CHECKPOINT_TOKENS = 512  # between two checkpoints along a prompt
-MAX_CHECKPOINTS = 16  # of a sequence
+CHECKPOINT_TOKENS = 512  # tokens between two checkpoints along a prompt
+MAX_CHECKPOINTS = 16  # checkpoints of a sequence
 
 
 @dataclass(slots=True)
 class LayerState:
-    """One layer: state f32 [value heads, key dim, value dim], the convolution's last inputs f32
-    [kernel - 1, channels], and the log of inputs behind them: those of the convolution f32
-    [capacity, channels] and of the gates f32 [capacity, value heads] each."""
+    """The state of one layer.
+
+    `state`: f32 [value heads, key dim, value dim]; `tail`: the convolution's last inputs f32
+    [kernel - 1, channels]; `log`: the inputs behind them, those of the convolution f32 [capacity,
+    channels] and of the gates f32 [capacity, value heads] each.
+    """
 
     state: Array
     tail: Array
@@ -32,12 +35,12 @@ class LayerState:
     applied: int = 0  # rows of the log that the state has already, where a pass was cut short
 
     def copy(self, rows: int) -> LayerState:
-        """With the first `rows` of the log."""
+        """Copy the state with the first `rows` of the log."""
         log = tuple(one[:rows].copy() for one in self.log)
         return LayerState(self.state.copy(), self.tail.copy(), log, self.applied)
 
     def reserve(self, rows: int) -> None:
-        """Make room for so many rows in the log."""
+        """Grow the log to a capacity of `rows` rows."""
         if len(self.log[0]) < rows:
             grown = tuple(np.empty((rows, one.shape[1]), np.float32) for one in self.log)
             for new, old in zip(grown, self.log, strict=True):
@@ -68,7 +71,7 @@ class RecurrentState:
         self.layers = layers
         self.position = 0  # tokens that the states cover
         self.pending = 0  # tokens behind them, in the log
-        self.last_start = 0  # where the last pass's rows start in the log
+        self.last_start = 0  # row of the log at which the last pass's rows start
         self.checkpoints: list[Checkpoint] = []
         self.broken = False  # a prompt's pass was cut short: only checkpoints are left
 
@@ -101,8 +104,10 @@ class RecurrentState:
         return layers + sum(one.nbytes for one in self.checkpoints)
 
     def reusable(self, rows: int) -> int:
-        """How many of the first `rows` tokens a sequence can keep: all of them, or as many as the
-        last checkpoint before has."""
+        """Count how many of the first `rows` tokens a sequence can reuse.
+
+        They are all of them, or as many as the last checkpoint before has.
+        """
         if not self.broken and self._in_log(rows):
             return rows
         return max((one.position for one in self.checkpoints if one.position <= rows), default=0)
@@ -116,7 +121,7 @@ class RecurrentState:
         self.checkpoints = [one for one in self.checkpoints if one.position <= rows]
 
     def copy(self, rows: int) -> RecurrentState:
-        """Another one of the first `rows` tokens, a number that `reusable` gave."""
+        """Copy the states of the first `rows` tokens, a number that `reusable` gave."""
         made = RecurrentState([one.copy(self.pending) for one in self.layers])
         made.position, made.pending, made.broken = self.position, self.pending, self.broken
         made.checkpoints = list(self.checkpoints)
@@ -124,15 +129,17 @@ class RecurrentState:
         return made
 
     def begin_pass(self, rows: int, committed: bool) -> None:
-        """A pass of `rows` rows starts. `committed`: they are a chain that stays; else `keep` says
-        which do."""
+        """Begin a pass of `rows` rows.
+
+        `committed`: they are a chain that stays; otherwise `keep` says which ones stay.
+        """
         self.broken |= committed  # until the pass is through all layers
         if not committed:
             for one in self.layers:
                 one.reserve(self.pending + rows)
 
     def end_pass(self, rows: int, committed: bool) -> None:
-        """The pass went through all layers: their states have what was pending."""
+        """End a pass that went through all layers: their states now include what was pending."""
         self.position += self.pending + (rows if committed else 0)
         self.last_start, self.pending = self.pending, 0
         for one in self.layers:
@@ -140,7 +147,10 @@ class RecurrentState:
         self.broken = False
 
     def keep(self, path: list[int]) -> None:
-        """Of the last pass's rows, the first and those of the draft's nodes on `path` stay."""
+        """Keep the rows of the accepted path.
+
+        They are the first of the last pass's rows, and those of the draft's nodes on `path`.
+        """
         rows = np.array([0, *(node + 1 for node in path)]) + self.last_start
         for one in self.layers:
             for log in one.log:
@@ -148,8 +158,11 @@ class RecurrentState:
         self.pending = len(rows)
 
     def checkpoint(self, max_bytes: int) -> None:
-        """Remember the states, which must cover all tokens. Where the checkpoints take more than
-        `max_bytes`, or are too many, every second one is dropped, but the last one."""
+        """Remember the states, which must cover all tokens.
+
+        Where the checkpoints take more than `max_bytes`, or are too many, every second one is
+        dropped, except the last one.
+        """
         assert not self.pending and not self.broken
         if any(one.position == self.position for one in self.checkpoints):
             return
@@ -160,7 +173,7 @@ class RecurrentState:
             del self.checkpoints[-2::-2]
 
     def _in_log(self, rows: int) -> bool:
-        """Whether going back to `rows` tokens only shortens the log."""
+        """Return whether going back to `rows` tokens only shortens the log."""
         applied = max((one.applied for one in self.layers), default=0)
         return self.position + applied <= rows <= self.tokens
 

@@ -7,14 +7,16 @@ from numpy.typing import NDArray
 
 from engine.model.model_config import Rope
 
-# Computed in fixed blocks, so that a rotation does not depend on the order of requests.
+# positions; fixed blocks keep a rotation from depending on the order of requests
 BLOCK_POSITIONS = 1024
 
 
 class RotaryTable:
-    """a e^(i p w) for every position p and frequency w, where a is the embedding's factor. Angles
-    are f32, as transformers has them; their sines are taken in f64 and rounded once, so that every
-    processor gives the same bits."""
+    """The rotations a e^(i p w) of every position p and frequency w; a is the embedding's factor.
+
+    Angles are f32, as in transformers; their sines are taken in f64 and rounded once, so that every
+    processor gives the same bits.
+    """
 
     def __init__(self, rope: Rope) -> None:
         self._frequencies = np.array(rope.frequencies[: rope.pairs], np.float32)
@@ -22,7 +24,7 @@ class RotaryTable:
         self._table: NDArray[np.complex64] = np.empty((0, rope.pairs), np.complex64)
 
     def at(self, positions: NDArray[np.int64]) -> NDArray[np.complex64]:
-        """positions: [rows] -> complex64 [rows, pairs]."""
+        """Look up the rotations of positions [rows] -> complex64 [rows, pairs]."""
         while int(positions.max(initial=0)) >= len(self._table):
             self._table = np.concatenate([self._table, self._block(len(self._table))])
         rows: NDArray[np.complex64] = self._table[positions]

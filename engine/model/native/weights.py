@@ -1,5 +1,4 @@
-"""The weights of a described model, as products of the CPU's kernels or as their matrices, wherever
-they are published.
+"""The weights of a model for the CPU, as products of its kernels or as matrices, from any format.
 
 Names are those of transformers; values are those that a pass multiplies with, as GGUF files hold
 them: a norm's weight with its offset, A of linear attention and not its logarithm, experts one
@@ -35,13 +34,16 @@ UNSHIFTED = "linear_attn.norm.weight"  # the one norm of its families that has n
 
 
 class NativeWeights:
-    """Vectors as arrays, matrices as products."""
+    """A model's weights: vectors as arrays, matrices as products."""
 
     def __init__(
         self, source: ArraySource, description: ModelConfig, bits: int, folder: Path
     ) -> None:
-        """`bits`: of matrices that are not stored as a GGUF file has them: 32, 16, 8 or 4.
-        `folder`: the model's, for errors."""
+        """Read weights from a source of arrays.
+
+        `bits`: those of matrices that are not stored as a GGUF file has them: 32, 16, 8 or 4.
+        `folder`: the model's folder, for errors.
+        """
         self.source, self.description, self.bits = source, description, bits
         self.shapes = shapes_of(description)
         self.stored = isinstance(source, StoredArrays)
@@ -49,8 +51,10 @@ class NativeWeights:
 
     @property
     def has_head(self) -> bool:
-        """Whether the head is another matrix than the embedding. WeightsError where config.json and
-        the files do not agree on that."""
+        """Whether the head is another matrix than the embedding.
+
+        WeightsError where config.json and the files do not agree on that.
+        """
         head, embedding = "lm_head.weight", "model.embed_tokens.weight"
         if head not in self.source or not self.description.tied:
             return head in self.source
@@ -61,7 +65,7 @@ class NativeWeights:
         return False
 
     def vector(self, name: str) -> Array:
-        """f32 [values]."""
+        """Read a vector, f32 [values]."""
         if name.endswith("linear_attn.A") and name not in self.source:
             decay: Array = -np.exp(widened(self._array(f"{name}_log", self.shapes[name])))
             return decay
@@ -77,27 +81,29 @@ class NativeWeights:
         return value.reshape(-1)
 
     def matrix(self, name: str) -> Array:
-        """f32 [rows, columns]."""
+        """Read a matrix, f32 [rows, columns]."""
         rows, columns = self.shapes[name]
         value = widened(self._array(name, (rows, columns), (rows, 1, columns)))
         return value.reshape(rows, columns)
 
     def table(self, name: str) -> Array | None:
-        """A matrix as it is; None where a GGUF file stores it."""
+        """Read a matrix as it is; None where a GGUF file stores it."""
         return None if self.stored else self.array(name)
 
     def array(self, name: str) -> Array:
-        """A matrix of a file that stores none quantised."""
+        """Read a matrix of a file that stores none quantised."""
         return self._array(name, self.shapes[name])
 
     def product(self, names: list[tuple[str, Array | None]], bits: int = 0) -> NativeProduct:
-        """The product with the matrices of `parts`. `bits`: at least."""
+        """Make the product with the matrices of `names` (see `parts`), in at least `bits` bits."""
         parts, bias = self.parts(names)
         return self._quantized([name for name, _ in names], parts, bias, max(bits, self.bits))
 
     def parts(self, names: list[tuple[str, Array | None]]) -> tuple[list[Part], Array | None]:
-        """Several matrices, whose output channels follow each other, and their bias. `names`:
-        without ".weight" or ".bias", each with the order of its rows, if that changes."""
+        """Read several matrices, whose output channels follow each other, and their bias.
+
+        `names`: without ".weight" or ".bias", each with the order of its rows, if that changes.
+        """
         parts, biases = [], []
         for name, order in names:
             part, bias = self._part(name), self._bias(name)
@@ -118,7 +124,7 @@ class NativeWeights:
         return parts, joined
 
     def query_rows(self, spec: Attention, order: Array) -> tuple[Array, Array | None]:
-        """The rows of q's projection, with each head in `order`, and those of its gate."""
+        """List the rows of q's projection, with each head in `order`, and those of its gate."""
         heads, d = spec.heads, spec.head_dim
         step = 2 * d if spec.gated else d
         starts = np.arange(heads)[:, None] * step
@@ -126,7 +132,7 @@ class NativeWeights:
         return (starts + order).reshape(-1), gate
 
     def experts(self, at: str, spec: Experts) -> tuple[list[Any], list[Any]]:
-        """The products of gates and ups together, and of downs, of each expert."""
+        """Make each expert's products: those of gate and up together, and those of down."""
         gate_up, down = [], []
         names = [f"{at}gate_proj", f"{at}up_proj"], [f"{at}down_proj"]
         for first, second in self.expert_parts(at, spec):
@@ -137,7 +143,7 @@ class NativeWeights:
     def expert_parts(
         self, at: str, spec: Experts
     ) -> Iterator[tuple[tuple[list[Part], Array | None], tuple[list[Part], Array | None]]]:
-        """The matrices and the bias of gate and up together, and of down, of each expert."""
+        """Read the matrices and the bias of each expert: of gate and up together, and of down."""
         gates, ups, downs = (self._experts(at, name, spec) for name in ("gate", "up", "down"))
         biases = self._expert_biases(at, spec)
         for gate, up, down, (both, out) in zip(gates, ups, downs, biases, strict=True):
@@ -146,8 +152,10 @@ class NativeWeights:
     def _quantized(
         self, names: list[str], parts: list[Part], bias: Array | None, bits: int
     ) -> NativeProduct:
-        """The product with the matrices `names`. WeightsError where one that a GGUF file stores in
-        blocks has values that are not finite."""
+        """Make the product with the matrices `names`.
+
+        WeightsError where one that a GGUF file stores in blocks has values that are not finite.
+        """
         try:
             return NativeProduct(parts, bias, bits)
         except ValueError:
@@ -160,14 +168,14 @@ class NativeWeights:
         return damaged(self.place, f"tensor {shown(name)} holds values that are not finite")
 
     def _bias(self, name: str) -> Array | None:
-        """The bias of a matrix, if its file or its model has one."""
+        """Read the bias of a matrix, if its file or its model has one."""
         bias = f"{name}.bias"
         if bias not in self.source and bias not in self.shapes:
             return None
         return self._array(bias, self.shapes[f"{name}.weight"][:1])
 
     def _part(self, name: str) -> Part:
-        """A matrix of the file, or the rows of a fused one."""
+        """Read a matrix of the file, or the rows of a fused one."""
         whole = f"{name}.weight"
         at, _, last = name.rpartition(".")
         fused = f"{at}.{FUSED.get(last, last)}.weight"
@@ -180,14 +188,14 @@ class NativeWeights:
         return _reordered(self._whole(fused, (size, self.shapes[whole][1])), rows)
 
     def _whole(self, name: str, shape: tuple[int, ...]) -> Part:
-        """A matrix of the file that must have a shape."""
+        """Read a matrix of the file that must have a shape."""
         if isinstance(self.source, StoredArrays) and name in self.source:
             found = self.source.stored(name)
             return found._replace(rows=found.rows)
         return self._array(name, shape)
 
     def _array(self, name: str, *shapes: tuple[int, ...] | None) -> Array:
-        """A tensor of the file, in one of the shapes (None: any). WeightsError otherwise."""
+        """Read a tensor of the file, in one of the shapes (None: any). WeightsError otherwise."""
         if name not in self.source:
             raise damaged(self.place, f"no file of it has its tensor {shown(name)}")
         found: Array = self.source[name]
@@ -204,7 +212,7 @@ class NativeWeights:
         return found
 
     def _rows_of(self, at: str, name: str) -> Array:
-        """The rows of a fused matrix that are the projection `name`."""
+        """List the rows of a fused matrix that are the projection `name`."""
         found = re.search(r"layers\.(\d+)\.", at)
         assert found is not None
         layer = self.description.layers[int(found[1])]
@@ -220,7 +228,7 @@ class NativeWeights:
         return _delta_net_rows(mixer, name)
 
     def _experts(self, at: str, name: str, spec: Experts) -> list[Part]:
-        """One of the matrices of each expert: [out, in]."""
+        """Read one of the matrices of each expert: [out, in]."""
         stacked, fused = f"{at}{name}_proj.weight", f"{at}gate_up_proj.weight"
         if f"{at}0.{name}_proj.weight" in self.source:
             shape = self.shapes[stacked][1:]
@@ -245,7 +253,7 @@ class NativeWeights:
         return [_reordered(one, rows) for one in values]
 
     def _slices(self, name: str, shape: tuple[int, ...]) -> list[Part]:
-        """The parts of a tensor of all experts."""
+        """Split a tensor of all experts into its parts."""
         if not isinstance(self.source, StoredArrays):
             return list(self._array(name, shape))
         whole = self.source.stored(name)
@@ -254,7 +262,7 @@ class NativeWeights:
     def _expert_biases(
         self, at: str, spec: Experts
     ) -> list[tuple[Array, Array]] | list[tuple[None, None]]:
-        """Of gates and ups, and of the down projection, of each expert."""
+        """Read the biases of each expert: of gate and up together, and of the down projection."""
         if not spec.biased:
             return [(None, None)] * spec.count
         both, down, wide = f"{at}gate_up_proj_bias", f"{at}down_proj", spec.width
@@ -277,7 +285,7 @@ def _stores_finite(part: Stored) -> bool:
 
 
 def _reordered(part: Part, rows: Array) -> Part:
-    """Some rows of a matrix, in their order."""
+    """Select rows of a matrix, in the order given."""
     if isinstance(part, Stored):
         return part._replace(rows=np.ascontiguousarray(part.rows[rows]))
     reordered: Array = part[rows]
@@ -285,8 +293,10 @@ def _reordered(part: Part, rows: Array) -> Part:
 
 
 def _delta_net_rows(spec: LinearAttention, name: str) -> Array:
-    """The rows of Qwen3-Next's fused projections that are one of Qwen3.5's: they are grouped by key
-    heads, each with its query, key, values and gates."""
+    """List the rows of Qwen3-Next's fused projections that are one of Qwen3.5's.
+
+    They are grouped by key heads, each with its query, key, values and gates.
+    """
     group = spec.value_heads // spec.key_heads
     if name in ("in_proj_b", "in_proj_a"):
         sizes, wanted = [group, group], [0] if name == "in_proj_b" else [1]
