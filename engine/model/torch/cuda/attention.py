@@ -1,4 +1,4 @@
-"""Attention of a described layer, in plain torch."""
+"""A layer's attention over the cache, in plain torch."""
 
 from __future__ import annotations
 
@@ -18,24 +18,29 @@ from engine.model.torch.ops import Rows, fused_attention, masked_attention
 
 @dataclass(slots=True)
 class TorchPass:
-    """What all layers of a pass share. Of a static pass, rows behind `rows.count` are padding."""
+    """The data that all layers of a pass share.
+
+    The rows of a static pass behind `rows.count` are padding.
+    """
 
     rows: Rows | StaticPass
     cache: tuple[Tensor, ...]
-    places: list[tuple[int, int]]  # of each layer: its tensor of the cache, and its place there
+    places: list[tuple[int, int]]  # tensor of the cache, and place there, by layer
     turns: dict[str, Tensor]  # rotations by the name of a rotary embedding: complex [rows, pairs]
     query_scales: Tensor | None  # f32 [rows]
-    _sees: dict[int, Tensor] = field(default_factory=dict)  # by window
+    _sees: dict[int, Tensor] = field(default_factory=dict)  # masks by window
 
     def keys_and_values(self, layer: int) -> tuple[Tensor, Tensor]:
-        """Those of a layer: [kv heads, capacity, head dim] each."""
+        """Return the keys and the values of a layer: [kv heads, capacity, head dim] each."""
         group, place = self.places[layer]
         keys, values = self.cache[group]
         return keys[place], values[place]
 
     def sees(self, window: int) -> Tensor:
-        """Bool [rows, base + count]: the keys that a row attends to. `window`: only those of so
-        many tokens, its own included; 0: all."""
+        """Mark the keys that each row attends to: bool [rows, base + count].
+
+        `window`: only those of so many tokens, its own included; 0: all.
+        """
         if window not in self._sees:
             rows, here = self.rows, self.rows.positions.device
             if window:
@@ -70,7 +75,7 @@ class TorchAttentionBlock:
         self.sinks = weights.vector(f"{at}sinks") if spec.sinks else None
 
     def run(self, h: Tensor, now: TorchPass) -> Tensor:
-        """h: [rows, width] -> the same; keys and values of real rows are written to the cache."""
+        """Attend with h [rows, width] -> the same; keys and values of real rows go to the cache."""
         spec, rows, d = self.spec, now.rows, self.spec.head_dim
         own = [spec.kv_heads * d] * 2 if self.own else []
         gates = [spec.heads * d] if spec.gated else []
@@ -93,7 +98,7 @@ class TorchAttentionBlock:
         return self.out(mixed.to(self.dtype))
 
     def _turned(self, x: Tensor, heads: int, norm: Tensor | None, now: TorchPass) -> Tensor:
-        """q or k [rows, heads, head dim], normalised and rotated."""
+        """Normalise and rotate q or k: [rows, heads, head dim]."""
         if self.spec.qk_norm == "all":
             x = F.rms_norm(x, (x.shape[-1],), norm, self.eps)
         x = x.reshape(-1, heads, self.spec.head_dim)
@@ -107,7 +112,7 @@ class TorchAttentionBlock:
         return torch.cat([torch.view_as_real(pairs * turn).flatten(-2), x[..., rotated:]], -1)
 
     def _attend(self, q: Tensor, keys: Tensor, values: Tensor, now: TorchPass) -> Tensor:
-        """[rows, heads * head dim] in f32. Padding rows are zeros on a CPU."""
+        """Mix the values, [rows, heads * head dim] in f32. Padding rows are zeros on a CPU."""
         spec, rows = self.spec, now.rows
         if q.device.type == "cpu" and keys.dtype == torch.float32:
             out = torch.zeros(len(q), spec.heads * spec.head_dim)

@@ -27,25 +27,27 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CAPTURE_ORDER = (1, 16, 8, 4, 32, 2, 64, 128, 256)  # the most useful buckets first
-CAPTURE_AFTER_USES = 8  # passes of a bucket, before a request captures it
+CAPTURE_ORDER = (1, 16, 8, 4, 32, 2, 64, 128, 256)  # rows of the buckets, the most useful first
+CAPTURE_AFTER_USES = 8  # passes of a bucket before a request captures it
 PREFILL_SIZES = (1, 2, 4, 8, 16, 32, 64, 256)  # prompt tokens that kernels are compiled for
-WAIT_SECONDS = 0.05  # for the compiler, per turn
-COMPILING = threading.Lock()  # one model's kernels at a time
+WAIT_SECONDS = 0.05  # seconds for the compiler, per step
+COMPILING = threading.Lock()  # held to compile one model's kernels at a time
 
 
 class CudaGraphs:
     """The captured passes. One thread at a time, as for the model."""
 
     def __init__(self, static: Static) -> None:
-        """Compile the fused kernels in the background unless they are compiled. (`static` is passed
-        to every method and not kept, which would be a reference cycle.)"""
+        """Compile the fused kernels in the background unless they are compiled.
+
+        `static` is passed to every method and not kept, which would be a reference cycle.
+        """
         self.on = True  # False: nothing more is captured
         self.captured: dict[int, tuple[Any, PassOutput]] = {}
         self._uses: Counter[int] = Counter()
-        self._embedding: Tensor | None = None  # that the captured passes read
-        self._pool: Any = None  # of memory, which all of them share
-        self._stream: Any = None  # to capture on; each would leave workspaces of libraries behind
+        self._embedding: Tensor | None = None  # the one that the captured passes read
+        self._pool: Any = None  # memory, which all of them share
+        self._stream: Any = None  # one to capture on; each leaves workspaces of libraries behind
         self._compiler: threading.Thread | None = None
         if not static.ready:
             # Not a daemon: a thread cut off inside CUDA would crash the process at its end.
@@ -62,8 +64,10 @@ class CudaGraphs:
         return said
 
     def use(self, static: Static, bucket: int) -> None:
-        """Count a use of this bucket and capture it if it is used often. To be called before the
-        inputs are sent."""
+        """Count a use of this bucket and capture it if it is used often.
+
+        It is to be called before the inputs are sent.
+        """
         if self._embedding is not static.model.embedding:
             self._forget(static)
         if self.on and static.ready and bucket not in self.captured:
@@ -72,8 +76,10 @@ class CudaGraphs:
                 self.capture(static, bucket)
 
     def warm(self, static: Static) -> Iterator[tuple[int, int]]:
-        """Wait for the compiler, then capture the missing buckets, one per turn; yields (captured,
-        total)."""
+        """Wait for the compiler, then capture the missing buckets, one per step.
+
+        Yields (captured, total).
+        """
         buckets = buckets_of(static)
         while self._compiler is not None and self._compiler.is_alive():
             self._compiler.join(WAIT_SECONDS)
@@ -86,16 +92,20 @@ class CudaGraphs:
             yield len(self.captured), len(buckets)
 
     def _forget(self, static: Static) -> None:
-        """Drop all graphs: rows were added to the embedding, and they read the old one. Their pool
-        ends with them: torch captures into no pool that has lost all its graphs."""
+        """Drop all graphs: rows were added to the embedding, and they read the old one.
+
+        Their pool ends with them: torch captures into no pool that has lost all its graphs.
+        """
         self.captured.clear()
         self._pool = None
         self._embedding = static.model.embedding
 
     @torch.inference_mode()
     def capture(self, static: Static, bucket: int) -> None:
-        """Capture the graph of a bucket on a scratch cache. After a failure, which is logged,
-        nothing more is captured."""
+        """Capture the graph of a bucket on a scratch cache.
+
+        After a failure, which is logged, nothing more is captured.
+        """
         start, stream = perf_counter(), torch.cuda.current_stream(static.device)
         try:
             with current(static.device):
@@ -165,10 +175,10 @@ class CudaGraphs:
 
 
 def chain_of(rows: int) -> Draft:
-    """What fills a pass of `rows` rows behind a first token."""
+    """Make the draft that fills a pass of `rows` rows behind a first token."""
     return Draft([0] * (rows - 1), [*range(-1, rows - 2)])
 
 
 def buckets_of(static: Static) -> list[int]:
-    """The buckets of a model's passes, the most useful first."""
+    """List the buckets of a model's passes, the most useful first."""
     return [size for size in CAPTURE_ORDER if size <= static.rows]

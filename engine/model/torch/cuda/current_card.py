@@ -1,4 +1,4 @@
-"""The current CUDA device: what Triton's launches, captures of graphs and events go to.
+"""The current CUDA device, where Triton's launches, captures of graphs and events go.
 
 torch's own operations run where their tensors are. Everything else takes the current device of the
 thread, which is the first card unless something changes it.
@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 
 class OnDevice(Protocol):
-    """What is on one device."""
+    """An object that is on one device."""
 
     device: torch.device
 
@@ -27,12 +27,12 @@ S = TypeVar("S", bound=OnDevice)
 
 
 def current(device: torch.device) -> AbstractContextManager[None]:
-    """A context in which `device`, if it is a card, is the current one."""
+    """Make a context in which `device`, if it is a card, is the current one."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def on_its_card(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
-    """A method that runs with its object's card as the current one."""
+    """Wrap a method so that it runs with its object's card as the current one."""
 
     @wraps(method)
     def run(self: S, /, *args: P.args, **options: P.kwargs) -> R:

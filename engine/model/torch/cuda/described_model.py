@@ -1,8 +1,8 @@
-"""The forward pass of described models on a card, in plain torch: families with windows, sinks,
-capped logits, experts and other norms than Llama's.
+"""The forward pass of a model by its `ModelConfig` on a card, in plain torch.
 
-What Llama's family needs has kernels of its own (`engine.model.torch.llama`); a CPU runs all
-families natively (`engine.model.native`).
+It serves families with windows, sinks, capped logits, experts and other norms than Llama's. What
+Llama's family needs has kernels of its own (`engine.model.torch.llama`); a CPU runs all families
+natively (`engine.model.native`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class DescribedModel:
     stops_early = True  # `run` may stop after the first layers
 
     def __init__(self, files: NativeWeights, device: torch.device, dtype: torch.dtype) -> None:
-        """`files`: of a model without linear attention, none of them stored quantised."""
+        """Load a model without linear attention from `files`, none of which is stored quantised."""
         d, weights = files.description, CardWeights(files, device, dtype)
         self.description, self.device, self.dtype = d, device, dtype
         self.cache_dtype = torch.float32 if device.type == "cpu" else dtype
@@ -81,7 +81,7 @@ class DescribedModel:
         self.embedding = torch.cat([self.embedding, rows.to(self.device, self.embedding.dtype)])
 
     def embedded(self, ids: Tensor) -> Tensor:
-        """The first layer's input [rows, width] of tokens `ids` [rows]."""
+        """Compute the first layer's input [rows, width] of tokens `ids` [rows]."""
         x, scale = self.embedding[ids], self.description.embedding_scale
         return x if scale == 1 else x * scale
 
@@ -92,10 +92,12 @@ class DescribedModel:
         cache: tuple[Tensor, ...],
         layers: int | None = None,
     ) -> Tensor:
-        """Final hidden states [rows, width] of token `ids` [rows]. Keys and values of the first
-        `rows.count` rows are written to rows `rows.base ...` of `cache`, one tensor [2, layers,
-        kv heads, capacity, head_dim] for each of `cache_shapes`. `layers`: run only the first
-        ones."""
+        """Compute the final hidden states [rows, width] of token `ids` [rows].
+
+        Keys and values of the first `rows.count` rows are written to rows `rows.base ...` of
+        `cache`, one tensor [2, layers, kv heads, capacity, head_dim] for each of `cache_shapes`.
+        `layers`: run only the first ones.
+        """
         now = TorchPass(
             rows, cache, self._places, self._turns(rows.positions), self._scales(rows.positions)
         )
@@ -117,11 +119,11 @@ class DescribedModel:
         return self._normed(x, self.norm)
 
     def head(self, hidden: Tensor) -> Tensor:
-        """Logits [rows, vocabulary] in f32 of hidden states [rows, width]."""
+        """Compute the logits [rows, vocabulary] in f32 of hidden states [rows, width]."""
         return self.words(hidden).float()
 
     def words(self, hidden: Tensor) -> Tensor:
-        """Logits in the model's own dtype."""
+        """Compute the logits in the model's own dtype."""
         logits, cap = self._head(hidden), self.description.logit_softcap
         if self.description.logit_divisor != 1:
             logits = logits / self.description.logit_divisor
@@ -131,13 +133,13 @@ class DescribedModel:
         return x if norm is None else rms_normed(x, norm, self.eps)
 
     def _added(self, x: Tensor, delta: Tensor, after: Tensor | None) -> Tensor:
-        """x with a block's output, whose norm is `after`."""
+        """Add a block's output, whose norm is `after`, to x."""
         scale = self.description.residual_scale
         delta = self._normed(delta, after)
         return x + (delta if scale == 1 else delta * scale)
 
     def _turns(self, positions: Tensor) -> dict[str, Tensor]:
-        """The rotations of each rotary embedding: a e^(i p w), complex [rows, pairs]."""
+        """Compute the rotations of each rotary embedding: a e^(i p w), complex [rows, pairs]."""
         found = {}
         for name, frequencies in self.frequencies.items():
             angles = positions[:, None] * frequencies
@@ -146,7 +148,7 @@ class DescribedModel:
         return found
 
     def _scales(self, positions: Tensor) -> Tensor | None:
-        """The factors of q, f32 [rows]."""
+        """Compute the factors of q, f32 [rows]; None for a model without any."""
         if self.description.query_scales is None:
             return None
         beta, trained = self.description.query_scales

@@ -12,7 +12,7 @@ from engine.model.torch.cuda.weights import CardWeights, ExpertWeights
 
 
 def gated(both: Tensor, spec: Dense | Experts) -> Tensor:
-    """The activated gates times the ups of [..., 2 * width]."""
+    """Multiply the activated gates with the ups of [..., 2 * width]."""
     gate, up = both.chunk(2, -1)
     if isinstance(spec, Experts) and spec.activation == CLAMPED_SWIGLU:
         gate, up = gate.clamp(max=spec.limit), up.clamp(-spec.limit, spec.limit)
@@ -31,15 +31,18 @@ class TorchDenseBlock:
         self.down = weights.product(f"{at}down_proj")
 
     def run(self, h: Tensor) -> Tensor:
-        """h: [rows, width] -> the same."""
+        """Run the block on h [rows, width] -> the same."""
         return self.down(gated(self.gate_up(h), self.spec))
 
 
 class TorchExpertsBlock:
-    """A mixture of experts, and the one that every row takes."""
+    """A mixture of experts, and the shared expert that every row takes."""
 
     def __init__(self, spec: Experts, weights: CardWeights, at: str, router: str) -> None:
-        """`at`: before the experts' names; `router`: its name without ".weight"."""
+        """Read the weights of a mixture.
+
+        `at`: what the experts' names begin with; `router`: its name without ".weight".
+        """
         self.spec = spec
         self.router = weights.product(router)
         self.gate_up, self.down = weights.experts(f"{at}experts.", spec)
@@ -50,7 +53,7 @@ class TorchExpertsBlock:
             self.shared_gate = weights.product(f"{at}shared_expert_gate")
 
     def run(self, h: Tensor) -> Tensor:
-        """h: [rows, width] -> the same."""
+        """Run the mixture on h [rows, width] -> the same."""
         out = self.run_routed(h, h)
         if self.shared is None or self.shared_gate is None:
             return out
@@ -58,7 +61,10 @@ class TorchExpertsBlock:
         return out + gate.sigmoid() * self.shared.run(h)
 
     def run_routed(self, asked: Tensor, h: Tensor, scale: Tensor | None = None) -> Tensor:
-        """The experts of h, chosen by the router for `asked`. `scale`: of each expert."""
+        """Run on h the experts that the router chooses for `asked`.
+
+        `scale`: a factor for each expert.
+        """
         choice, shares = self._route(asked)
         if scale is not None:
             shares = shares * scale[choice]
@@ -66,7 +72,7 @@ class TorchExpertsBlock:
         return (found.float() * shares[..., None]).sum(1).to(h.dtype)
 
     def _route(self, asked: Tensor) -> tuple[Tensor, Tensor]:
-        """The chosen experts of each row, int64 [rows, chosen], and their shares in f32."""
+        """Choose the experts of each row, int64 [rows, chosen], and their shares in f32."""
         logits = self.router(asked).float()
         best, choice = logits.topk(self.spec.chosen)
         if self.spec.normalised:
@@ -74,15 +80,17 @@ class TorchExpertsBlock:
         return choice, (best - logits.logsumexp(-1, keepdim=True)).exp()
 
     def _chosen(self, h: Tensor, choice: Tensor) -> Tensor:
-        """The outputs of the chosen experts [rows, chosen, width]. Which way depends on the number
-        of rows only; no pass of static shape waits for the device. On a CPU each row is multiplied
-        alone, so that its bits do not depend on the others."""
+        """Compute the outputs of the chosen experts [rows, chosen, width].
+
+        Which way depends on the number of rows only; no pass of static shape waits for the device.
+        On a CPU each row is multiplied alone, so that its bits do not depend on the others.
+        """
         if h.device.type == "cpu" or len(h) <= gathered_rows(self.spec):
             return self._gathered(h, choice)
         return self._every(h, choice) if len(h) <= DESCRIBED_ROWS else self._sorted(h, choice)
 
     def _gathered(self, h: Tensor, choice: Tensor) -> Tensor:
-        """With a copy of the weights for each row and expert."""
+        """Run the experts with a copy of the weights for each row and expert."""
         rows, chosen = choice.shape
         few = choice.flatten()
         x = h[:, None].expand(-1, chosen, -1).reshape(rows * chosen, 1, -1)
@@ -90,12 +98,12 @@ class TorchExpertsBlock:
         return y.view(rows, chosen, -1)
 
     def _every(self, h: Tensor, choice: Tensor) -> Tensor:
-        """All rows through all experts, whose weights are read once."""
+        """Run all rows through all experts, whose weights are read once."""
         y = self._through(h.expand(self.spec.count, -1, -1), self.gate_up, self.down)
         return y[choice, torch.arange(len(h), device=h.device)[:, None]]
 
     def _sorted(self, h: Tensor, choice: Tensor) -> Tensor:
-        """Expert by expert, each with the rows that take it: for the many rows of a prompt."""
+        """Run expert by expert, each with the rows that take it: for the many rows of a prompt."""
         flat = choice.flatten()
         order = flat.argsort(stable=True)
         counts = flat.bincount(minlength=self.spec.count).tolist()
@@ -108,13 +116,15 @@ class TorchExpertsBlock:
         return y.view(*choice.shape, -1)
 
     def _through(self, x: Tensor, gate_up: ExpertWeights, down: ExpertWeights) -> Tensor:
-        """Each expert's rows of x [experts, rows, width] through it."""
+        """Run each expert's rows of x [experts, rows, width] through it."""
         return _batched(gated(_batched(x, gate_up), self.spec), down)
 
 
 def gathered_rows(spec: Experts) -> int:
-    """Rows up to which copies of the chosen experts cost less than reading all. A gathered weight
-    is read, written and read again."""
+    """Count the rows up to which copies of the chosen experts cost less than reading all.
+
+    A gathered weight is read, written and read again.
+    """
     return spec.count // (3 * spec.chosen)
 
 
@@ -123,6 +133,6 @@ def _at(of: ExpertWeights, places: Tensor | slice) -> ExpertWeights:
 
 
 def _batched(x: Tensor, of: ExpertWeights) -> Tensor:
-    """[experts, rows, in] -> [experts, rows, out]."""
+    """Multiply each expert's rows, [experts, rows, in] -> [experts, rows, out]."""
     weight = of.weight.transpose(1, 2)
     return torch.bmm(x, weight) if of.bias is None else torch.baddbmm(of.bias[:, None], x, weight)

@@ -1,5 +1,7 @@
-"""What only Gemma 4 has, in plain torch: experts beside a dense block, and inputs of a token for
-each layer."""
+"""The parts that only Gemma 4 has, in plain torch.
+
+They are experts next to a dense block, and inputs of a token for each layer.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,15 @@ from engine.model.torch.cuda.weights import CardWeights
 
 
 def rms_normed(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """The RMS norm of the last dimension, computed in f32, in x's number format."""
+    """Compute the RMS norm of the last dimension in f32, and return it in x's number format."""
     return F.rms_norm(x.float(), (x.shape[-1],), weight, eps).to(x.dtype)
 
 
 class TorchGemma4Experts:
-    """Gemma 4's mixture: experts beside a dense block, each with norms of its own. The router and
-    the experts see the residual, not the dense block's input."""
+    """Gemma 4's mixture: experts next to a dense block, each with norms of its own.
+
+    The router and the experts see the residual, not the dense block's input.
+    """
 
     def __init__(self, layer: Layer, weights: CardWeights, at: str, d: ModelConfig) -> None:
         assert layer.dense is not None and layer.experts is not None
@@ -39,7 +43,7 @@ class TorchGemma4Experts:
         )
 
     def run_beside(self, h: Tensor, residual: Tensor) -> Tensor:
-        """The output of both for h, which is a norm of `residual`: [rows, width]."""
+        """Compute the output of both for h, which is a norm of `residual`: [rows, width]."""
         asked = rms_normed(residual, self.router_norm, self.eps)
         inputs = rms_normed(residual, self.before_experts, self.eps)
         routed = self.experts.run_routed(asked, inputs, self.scale)
@@ -48,7 +52,7 @@ class TorchGemma4Experts:
 
 
 class TorchPerLayerInput:
-    """What each of Gemma 4's layers adds of a token's own input for it."""
+    """The part that each of Gemma 4's layers adds from a token's own input for it."""
 
     def __init__(self, weights: CardWeights, at: str, d: ModelConfig) -> None:
         self.gate = weights.product(f"{at}per_layer_input_gate")
@@ -56,7 +60,7 @@ class TorchPerLayerInput:
         self.norm, self.eps = weights.vector(f"{at}post_per_layer_input_norm.weight"), d.eps
 
     def added(self, x: Tensor, inputs: Tensor) -> Tensor:
-        """x [rows, width] with this layer's inputs [rows, per-layer width]."""
+        """Add this layer's inputs [rows, per-layer width] to x [rows, width]."""
         gate = F.gelu(self.gate(x), approximate="tanh")
         return x + rms_normed(self.projection(gate * inputs), self.norm, self.eps)
 
@@ -71,7 +75,7 @@ class TorchPerLayerEmbedding:
         self.shape, self.eps, self.scale = (len(d.layers), d.per_layer_width), d.eps, d.width**-0.5
 
     def inputs(self, ids: Tensor, x: Tensor) -> Tensor:
-        """[rows, layers, per-layer width] for tokens whose scaled embeddings are x."""
+        """Compute [rows, layers, per-layer width] for tokens whose scaled embeddings are x."""
         own = self.table[ids].view(-1, *self.shape) * math.sqrt(self.shape[1])
         projected = (self.projection(x) * self.scale).view(-1, *self.shape)
         return (rms_normed(projected, self.norm, self.eps) + own) * math.sqrt(0.5)

@@ -1,7 +1,7 @@
 """Matrix products on a CUDA card with fixed tiles (Triton), also with weights of 8 or 4 bits.
 
 A tile's size depends on the matrix alone, so a row gets the same bits in every pass, whatever rows
-stand beside it. Two libraries have products with 4-bit weights, too:
+stand next to it. Two libraries have products with 4-bit weights, too:
 
 * torch itself, which torchao (BSD, 0.18) goes through on a card: `aten::_weight_int4pack_mm` takes
   bf16 and groups of 32 to 256 inputs, runs in a captured graph and has tiles of 16 rows for any
@@ -12,7 +12,7 @@ stand beside it. Two libraries have products with 4-bit weights, too:
   of a sum in the order in which they end, and tunes their tiles at the first call: a row does not
   keep its bits.
 
-`python -m bench gpu --only products` times both beside these kernels, and says which keep a row's
+`python -m bench gpu --only products` times both against these kernels, and says which keep a row's
 bits.
 """
 
@@ -28,10 +28,10 @@ from engine.model.torch.cuda.current_card import current
 from engine.model.torch.cuda.static_pass import MAX_ROWS
 from engine.model.torch.cuda.weight_formats import FP8, GROUP, by_channel, by_group, widened
 
-PRODUCT_ROWS = 64  # of a tile
-GROUPED_ROWS = 16  # of a tile with 4-bit weights: a small card is slow at more padding
-FEW_COLUMNS = 16384  # of a product, for which a card's processors must share the columns finely
-WIDENED = 1 << 25  # narrow weights that are widened at a time
+PRODUCT_ROWS = 64  # rows of a tile
+GROUPED_ROWS = 16  # rows of a tile with 4-bit weights; a small card is slow at more padding
+FEW_COLUMNS = 16384  # columns, at most, that a card's processors must share finely
+WIDENED = 1 << 25  # weights; narrow ones are widened so many at a time
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -40,7 +40,7 @@ def _product(
     BIAS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK_M rows of x W + b; the tiles, and so the order of every sum, never change."""
+    """Compute BLOCK_M rows of x W + b; the tiles, and so the order of every sum, never change."""
     row = tl.program_id(1) * BLOCK_M + tl.arange(0, BLOCK_M)
     column = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     real, there = row < rows, column < N
@@ -69,8 +69,11 @@ def _grouped_product(
     x, weight, scales, bias, out, rows, N, K: tl.constexpr, BIAS: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK_M rows of x W + b with W as `by_group` packs it. The weights are the left operand, so
-    that few rows make a narrow tile, and a group's sums are scaled, not its weights."""
+    """Compute BLOCK_M rows of x W + b with W as `by_group` packs it.
+
+    The weights are the left operand, so that few rows make a narrow tile, and a group's sums are
+    scaled, not its weights.
+    """
     QUADS: tl.constexpr = (K + 4 * GROUP - 1) // (4 * GROUP)
     row = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     column = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -100,9 +103,12 @@ def _grouped_product(
 
 
 def tile_of(columns: int, number_bytes: int, weight_bytes: int) -> tuple[int, int, int]:
-    """BLOCK_N, BLOCK_K and stages of a product, by its number of columns and by the bytes of a
-    number and of a weight; not by its rows, or their bits would depend on each other. Few columns:
-    small tiles, so that no processor waits, with more of the sum in flight each."""
+    """Choose BLOCK_N, BLOCK_K and stages of a product.
+
+    They depend on its number of columns and on the bytes of a number and of a weight; not on its
+    rows, or their bits would depend on each other. Few columns: small tiles, so that no processor
+    waits, with more of the sum in flight each.
+    """
     if number_bytes == 4:
         return (32 if columns <= FEW_COLUMNS else 64), 64, 2
     if columns > FEW_COLUMNS:
@@ -111,20 +117,25 @@ def tile_of(columns: int, number_bytes: int, weight_bytes: int) -> tuple[int, in
 
 
 def grouped_tile_of(columns: int) -> tuple[int, int, int]:
-    """BLOCK_N, warps and stages of a product with 4-bit weights."""
+    """Choose BLOCK_N, warps and stages of a product with 4-bit weights."""
     return (32, 2, 4) if columns <= FEW_COLUMNS else (64, 4, 3)
 
 
 class Tiled:
-    """y = x W + b, a row's bits the same whatever rows stand beside it, unless narrow weights may
-    be widened for the many rows of a prompt."""
+    """The product y = x W + b, a row's bits the same whatever rows stand next to it.
+
+    That does not hold where narrow weights may be widened for the many rows of a prompt.
+    """
 
     def __init__(
         self, weight: Tensor, bias: Tensor | None, narrow: str = "", widens: bool = False
     ) -> None:
-        """`narrow`: one of `weight_formats.FORMATS`, or "" for the weight as it is. `widens`: such
+        """Pack a weight.
+
+        `narrow`: one of `weight_formats.FORMATS`, or "" for the weight as it is. `widens`: such
         weights are widened for more than MAX_ROWS rows. Not for fewer, although a large card might
-        gain from a hundred on: passes over drafts keep the bits of passes over one token."""
+        gain from a hundred on: passes over drafts keep the bits of passes over one token.
+        """
         self.columns, self.inner = weight.shape
         self.bias, self.narrow, self.widens = bias, narrow, bool(narrow) and widens
         self.scales: Tensor | None = None
@@ -148,7 +159,7 @@ class Tiled:
         return out
 
     def _by_channel(self, x: Tensor, out: Tensor) -> None:
-        """Weights of 32, 16 or 8 bits."""
+        """Multiply with weights of 32, 16 or 8 bits."""
         n, k, stages = tile_of(self.columns, x.element_size(), self.weight.element_size())
         _product[(triton.cdiv(self.columns, n), triton.cdiv(len(x), PRODUCT_ROWS))](
             x, self.weight, self.weight if self.scales is None else self.scales,
@@ -159,7 +170,7 @@ class Tiled:
         )  # fmt: skip
 
     def _by_group(self, x: Tensor, out: Tensor) -> None:
-        """Weights of 4 bits. Programs that share weights run side by side."""
+        """Multiply with weights of 4 bits. Programs that share weights run side by side."""
         n, warps, stages = grouped_tile_of(self.columns)
         _grouped_product[(triton.cdiv(len(x), GROUPED_ROWS), triton.cdiv(self.columns, n))](
             x, self.weight, self.scales, self.scales if self.bias is None else self.bias, out,
@@ -168,8 +179,10 @@ class Tiled:
         )  # fmt: skip
 
     def _widened(self, x: Tensor, out: Tensor) -> Tensor:
-        """By torch's own product, with some output channels after others in x's number format:
-        for many rows faster than small tiles."""
+        """Multiply by torch's own product, some output channels at a time, in x's number format.
+
+        For many rows that is faster than small tiles.
+        """
         assert self.scales is not None
         count = max(1, WIDENED // self.inner)
         for n in range(0, self.columns, count):
@@ -177,7 +190,7 @@ class Tiled:
             if self.narrow == "int4":
                 weight = widened(self.weight[some], self.scales[:, some], self.inner, x.dtype)
                 sums = F.linear(x, weight)
-            else:  # which the format holds exactly
+            else:  # levels, which the format holds exactly
                 sums = F.linear(x, self.weight[some].to(x.dtype)) * self.scales[some]
             out[:, some] = sums if self.bias is None else sums + self.bias[some]
         return out

@@ -1,9 +1,9 @@
-"""Forward passes of static shape: rows padded to a bucket, all inputs in one buffer, and one
-transfer back, so that a step waits for the device once.
+"""Forward passes of static shape, which wait for the device once.
 
-Padding rows reach neither the cache nor the caller. On a CUDA card each bucket's pass becomes a
-CUDA graph (`engine.model.torch.cuda.cuda_graphs`), which removes the cost of Python and of
-launches. Until then, and on a CPU for the tests, the same passes are launched kernel by kernel.
+Rows are padded to a bucket, all inputs are in one buffer, and there is one transfer back. Padding
+rows reach neither the cache nor the caller. On a CUDA card each bucket's pass becomes a CUDA graph
+(`engine.model.torch.cuda.cuda_graphs`), which removes the cost of Python and of launches. Until
+then, and on a CPU for the tests, the same passes are launched kernel by kernel.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from engine.sampling.batched import UNSURE, drawn, drawn_early, has_candidates
 
 log = logging.getLogger(__name__)
 
-HEADER_INTS = 8  # of the input buffer, which `_kernels.fill_pass` describes
-SCRATCH_ROWS = 2 * MAX_ROWS  # of the cache that passes are compiled and captured on
+HEADER_INTS = 8  # integers at the start of the input buffer (`_kernels.fill_pass`)
+SCRATCH_ROWS = 2 * MAX_ROWS  # rows of the cache that passes are compiled and captured on
 
 
 Ids = np.ndarray[Any, np.dtype[np.int32]]
@@ -55,8 +55,11 @@ class Static:
     def __init__(
         self, model: Llama | DescribedModel, exact: bool = False, rows: int = USUAL_ROWS
     ) -> None:
-        """`exact`: a row gets the same bits in every bucket; UnsupportedModel where this device
-        cannot do that. `rows`: of the widest pass, a bucket."""
+        """Allocate the buffers of a model's passes.
+
+        `exact`: a row gets the same bits in every bucket; UnsupportedModel where this device cannot
+        do that. `rows`: rows of the widest pass, a bucket.
+        """
         self.model, self.device, self.exact, self.rows = model, model.device, exact, rows
         cuda = self.device.type == "cuda"
         # None: plain torch between the matrix products
@@ -66,7 +69,7 @@ class Static:
         # Whether the fused kernels are compiled. An exact model has no others.
         self.ready = exact and self.fused is not None
         top = torch.zeros(rows * (1 + 2 * TOP), dtype=torch.int32, pin_memory=cuda)
-        # by bucket: `PassOutput.top` on the host, and its three parts
+        # `PassOutput.top` on the host and its three parts, by bucket
         self._here = {bucket: top_parts(top, bucket) for bucket in BUCKETS if bucket <= rows}
         self._base = 0  # position of the last pass's first row
         self._fetched = 0  # rows of the last pass, padding included, whose `top` is on the host
@@ -81,7 +84,7 @@ class Static:
         self._chosen = torch.zeros(rows, dtype=torch.int64, pin_memory=cuda)
         self.ids, self.positions, seen, path = torch.split(self.box[HEADER_INTS:], by_row)
         self.seen = seen.view(rows, -1)
-        self.path = path.view(torch.uint8).view(-1, rows)  # of an exact model
+        self.path = path.view(torch.uint8).view(-1, rows)  # used by an exact model
         self._copied = torch.cuda.Event() if cuda else None  # type: ignore[no-untyped-call]
         self._norms = [
             None if block.qk_norm is None else torch.stack(block.qk_norm)
@@ -93,9 +96,11 @@ class Static:
 
     @on_its_card
     def step(self, last: int, draft: Draft, cache: tuple[Tensor, ...], base: int) -> PassOutput:
-        """Run the token `last` and the draft behind it, up to `rows` rows; what the outputs have
-        behind them is padding. IndexError for unknown ids, torch.OutOfMemoryError where the card is
-        full; committed rows stay intact."""
+        """Run the token `last` and the draft behind it, up to `rows` rows.
+
+        What the outputs have behind them is padding. IndexError for unknown ids,
+        torch.OutOfMemoryError where the card is full; committed rows stay intact.
+        """
         count = 1 + len(draft)
         bucket = bucket_of(count)
         said = None
@@ -113,8 +118,10 @@ class Static:
     def read(
         self, tokens: list[int], cache: tuple[Tensor, ...], base: int, layers: int | None = None
     ) -> Tensor:
-        """Hidden states [tokens, width] of any number of consecutive tokens, after the first
-        `layers` layers (None: all)."""
+        """Compute hidden states [tokens, width] of any number of consecutive tokens.
+
+        They are those after the first `layers` layers (None: all).
+        """
         self._check(tokens)
         count, (keys, values) = len(tokens), cache[0]
         self._wait()
@@ -129,9 +136,11 @@ class Static:
         return self._states(ids, now, layers)
 
     def choices(self, said: PassOutput, count: int, request: Request, place: int) -> list[int]:
-        """The model's token after each of the `count` rows of the last pass; row 0 precedes
-        position `place`. A step waits for the device here, a second time only where `drawn_early`
-        is unsure. -1: the logits are not finite."""
+        """Choose the model's token after each of the `count` rows of the last pass.
+
+        Row 0 precedes position `place`. A step waits for the device here, a second time only where
+        `drawn_early` is unsure. -1: the logits are not finite.
+        """
         if request.temperature == 0:
             found: list[int] = self._fetch(said)[0][:count].tolist()
             return found
@@ -139,7 +148,7 @@ class Static:
 
     @inference
     def _drawn(self, said: PassOutput, count: int, request: Request, place: int) -> list[int]:
-        """`choices` by sampling."""
+        """Choose tokens as `choices` does, by sampling."""
         draw = drawn_early if has_candidates(request) else drawn
         some = self._draw(draw, said, count, request, place)
         self._chosen[:count].copy_(some, non_blocking=True)
@@ -153,7 +162,7 @@ class Static:
     def _draw(
         self, draw: Any, said: PassOutput, count: int, request: Request, place: int
     ) -> Tensor:
-        """The sampled tokens of the last pass's rows by `drawn` or `drawn_early`."""
+        """Sample the tokens of the last pass's rows by `drawn` or `drawn_early`."""
         logits, positions = said.logits[:count], self.positions[:count] + (place - self._base)
         try:
             return draw(logits, positions, request)  # type: ignore[no-any-return]
@@ -161,14 +170,18 @@ class Static:
             return draw(logits, positions, request, max_rows=1)  # type: ignore[no-any-return]
 
     def likely(self, said: PassOutput, count: int, width: int) -> tuple[Ids, Floats]:
-        """The `width` (at most TOP) most likely tokens of the `count` rows of the last pass and
-        their logits. To be called before the next pass."""
+        """Return the `width` (at most TOP) most likely tokens of the `count` rows of the last pass.
+
+        Their logits come with them. It is to be called before the next pass.
+        """
         _, words, values = self._fetch(said)
         return words[:count, :width].copy(), values[:count, :width].copy()
 
     def _fetch(self, said: PassOutput) -> tuple[Ids, Ids, Floats]:
-        """`said.top` on the host: the largest logit's token of each row, its most likely tokens and
-        their logits. Waits for the device, once a pass."""
+        """Bring `said.top` to the host; waits for the device, once a pass.
+
+        Returns the largest logit's token of each row, its most likely tokens and their logits.
+        """
         rows = len(said.logits)
         here, best, words, values = self._here[rows]
         if self._fetched != rows:
@@ -221,8 +234,10 @@ class Static:
     # -- inputs ------------------------------------------------------------------------------------
 
     def send(self, last: int, draft: Draft, cache: tuple[Tensor, ...], base: int) -> None:
-        """Send the inputs of a pass over `last` and the draft behind it. IndexError for unknown
-        ids: on a card they would end the whole process."""
+        """Send the inputs of a pass over `last` and the draft behind it.
+
+        IndexError for unknown ids: on a card they would end the whole process.
+        """
         keys, capacity = cache[0].data_ptr(), cache[0].shape[3]
         values = keys + cache[0].nbytes // 2
         self._base = base
@@ -235,7 +250,7 @@ class Static:
         self._mark()
 
     def sent(self, draft: Draft, cache: tuple[Tensor, ...], base: int, bucket: int) -> StaticPass:
-        """The pass whose inputs were sent, padded to `bucket` rows."""
+        """Describe the pass whose inputs were sent, padded to `bucket` rows."""
         parents = np.array([-1, *draft.parents], np.int32)
         parents[1:] += 1
         return StaticPass(
@@ -244,7 +259,7 @@ class Static:
         )  # fmt: skip
 
     def _check(self, tokens: list[int]) -> None:
-        """IndexError for unknown ids."""
+        """Raise IndexError for unknown ids."""
         count = len(self.model.embedding)
         if min(tokens) < 0 or max(tokens) >= count:
             raise IndexError(f"the model has tokens 0 to {count - 1} only")
@@ -261,18 +276,18 @@ class Static:
     # -- graphs ------------------------------------------------------------------------------------
 
     def warm(self) -> Iterator[tuple[int, int]]:
-        """Capture the missing CUDA graphs, one per turn; yields (captured, total)."""
+        """Capture the missing CUDA graphs, one per step; yields (captured, total)."""
         if self.graphs is not None:
             yield from self.graphs.warm(self)
 
     def twin(self) -> Static:
-        """The same passes with fused kernels, on buffers of their own."""
+        """Make the same passes with fused kernels, on buffers of their own."""
         made = Static(self.model, self.exact, self.rows)
         made.ready = True
         return made
 
     def scratch(self) -> tuple[Tensor, ...]:
-        """A small cache to compile and capture passes on."""
+        """Make a small cache to compile and capture passes on."""
         return tuple(
             torch.zeros((2, count, heads, SCRATCH_ROWS, head_dim), dtype=self.model.cache_dtype,
                         device=device)
@@ -281,7 +296,7 @@ class Static:
 
 
 def _fused(device: torch.device) -> ModuleType | None:
-    """The fused kernels, where they run; logged once where Triton is missing on a card."""
+    """Import the fused kernels where they run; logs once where Triton is missing on a card."""
     if device.type != "cuda":
         return None
     try:
@@ -295,15 +310,20 @@ def _fused(device: torch.device) -> ModuleType | None:
 
 
 def top_parts(top: Tensor, rows: int) -> tuple[Tensor, Ids, Ids, Floats]:
-    """The start of `top` that `rows` rows take as in `PassOutput`, and views of its three parts."""
+    """Cut off the start of `top` that `rows` rows take, and make views of its three parts.
+
+    The parts are those of `PassOutput.top`.
+    """
     here = top[: rows * (1 + 2 * TOP)]
     words, values = here.numpy()[rows:].reshape(2, rows, TOP)
     return here, here.numpy()[:rows], words, values.view(np.float32)
 
 
 def rows_for(nodes: int, model: Llama | DescribedModel) -> int:
-    """Rows of the widest pass, for drafts of up to `nodes` nodes. ValueError where no pass is so
-    wide."""
+    """Compute the rows of the widest pass, for drafts of up to `nodes` nodes.
+
+    ValueError where no pass is so wide.
+    """
     most = DESCRIBED_ROWS if isinstance(model, DescribedModel) else MAX_ROWS
     if nodes >= most:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""The data of a forward pass of static shape, and what its kernels need to know of a model."""
+"""The data of a forward pass of static shape, and the parts of a model that its kernels use."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import torch
 from torch import Tensor
 
 BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # rows of a pass
-MAX_ROWS = BUCKETS[-1]
-USUAL_ROWS = 64  # of the widest pass, where no larger draft is asked for
-DESCRIBED_ROWS = 64  # of a described model's: its experts then run without waiting for the device
+MAX_ROWS = BUCKETS[-1]  # rows of the widest pass of any model
+USUAL_ROWS = 64  # rows of the widest pass, where no larger draft is requested
+DESCRIBED_ROWS = 64  # rows of a `DescribedModel`'s; its experts then do not wait for the device
 TOP = 8  # most likely tokens of a row that every pass gives
-WORD_BITS = 64  # of a word in which a row's ancestors are marked
+WORD_BITS = 64  # bits of a word in which a row's ancestors are marked
 
 
 def bucket_of(rows: int) -> int:
-    """The smallest bucket that holds `rows` rows, at most MAX_ROWS."""
+    """Find the smallest bucket that holds `rows` rows, at most MAX_ROWS."""
     return BUCKETS[bisect_left(BUCKETS, rows)]
 
 
@@ -44,16 +44,16 @@ class StaticPass:
 
     @property
     def keys(self) -> Tensor:
-        """[layers, kv heads, capacity, head dim], of a model with one shape of heads."""
+        """Keys [layers, kv heads, capacity, head dim], of a model with one shape of heads."""
         return self.cache[0][0]
 
     @property
     def values(self) -> Tensor:
-        """As `keys`."""
+        """Values, as `keys`."""
         return self.cache[0][1]
 
     def mask(self, device: torch.device) -> Tensor:
-        """As `Rows.mask`: bool [rows, keys], which keys a row may attend to."""
+        """Mark the keys that a row may attend to, bool [rows, keys], as `Rows.mask` does."""
         key = torch.arange(self.base + self.count, device=device)
         if not self.tree:
             return key <= self.positions[:, None]
@@ -80,16 +80,18 @@ class AttentionShape(Protocol):
     heads: int
     kv_heads: int
     head_dim: int
-    scale: float  # of attention scores
-    eps: float  # of RMS norms
+    scale: float  # factor of attention scores
+    eps: float  # epsilon of RMS norms
     turns: Tensor  # rotary embedding: complex [positions, head_dim / 2]
     query_scales: Tensor | None  # factors of q, f32 [positions]
     rotary: list[bool]  # whether each layer rotates q and k
     dtype: torch.dtype
 
     def turning(self, positions: Tensor) -> Tensor:
-        """The rotation of q and k at `positions` [rows], `query_scales` included: complex
-        [rows, heads or 1, head_dim / 2]."""
+        """Compute the rotation of q and k at `positions` [rows], `query_scales` included.
+
+        It is complex [rows, heads or 1, head_dim / 2].
+        """
         ...
 
 
@@ -105,5 +107,5 @@ class CapturedPasses(Protocol):
         ...
 
     def warm(self, static: Any) -> Iterator[tuple[int, int]]:
-        """Capture the missing passes, one per turn; yields (captured, total)."""
+        """Capture the missing passes, one per step; yields (captured, total)."""
         ...

@@ -1,5 +1,8 @@
-"""Norms, rotation, attention and activation of a static pass in plain torch: the reference for
-`engine.model.torch.cuda.triton_ops`, used on a CPU and until Triton's kernels are compiled."""
+"""Norms, rotation, attention and activation of a static pass in plain torch.
+
+This is the reference for `engine.model.torch.cuda.triton_ops`, used on a CPU and until Triton's
+kernels are compiled.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +17,20 @@ from engine.model.torch.ops import Rows, fused_attention
 from engine.model.torch.ops import attend as attend_here
 
 LAST_ID = (1 << 31) - 1
-NO_KEY = -0x7F800001 << 32  # below all: the order of minus infinity, and no id
+NO_KEY = -0x7F800001 << 32  # a key below all others: the order of minus infinity, and no id
 
 if TYPE_CHECKING:
     from engine.model.torch.cuda.static_pass import AttentionShape, StaticPass
 
 
 def add_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """x + delta and its RMS norm, both [rows, width]."""
+    """Compute x + delta and its RMS norm, both [rows, width]."""
     x = x if delta is None else x + delta
     return x, F.rms_norm(x.float(), (x.shape[-1],), weight, eps).to(x.dtype)
 
 
 def gate(both: Tensor) -> Tensor:
-    """silu(first half) * second half of [rows, 2 * inner]."""
+    """Compute silu(first half) * second half of [rows, 2 * inner]."""
     first, second = both.chunk(2, -1)
     return F.silu(first) * second
 
@@ -35,7 +38,7 @@ def gate(both: Tensor) -> Tensor:
 def turn(
     model: AttentionShape, n: int, norms: Tensor | None, qkv: Tensor, now: StaticPass
 ) -> Tensor:
-    """Rotated q [rows, heads, head dim]; k and v are written to the cache."""
+    """Rotate q, [rows, heads, head dim], and write k and v to the cache."""
     rows, heads, both = len(qkv), model.heads, model.heads + model.kv_heads
     split = qkv.float().view(rows, both + model.kv_heads, model.head_dim)
     qk = split[:, :both]
@@ -53,8 +56,10 @@ def turn(
 
 
 def attend(model: AttentionShape, n: int, q: Tensor, now: StaticPass) -> Tensor:
-    """Attention over the committed and new rows of the cache: [rows, heads * head dim]. Padding
-    rows are zeros on a CPU."""
+    """Attend over the committed and new rows of the cache: [rows, heads * head dim].
+
+    Padding rows are zeros on a CPU.
+    """
     keys, values = now.keys[n], now.values[n]
     if q.device.type == "cpu":
         rows = Rows(now.base, now.parents, now.positions[: now.count])
@@ -66,7 +71,7 @@ def attend(model: AttentionShape, n: int, q: Tensor, now: StaticPass) -> Tensor:
 
 
 def top(logits: Tensor) -> Tensor:
-    """`PassOutput.top` of logits [rows, vocabulary]."""
+    """Compute `PassOutput.top` of logits [rows, vocabulary]."""
     rows, count = logits.shape[0], min(TOP, logits.shape[1])
     wide = logits.float()
     wide = torch.where(wide.isnan(), torch.inf, wide) + 0.0  # 0 and -0 are equal
@@ -81,5 +86,5 @@ def top(logits: Tensor) -> Tensor:
 
 
 def ordered(bits: Tensor) -> Tensor:
-    """The bits (int32) of f32 numbers as integers of the same order, and back."""
+    """Map the bits (int32) of f32 numbers to integers of the same order, and back."""
     return bits ^ ((bits >> 31) & 0x7FFFFFFF)

@@ -2,7 +2,7 @@
 
 Where a cache lies, how long it is and how many rows are real is read from device memory (`Pass`'s
 `meta`), so one captured graph serves every sequence. With `exact`, a row's sums run over the places
-of its own text, whatever rows stand beside it: a row gets the same bits in every pass. The same
+of its own text, whatever rows stand next to it: a row gets the same bits in every pass. The same
 functions in plain torch, which say what is meant, are in `engine.model.torch.cuda.torch_ops`; here
 is nothing that they do not have. Matrix products are in `engine.model.torch.cuda.products`.
 """
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 TYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}
 SPLITS = 16  # parts of the cache that a row's attention is summed in, where it is exact
 TILE = 64  # keys at a time: bits of at most two words of a row's ancestors
-MOST_PARTS = 128  # that a long cache is cut in, of a model with few key heads
-LOGITS = 4096  # at a time
+MOST_PARTS = 128  # parts that a long cache is cut in, for a model with few key heads
+LOGITS = 4096  # logits at a time
 LONG = 256  # rows of a prompt that occupy a card without cutting the cache in parts
 
 
@@ -66,7 +66,7 @@ def _turn(
     NORM: tl.constexpr, HEADS: tl.constexpr, KV: tl.constexpr, D: tl.constexpr,
     HALF: tl.constexpr, TYPE: tl.constexpr,
 ):  # fmt: skip
-    """One head of one row: q turned, k turned into the cache, v into the cache."""
+    """Turn one head of one row: q to its output, k, turned too, and v into the cache."""
     row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
     pair = tl.arange(0, HALF)
@@ -107,8 +107,10 @@ def _attend(
     KEYS: tl.constexpr, PARTS: tl.constexpr, WORDS: tl.constexpr, TYPE: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Part `split` of the cache for BLOCK (row, query head) pairs that share a key head. EXACT:
-    those of one row, over the keys in the order of their positions."""
+    """Attend to part `split` of the cache with BLOCK (row, query head) pairs that share a key head.
+
+    EXACT: those of one row, over the keys in the order of their positions.
+    """
     GROUP: tl.constexpr = HEADS // KV
     block, kv, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     pair = tl.arange(0, BLOCK)
@@ -188,7 +190,7 @@ def _combine(
     mixed, highest, total, out,
     HEADS: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """The parts of one head of one row, weighed."""
+    """Add up the parts of one head of one row, weighed."""
     pair = tl.program_id(0).to(tl.int64) * HEADS + tl.program_id(1)
     part = tl.arange(0, PARTS)
     wide = tl.arange(0, WIDTH)
@@ -204,7 +206,7 @@ def _combine(
 
 @triton.jit
 def _top_parts(logits, parts, N, BLOCK: tl.constexpr, TOP: tl.constexpr, PARTS: tl.constexpr):
-    """The TOP largest keys of BLOCK logits of a row: a logit's order above, its id below."""
+    """Find the TOP largest keys of BLOCK logits of a row: a logit's order above, its id below."""
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     at = part * BLOCK + tl.arange(0, BLOCK)
     value = tl.load(logits + row * N + at, mask=at < N, other=0.0).to(tl.float32)
@@ -220,7 +222,7 @@ def _top_parts(logits, parts, N, BLOCK: tl.constexpr, TOP: tl.constexpr, PARTS: 
 
 @triton.jit
 def _top_merged(parts, out, rows, BLOCK: tl.constexpr, TOP: tl.constexpr, PARTS: tl.constexpr):
-    """The TOP largest keys of a row as tokens and bits of logits."""
+    """Write the TOP largest keys of a row as tokens and bits of logits."""
     row = tl.program_id(0)
     at = tl.arange(0, BLOCK)
     keys = tl.load(
@@ -245,7 +247,7 @@ def _top_merged(parts, out, rows, BLOCK: tl.constexpr, TOP: tl.constexpr, PARTS:
 
 
 def add_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """x + delta, and the same normed by root mean square. [rows, width]"""
+    """Compute x + delta, and the same normed by root mean square: [rows, width]."""
     rows, width = x.shape
     kept, out = x if delta is None else torch.empty_like(x), torch.empty_like(x)
     block = triton.next_power_of_2(width)
@@ -257,7 +259,7 @@ def add_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> tup
 
 
 def gate(both: Tensor) -> Tensor:
-    """silu(first half) * second half of [rows, 2 * inner]."""
+    """Compute silu(first half) * second half of [rows, 2 * inner]."""
     rows, inner = both.shape[0], both.shape[1] // 2
     out = torch.empty(rows, inner, dtype=both.dtype, device=both.device)
     _gate[(rows, triton.cdiv(inner, 1024))](both, out, INNER=inner, BLOCK=1024)
@@ -267,7 +269,7 @@ def gate(both: Tensor) -> Tensor:
 def turn(
     model: AttentionShape, n: int, norms: Tensor | None, qkv: Tensor, now: StaticPass
 ) -> Tensor:
-    """q [rows, heads, d] turned by position; k and v go to the cache."""
+    """Turn q [rows, heads, d] by position, and write k and v to the cache."""
     rows, d = len(qkv), model.head_dim
     q = torch.empty(rows, model.heads, d, dtype=qkv.dtype, device=qkv.device)
     turns, positions = torch.view_as_real(model.turns), now.positions
@@ -285,7 +287,7 @@ def turn(
 
 
 def attend(model: AttentionShape, n: int, q: Tensor, now: StaticPass) -> Tensor:
-    """Attention over the live part of the cache: [rows, heads * d]."""
+    """Attend over the live part of the cache: [rows, heads * d]."""
     rows, heads, d = q.shape
     group = heads // model.kv_heads
     exact = now.exact
@@ -320,19 +322,21 @@ def attend(model: AttentionShape, n: int, q: Tensor, now: StaticPass) -> Tensor:
 
 
 def block_of(pairs: int, exact: bool, number_bytes: int) -> int:
-    """Of `pairs` of rows and query heads, how many a program handles: all in exact passes, else as
-    many as registers hold, which is fewer in f32."""
+    """Choose how many of `pairs` of rows and query heads a program handles.
+
+    All in exact passes, else as many as registers hold, which is fewer in f32.
+    """
     least: int = max(16, triton.next_power_of_2(pairs))
     return least if exact else min(least, 64 if number_bytes == 2 else 16)
 
 
 def combining_warps(parts: int, width: int) -> int:
-    """Warps that combine the parts of one head, for 64 numbers a thread."""
+    """Choose the warps that combine the parts of one head, for 64 numbers a thread."""
     return min(16, max(2, parts * width // 2048))
 
 
 def top(logits: Tensor) -> Tensor:
-    """`PassOutput.top` of logits [rows, vocabulary]."""
+    """Compute `PassOutput.top` of logits [rows, vocabulary]."""
     rows, count = logits.shape
     parts = triton.cdiv(count, LOGITS)
     keys = torch.empty(rows, parts, TOP, dtype=torch.int64, device=logits.device)
@@ -344,7 +348,7 @@ def top(logits: Tensor) -> Tensor:
 
 
 def parts_of(device: torch.device, programs: int) -> int:
-    """Parts to cut the cache in, so that the card's processors all have some."""
+    """Choose the parts to cut the cache in, so that the card's processors all have some."""
     count = 8
     if device.type == "cuda":
         count = torch.cuda.get_device_properties(device).multi_processor_count

@@ -32,16 +32,19 @@ LARGEST = {torch.int8: 127.0, FP8: 448.0}
 GROUP = 64  # inputs that share a scale in int4
 QUAD = 4  # levels in a word of 16 bits: one of each of four groups
 SLICE = 1 << 22  # weights that are quantized at a time, whose f32 copies take memory
-TINY = 1e-12  # below any scale that matters
+TINY = 1e-12  # a value below any scale that matters
 
 
 def head_format(narrow: str) -> str:
-    """The format of the head of a model in the format `narrow`: 4 bits are too few for it."""
+    """Choose the format of a model's head, for weights in `narrow`: 4 bits are too few for it."""
     return "int8" if narrow == "int4" else narrow
 
 
 def matrix_bytes(narrow: str, width: int, out: int, inner: int) -> int:
-    """Bytes of a matrix [out, inner] in a format and its scales; "": numbers of `width` bytes."""
+    """Count the bytes of a matrix [out, inner] in a format, and of its scales.
+
+    `narrow`: the format; "" for numbers of `width` bytes.
+    """
     if not narrow:
         return out * inner * width
     if narrow == "int4":
@@ -50,7 +53,7 @@ def matrix_bytes(narrow: str, width: int, out: int, inner: int) -> int:
 
 
 def by_channel(weight: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """The levels of a weight [out, in] in int8 or FP8, and the scales, f32 [out]."""
+    """Quantize a weight [out, in]: levels in int8 or FP8, and scales, f32 [out]."""
     scales = torch.empty(len(weight), device=weight.device)
     levels = torch.empty(weight.shape, dtype=dtype, device=weight.device)
     for some in _slices(weight):
@@ -62,11 +65,11 @@ def by_channel(weight: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 
 
 def by_group(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """A weight [out, in] in int4: words, int16 [out, 64 * quads], and scales, bf16
-    [4 * quads, out].
+    """Quantize a weight [out, in] to int4.
 
-    A quad is 256 inputs, the last one padded with zeros. Its word i has the levels of the inputs i,
-    64 + i, 128 + i and 192 + i, from the lowest bits up, each 8 more than it is: 0 to 15.
+    Returns words, int16 [out, 64 * quads], and scales, bf16 [4 * quads, out]. A quad is 256 inputs,
+    the last one padded with zeros. Its word i has the levels of the inputs i, 64 + i, 128 + i and
+    192 + i, from the lowest bits up, each 8 more than it is: 0 to 15.
     """
     out, inner = weight.shape
     quads = _quads(inner)
@@ -83,26 +86,28 @@ def by_group(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _levels(groups: Tensor) -> tuple[Tensor, Tensor]:
-    """Levels -8 to 7 of f32 groups [..., inputs], and their scales [..., 1] in bf16, which may be
-    negative: the largest weight, whatever its sign, has the level -8.
+    """Quantize f32 groups [..., inputs]: levels -8 to 7, and scales [..., 1] in bf16.
+
+    A scale may be negative: the largest weight, whatever its sign, has the level -8.
 
     In the measure above, this gives 0.081, levels of -7 to 7 give 0.105, and a search for the scale
     of the least squared error 0.096; weighted by the weights' size, as llama.cpp searches, 0.079 to
-    0.082, which is not worth 16 times the work."""
+    0.082, which is not worth 16 times the work.
+    """
     largest = groups.gather(-1, groups.abs().argmax(-1, keepdim=True))
     scales = torch.where(largest.abs() < TINY, 1.0, largest / -8).bfloat16()
     return (groups / scales.float()).round().clamp(-8, 7), scales
 
 
 def widened(words: Tensor, scales: Tensor, inner: int, dtype: torch.dtype) -> Tensor:
-    """The weights [out, inner] that output channels of `by_group` stand for, rounded to `dtype`."""
+    """Compute the weights [out, inner] that output channels of `by_group` stand for, in `dtype`."""
     wide = levels_of(words).to(dtype).sub_(8)  # in place, as these may be many
     wide.view(len(words), -1, GROUP).mul_(scales.T.to(dtype)[:, :, None])
     return wide[:, :inner]
 
 
 def levels_of(words: Tensor) -> Tensor:
-    """The levels 0 to 15 in words of `by_group`, in the order of the inputs: int16 [out, in]."""
+    """Unpack the levels 0 to 15 in words of `by_group`, in the order of inputs: int16 [out, in]."""
     shifts = torch.arange(0, 4 * QUAD, 4, device=words.device, dtype=torch.int16)[:, None]
     return (words.view(len(words), -1, 1, GROUP) >> shifts).bitwise_and_(15).flatten(1)
 
@@ -112,6 +117,6 @@ def _quads(inner: int) -> int:
 
 
 def _slices(weight: Tensor) -> list[slice]:
-    """Output channels with at most SLICE weights, one slice after another."""
+    """Split the output channels into slices of at most SLICE weights, one after another."""
     count = max(1, SLICE // weight.shape[1])
     return [slice(n, n + count) for n in range(0, len(weight), count)]

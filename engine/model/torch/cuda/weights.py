@@ -1,4 +1,4 @@
-"""The weights of a described model on a card: vectors in f32, matrices in the model's format."""
+"""The weights of a model on a card: vectors in f32, matrices in the model's format."""
 
 from __future__ import annotations
 
@@ -33,25 +33,27 @@ class CardWeights:
     dtype: torch.dtype
 
     def vector(self, name: str) -> Tensor:
-        """f32 [values]."""
+        """Place a vector, f32 [values]."""
         return torch.from_numpy(self.files.vector(name)).to(self.device)
 
     def table(self, name: str) -> Tensor:
-        """A matrix whose rows are looked up."""
+        """Place a matrix whose rows are looked up."""
         return tensor_of(self.files.array(name)).to(self.device, self.dtype)
 
     def product(self, *names: str) -> Product:
-        """The product with several matrices (without ".weight" or ".bias"), whose output channels
-        follow each other."""
+        """Make the product with several matrices, whose output channels follow each other.
+
+        `names`: without ".weight" or ".bias".
+        """
         return self.product_of([(name, None) for name in names])
 
     def product_of(self, names: list[tuple[str, Array | None]]) -> Product:
-        """The same with rows in other orders, as `NativeWeights.parts` takes them."""
+        """Make the product with rows in other orders, as `NativeWeights.parts` takes them."""
         weight, bias = self._placed(self.files.parts(names))
         return product(weight, bias)
 
     def experts(self, at: str, spec: Experts) -> tuple[ExpertWeights, ExpertWeights]:
-        """Gates and ups together, and downs. One expert at a time is read and placed."""
+        """Place gates and ups together, and downs. One expert at a time is read and placed."""
         width = self.files.description.width
         shapes = ((spec.count, 2 * spec.width, width), (spec.count, width, spec.width))
         both, down = (self._empty(shape, spec.biased) for shape in shapes)
