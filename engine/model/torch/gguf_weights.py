@@ -1,5 +1,6 @@
-"""Weights of a GGUF file as tensors in f32, for what runs on torch; and any tensors as arrays, for
-the CPU's kernels.
+"""Weights of a GGUF file as tensors in f32 for torch, and any tensors as arrays.
+
+The arrays are for the CPU's kernels.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from engine.model.torch.tensor_arrays import array_of
 
 
 def weights_of(folder: Path) -> Weights | GgufWeights:
-    """The tensors of a model's folder."""
+    """Open the tensors of a model's folder."""
     file = tensors_of_gguf(folder)
     return Weights(folder) if file is None else GgufWeights(file)
 
@@ -36,7 +37,7 @@ class GgufWeights:
         return name in self.arrays
 
     def __getitem__(self, name: str) -> Tensor:
-        """WeightsError for values that are not finite."""
+        """Read a tensor. WeightsError for values that are not finite."""
         return torch.from_numpy(self.arrays[name])
 
     def get(self, name: str) -> Tensor | None:
@@ -60,5 +61,5 @@ class TensorArrays:
 
 
 def arrays_of(source: TensorSource) -> ArraySource:
-    """A source of tensors as one of arrays."""
+    """Wrap a source of tensors as one of arrays."""
     return source.arrays if isinstance(source, GgufWeights) else TensorArrays(source)

@@ -28,12 +28,12 @@ from engine.weights.resolve import gguf_of
 
 log = logging.getLogger(__name__)
 
-MAX_BUFFER_VALUES = 1 << 26  # that a model has beside its weights: masks, rotations
-CACHED_TOKENS, CHECKED_TOKENS = 5, 6  # of the check at load
-# The most by which logits may differ from those of transformers, in norms: in f32, and in fewer
-# bits, where one rounding may send a token to another expert.
+MAX_BUFFER_VALUES = 1 << 26  # values that a model has besides its weights: masks, rotations
+CACHED_TOKENS, CHECKED_TOKENS = 5, 6  # tokens of the check at load
+# shares of the logits' norm, by which they may differ from those of transformers: in f32, and in
+# fewer bits, where one rounding may send a token to another expert
 F32_ERROR, ROUNDED_ERROR = 1e-3, 0.15
-MAX_SAID_CHARS = 200  # of an error of transformers
+MAX_SAID_CHARS = 200  # characters of an error of transformers that are quoted
 PLAIN_ARGUMENTS = ("dropout", "is_causal", "position_ids", "use_cache")
 
 
@@ -43,15 +43,17 @@ class PackedLinear(nn.Module):
     def __init__(self, run: Product, weight: Tensor) -> None:
         super().__init__()
         self.run, self.out_features = run, weight.shape[0]
-        self.weight = torch.empty_like(weight, device="meta")  # for its shape and type
+        self.weight = torch.empty_like(weight, device="meta")  # keeps its shape and type only
 
     def forward(self, x: Tensor) -> Tensor:
         return self.run(x.reshape(-1, x.shape[-1])).view(*x.shape[:-1], self.out_features)
 
 
 class _CacheLayer:
-    """One layer of our cache in transformers' interface: `update` writes into the given buffers and
-    returns views of what they hold so far."""
+    """One layer of our cache in transformers' interface.
+
+    `update` writes into the given buffers and returns views of what they hold so far.
+    """
 
     is_compileable = False
     is_croppable = False
@@ -95,7 +97,10 @@ class Generic:
         dtype: torch.dtype,
         bits: int | None,
     ) -> None:
-        """`tensors`: those of the folder's safetensors files."""
+        """Load a folder's model and check it.
+
+        `tensors`: those of the folder's safetensors files.
+        """
         self.name = f"draftline-{id(self)}"
         self._register()
         self.device, self.dtype, self.bits = device, dtype, bits
@@ -118,13 +123,13 @@ class Generic:
             self._check()
         except (UnsupportedModel, torch.OutOfMemoryError):
             raise
-        except Exception as error:  # any, of a forward pass of transformers
+        except Exception as error:  # a forward pass of transformers may raise any
             raise UnsupportedModel(
                 f"{self.kind}: its forward pass does not run here ({_said(error)}): {CHOOSE}"
             ) from error
 
     def _load(self, folder: Path, stored: int) -> None:
-        """The model, and its sizes by its config."""
+        """Load the model, and read its sizes from its config."""
         model = _loaded(folder, stored, self.dtype)
         self.model = model.to(self.device).eval().requires_grad_(False)
         config = model.config
@@ -192,7 +197,7 @@ class Generic:
     def run(
         self, ids: Tensor, rows: Rows, cache: tuple[Tensor, ...], layers: int | None = None
     ) -> Tensor:
-        """As `Llama.run`; all layers run whatever `layers` says."""
+        """Run a pass as `Llama.run` does, through all layers whatever `layers` says."""
         from transformers.cache_utils import Cache
 
         keys, values = cache[0]
@@ -215,13 +220,16 @@ class Generic:
         return hidden
 
     def head(self, hidden: Tensor) -> Tensor:
-        """Logits [rows, vocabulary] in f32 of hidden states [rows, width]."""
+        """Compute the logits [rows, vocabulary] in f32 of hidden states [rows, width]."""
         logits: Tensor = self._head(hidden)
         return logits.float()
 
     def _check(self) -> None:
-        """UnsupportedModel where a pass here gives other logits than transformers' own without a
-        cache, or has sums that depend on the number of its rows."""
+        """Raise UnsupportedModel where a pass here cannot be trusted.
+
+        It gives other logits than transformers' own without a cache, or has sums that depend on the
+        number of its rows.
+        """
         count = max(2, min(CACHED_TOKENS + CHECKED_TOKENS, self.max_positions))
         ids = (torch.arange(1, count + 1) * 7919 % self.vocab).to(self.device)
         self.model.set_attn_implementation("eager")
@@ -245,8 +253,11 @@ class Generic:
             self.products = None
 
     def _logits(self, ids: Tensor) -> Tensor:
-        """Logits of all tokens in two passes: the first ones, then the others, each with a wrong
-        token beside it as in a draft."""
+        """Compute the logits of all tokens in two passes.
+
+        The first has the first tokens, the second the others, each with a wrong token next to it as
+        in a draft.
+        """
         size = (2, self.layers, self.kv_heads, 2 * len(ids), self.head_dim)
         cache = (torch.zeros(size, dtype=self.cache_dtype, device=self.device),)
         first = min(CACHED_TOKENS, len(ids) - 1)
@@ -260,14 +271,16 @@ class Generic:
 
 
 def _said(error: Exception) -> str:
-    """What an error says, in short."""
+    """Shorten what an error says."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:MAX_SAID_CHARS]}"
 
 
 def _steady_positions(folder: Path, config: Any) -> int:
-    """Tokens of context in which a token's rotation stays the same. LongRoPE's is another one for
-    every token as soon as a pass has one beyond the trained length, so that a longer draft would
-    change the answer."""
+    """Count the tokens of context in which a token's rotation stays the same.
+
+    LongRoPE's is another one for every token as soon as a pass has one beyond the trained length,
+    so that a longer draft would change the answer.
+    """
     positions: int = config.max_position_embeddings
     rope = getattr(config, "rope_parameters", None) or {}
     trained = rope.get("original_max_position_embeddings") or positions
@@ -281,8 +294,11 @@ def _steady_positions(folder: Path, config: Any) -> int:
 
 
 def _loaded(folder: Path, stored: int, dtype: torch.dtype) -> Any:
-    """transformers' model of a folder whose files hold `stored` weights. UnsupportedModel where its
-    config.json describes a larger one, which would be filled with random weights."""
+    """Load transformers' model of a folder whose files hold `stored` weights.
+
+    UnsupportedModel where its config.json describes a larger one, which would be filled with random
+    weights.
+    """
     from transformers import AutoConfig, AutoModelForCausalLM
 
     if (folder / "adapter_config.json").exists():
@@ -320,13 +336,16 @@ def _loaded(folder: Path, stored: int, dtype: torch.dtype) -> Any:
 
 
 def with_defaults(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
-    """A checked config.json's settings with all fields of its model type, as transformers fills
-    them in. UnsupportedModel where it cannot."""
+    """Fill in the fields that a checked config.json leaves out, as transformers does.
+
+    Returns its settings with all fields of its model type. UnsupportedModel where transformers
+    cannot.
+    """
     from transformers import CONFIG_MAPPING
     from transformers.utils.logging import get_verbosity, set_verbosity, set_verbosity_error
 
     usual = get_verbosity()
-    set_verbosity_error()  # it warns of fields that do not matter here, beside our own one line
+    set_verbosity_error()  # it warns of fields that do not matter here, besides our own line
     try:
         config = CONFIG_MAPPING[settings["model_type"]].from_dict(settings)
     except Exception as error:  # its checks have no class in common
@@ -340,7 +359,7 @@ def with_defaults(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def transformers_config(folder: Path) -> Any:
-    """transformers' own config of a folder, of one without weights from its GGUF file."""
+    """Load transformers' own config of a folder, of one without weights from its GGUF file."""
     from transformers import CONFIG_MAPPING, AutoConfig
 
     if gguf_of(folder) is None:
@@ -350,8 +369,10 @@ def transformers_config(folder: Path) -> Any:
 
 
 def transformers_model(folder: Path, **options: Any) -> Any:
-    """transformers' own model of a folder, of one without weights from its GGUF file. `options`: as
-    `from_pretrained` takes them."""
+    """Load transformers' own model of a folder, of one without weights from its GGUF file.
+
+    `options`: as `from_pretrained` takes them.
+    """
     from transformers import AutoModelForCausalLM
 
     options |= {"trust_remote_code": False, "local_files_only": True}
@@ -364,7 +385,7 @@ def transformers_model(folder: Path, **options: Any) -> Any:
 
 
 def other_than_causal(kind: str) -> str | None:
-    """What a model type is, if transformers has no causal language model of it."""
+    """Name what a model type is, if transformers has no causal language model of it."""
     from transformers.models.auto import modeling_auto as auto
 
     if kind in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
@@ -388,7 +409,10 @@ def other_than_causal(kind: str) -> str | None:
 
 
 def is_encoder(config: Any) -> bool:
-    """Whether a transformers config is of a masked language model whose rows see what follows."""
+    """Return whether a config is of a masked language model whose rows see what follows.
+
+    It is a config of transformers.
+    """
     from transformers.models.auto import modeling_auto as auto
 
     masked = config.model_type in auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES

@@ -13,8 +13,10 @@ R = TypeVar("R")
 
 
 def inference(function: Callable[P, R]) -> Callable[P, R]:
-    """`function` in inference mode. To ask whether it is on takes a twentieth of entering it, and
-    in the model's thread it is on."""
+    """Wrap `function` to run in inference mode.
+
+    To ask whether it is on takes a twentieth of entering it, and in the model's thread it is on.
+    """
 
     @wraps(function)
     def run(*args: P.args, **options: P.kwargs) -> R:

@@ -1,7 +1,7 @@
-"""The forward pass of Llama's family: Llama, Qwen2, Qwen3, Granite, SmolLM3, Ministral 3, and
-Mistral without a sliding window.
+"""The forward pass of Llama's family.
 
-q, k, v are one matrix product, and so are gate and up; rotation is one complex multiplication; keys
+That is Llama, Qwen2, Qwen3, Granite, SmolLM3, Ministral 3, and Mistral without a sliding window. q,
+k, v are one matrix product, and so are gate and up; rotation is one complex multiplication; keys
 and values are written into the cache in place. Weights come straight from safetensors, so
 transformers need not be imported, which would take most of the start-up time. Other architectures
 go through `engine.model.torch.hf_model`.
@@ -33,16 +33,18 @@ class TensorSource(Protocol):
     def __contains__(self, name: object, /) -> bool: ...
     def __getitem__(self, name: str, /) -> Tensor: ...
     def get(self, name: str, /) -> Tensor | None:
-        """None where there is no such tensor."""
+        """Read a tensor; None where there is none of this name."""
         ...
 
 
 class Weights:
-    """Tensors of a folder's safetensors files by name, memory-mapped and read one at a time. Of a
-    composite model's those of its text part."""
+    """Tensors of a folder's safetensors files by name, memory-mapped and read one at a time.
+
+    For a composite model, they are those of its text part.
+    """
 
     def __init__(self, folder: Path) -> None:
-        self.files: dict[str, tuple[Any, str]] = {}  # by a tensor's name: its file, its name there
+        self.files: dict[str, tuple[Any, str]] = {}  # file and name there, by a tensor's name
         for path in sorted(folder.glob("*.safetensors")):
             try:
                 handle = safe_open(path, framework="pt")
@@ -81,7 +83,7 @@ class FeedForward:
 
 @dataclass(slots=True)
 class LlamaLayer:
-    """One decoder layer: the weights of its norms, its fused products and what follows them."""
+    """One decoder layer: the weights of its norms, its fused products and its feed-forward part."""
 
     norm_in: Tensor
     qkv: Product
@@ -107,10 +109,13 @@ class Llama:
         narrow: str = "",
         places: list[tuple[torch.device, int]] | None = None,
     ) -> None:
-        """`exact`: products that do not round by shape on a GPU; `narrow`: the format of weights
+        """Load the weights of a model.
+
+        `exact`: products that do not round by shape on a GPU; `narrow`: the format of weights
         there, of `engine.model.torch.cuda.weight_formats` (the embedding keeps `dtype`). `places`:
         devices in the order of the layers, and how many layers each has; the first also has the
-        embedding, the last (`device`) the norm and the head. None: everything is on `device`."""
+        embedding, the last (`device`) the norm and the head. None: everything is on `device`.
+        """
         self.device, self.dtype, self.exact = device, dtype, exact
         self.narrow = narrow
         self.cache_dtype = torch.float32 if device.type == "cpu" else dtype
@@ -140,7 +145,7 @@ class Llama:
         self.norm = self._norm(named["model.norm.weight"], device)
 
     def _set_words(self, named: TensorSource, tied: bool, first: torch.device) -> None:
-        """The embedding on the first device and the head on the last."""
+        """Place the embedding on the first device and the head on the last."""
         embedding = named["model.embed_tokens.weight"]
         self.embedding = embedding.to(first, self.dtype)
         head = None if tied else named.get("lm_head.weight")
@@ -153,21 +158,23 @@ class Llama:
         return weight.to(device, torch.float32)
 
     def _matrix(self, named: TensorSource, name: str, paired: bool = False) -> Any:
-        """A matrix as `_product` takes it; `paired`: of q or k, see `_paired`."""
+        """Read a matrix for `_product`; `paired`: one of q or k, see `_paired`."""
         return self._paired(named[name]) if paired else named[name]
 
     def _product(
         self, device: torch.device, parts: list[Any], bias: Tensor | None = None
     ) -> Product:
-        """The product with matrices of `_matrix`, whose output channels follow each other."""
+        """Make the product with matrices of `_matrix`, whose output channels follow each other."""
         placed = None if bias is None else bias.to(device, self.dtype)
         weight = joined(parts).to(device, self.dtype)
         return product(weight, placed, self.exact, self.narrow)
 
     def _paired(self, weight: Tensor) -> Tensor:
-        """Reorder the rows of a q or k weight (or bias or norm) within each head from (first half,
-        second half) to pairs, so that rotation is a complex product. q and k are permuted alike,
-        so their dot products stay the same."""
+        """Reorder the rows of a q or k weight (or bias or norm) within each head to pairs.
+
+        They come as (first half, second half); in pairs, rotation is a complex product. q and k are
+        permuted alike, so their dot products stay the same.
+        """
         shape = weight.shape
         halves = weight.reshape(-1, 2, self.head_dim // 2, *shape[1:])
         return halves.transpose(1, 2).reshape(shape)
@@ -196,7 +203,7 @@ class Llama:
         )
 
     def _feed_forward(self, weights: TensorSource, n: int, place: torch.device) -> Any:
-        """What `Layer.mlp` is."""
+        """Make a layer's `mlp`."""
         mlp = f"model.layers.{n}.mlp."
         gate_up = [self._matrix(weights, f"{mlp}{name}_proj.weight") for name in ("gate", "up")]
         gate_bias, up_bias = (weights.get(f"{mlp}{name}_proj.bias") for name in ("gate", "up"))
@@ -213,17 +220,20 @@ class Llama:
         return F.rms_norm(x.float(), (x.shape[-1],), weight, self.eps).to(self.dtype)
 
     def embedded(self, ids: Tensor) -> Tensor:
-        """The first layer's input [rows, width] of tokens `ids` [rows]."""
+        """Compute the first layer's input [rows, width] of tokens `ids` [rows]."""
         x = self.embedding[ids].to(self.dtype)
         return x if self.embedding_scale == 1 else x * self.embedding_scale
 
     def scaled(self, delta: Tensor) -> Tensor:
-        """What an attention or MLP block adds to its input [rows, width]."""
+        """Scale what an attention or MLP block adds to its input [rows, width]."""
         return delta if self.residual_scale == 1 else delta * self.residual_scale
 
     def turning(self, positions: Tensor) -> Tensor:
-        """The rotation of q and k at `positions` [rows]: complex [rows, 1, head_dim / 2], or one
-        for each head of q and of k where q is scaled, too."""
+        """Look up the rotation of q and k at `positions` [rows].
+
+        It is complex [rows, 1, head_dim / 2], or one for each head of q and of k where q is scaled,
+        too.
+        """
         turn = self.turns[positions, None]
         if self.query_scales is None:
             return turn
@@ -234,10 +244,12 @@ class Llama:
     def run(
         self, ids: Tensor, rows: Rows, cache: tuple[Tensor, ...], layers: int | None = None
     ) -> Tensor:
-        """Final hidden states [rows, width], on `device`, of token `ids` [rows] on the embedding's
-        device. Keys and values are written to rows `rows.base ...` of `cache`, one tensor
-        [2, layers, kv heads, capacity, head_dim] for each of `places`. `layers`: run only the first
-        ones."""
+        """Compute the final hidden states [rows, width], on `device`, of token `ids` [rows].
+
+        The ids are on the embedding's device. Keys and values are written to rows `rows.base ...`
+        of `cache`, one tensor [2, layers, kv heads, capacity, head_dim] for each of `places`.
+        `layers`: run only the first ones.
+        """
         turn = self.turning(rows.positions)
         x, done = self.embedded(ids), 0
         for (place, count), (keys, values) in zip(self.places, cache, strict=True):
@@ -259,8 +271,11 @@ class Llama:
         keys: Tensor,
         values: Tensor,
     ) -> Tensor:
-        """x [rows, width] after one layer, whose keys and values [kv heads, capacity, head_dim] are
-        written. `turn`: the rotation of q and k, if the layer has one."""
+        """Run x [rows, width] through one layer.
+
+        Its keys and values [kv heads, capacity, head_dim] are written. `turn`: the rotation of q
+        and k, if the layer has one.
+        """
         count, heads, both = len(x), self.heads, self.heads + self.kv_heads
         qkv = layer.qkv(self._normed(x, layer.norm_in)).float()
         split = qkv.view(count, both + self.kv_heads, self.head_dim)
@@ -287,10 +302,10 @@ class Llama:
         self.embedding = torch.cat([self.embedding, rows])
 
     def head(self, hidden: Tensor) -> Tensor:
-        """Logits [rows, vocabulary] in f32 of hidden states [rows, width]."""
+        """Compute the logits [rows, vocabulary] in f32 of hidden states [rows, width]."""
         return self.words(hidden).float()
 
     def words(self, hidden: Tensor) -> Tensor:
-        """Logits in the model's own dtype."""
+        """Compute the logits in the model's own dtype."""
         logits = self._head(hidden)
         return logits if self.logit_divisor == 1 else logits / self.logit_divisor

@@ -1,4 +1,4 @@
-"""Load a model folder: which device, number format and kernels a configuration means here."""
+"""Loading of a model folder: which device, number format and kernels a configuration means here."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ from engine.weights.fetch.integrity import TensorInfo, config_of, tensors_of
 
 log = logging.getLogger(__name__)
 
-GPU_CHUNK_TOKENS = 1024  # of a prompt, in one pass
-ROTATION_BYTES = 64 << 20  # that config.json alone may demand, beyond the size of the weights
-MASKED_CHUNK_TOKENS = 256  # where attention takes memory for every row and key
+GPU_CHUNK_TOKENS = 1024  # prompt tokens in one pass
+ROTATION_BYTES = 64 << 20  # bytes that config.json may demand beyond the weights' size
+MASKED_CHUNK_TOKENS = 256  # prompt tokens, where attention takes memory for every row and key
 
 
 @dataclass(slots=True)
@@ -75,15 +75,15 @@ class LoadedModel:
     settings: dict[str, Any]  # its config.json
     devices: list[torch.device]  # in the order of the layers
     dtype: str  # f32, bf16, stored, q8, q4, int8, fp8 or int4
-    exact: bool  # whether kernels that do not round by shape were asked for, on a GPU
+    exact: bool  # whether kernels that do not round by shape were requested, on a GPU
     context: int  # tokens
-    cache_bytes: int  # of cached sequences, at most
+    cache_bytes: int  # bytes of cached sequences, at most
     chunk: int  # prompt tokens a pass
     static: Static | None  # passes of static shape, where they are used
 
     @property
     def device(self) -> torch.device:
-        """Where hidden states and logits are: the device of the last layers."""
+        """The device of the last layers, where hidden states and logits are."""
         return self.devices[-1]
 
 
@@ -93,10 +93,12 @@ def load(
     weights: TensorSource | None = None,
     on_read: OnRead = lambda done, total: None,
 ) -> LoadedModel:
-    """Load `folder` (config.json, safetensors or the name of a GGUF file). `weights`: tensors by
-    name in place of the files, for a model of Llama's family. `on_read` is called with the bytes
-    that were read of a GGUF file, and all of them. UnsupportedModel, WeightsError, ValueError or
-    OSError with one line."""
+    """Load `folder` (config.json, safetensors or the name of a GGUF file).
+
+    `weights`: tensors by name in place of the files, for a model of Llama's family. `on_read` is
+    called with the bytes that were read of a GGUF file, and all of them. UnsupportedModel,
+    WeightsError, ValueError or OSError with one line.
+    """
     file = None if weights else tensors_of_gguf(folder, on_read)
     with file or contextlib.nullcontext():
         settings = config_of(folder) if file is None else file.settings
@@ -193,8 +195,8 @@ def _use_threads(threads: int, quantised: bool) -> None:
 
 
 def _static(model: Llama | DescribedModel, config: Config, device: torch.device) -> Static:
-    """Passes of static shape, with CUDA graphs where they can be used."""
-    with current(device):  # whose memory pinned buffers belong to
+    """Make passes of static shape, with CUDA graphs where they can be used."""
+    with current(device):  # pinned buffers belong to the current card
         static = Static(model, config.exact, rows_for(config.budget, model))
     if isinstance(model, DescribedModel):
         kind = model.description.family
@@ -207,7 +209,7 @@ def _static(model: Llama | DescribedModel, config: Config, device: torch.device)
 def _llama_config(
     folder: Path, settings: dict[str, Any], file: GgufTensors | None
 ) -> ModelConfig | None:
-    """The config of a model of Llama's family; None for any other."""
+    """Read the config of a model of Llama's family; None for any other."""
     if not has_llama_pass(settings):
         return None
     if file is not None:
@@ -217,7 +219,7 @@ def _llama_config(
 
 
 def _check_llama(folder: Path, llama: ModelConfig, tensors: dict[str, TensorInfo]) -> None:
-    """WeightsError where a model of Llama's family has other tensors than its config.json says."""
+    """Raise WeightsError where a model of Llama's family has other tensors than its config.json."""
     file, layers, positions = folder / "config.json", len(llama.layers), llama.positions
     if layers > len(tensors):
         fewer = f"no more layers than its files have tensors ({len(tensors)})"
@@ -238,9 +240,10 @@ def _placed(
     llama: ModelConfig | None,
     complete: bool,
 ) -> tuple[list[torch.device], ModelConfig | None]:
-    """Where the model runs, and the config of one that is not of Llama's family: `auto` takes the
-    CPU for what the card cannot run or hold. UnsupportedModel where no card runs it and one was
-    named.
+    """Choose where the model runs, and read the config of one that is not of Llama's family.
+
+    `auto` takes the CPU for what the card cannot run or hold. UnsupportedModel where no card runs
+    it and one was named.
     """
     devices, auto = choose_devices(config.device), config.device == "auto"
     ours = llama is not None
@@ -262,8 +265,10 @@ def _placed(
 
 
 def _off_card(d: ModelConfig | None, config: Config) -> str:
-    """Why a model by its config, or one of Llama's family (None), has no path on a card; "" if it
-    has."""
+    """Explain why a model has no path on a card; "" if it has.
+
+    `d`: its config; None for a model of Llama's family.
+    """
     if config.dtype in ("q8", "q4"):
         return f"{config.dtype} has no path on a card"
     if d is not None and d.recurrent:
@@ -280,8 +285,10 @@ def _too_large(
     config: Config,
     card: torch.device,
 ) -> str:
-    """The sizes of a model that does not fit a card, and what would; "" if it fits, or if it is
-    refused anyway: a card's format on a CPU."""
+    """Explain why a model does not fit a card, by its sizes and what would fit; "" if it fits.
+
+    Also "" if the model is refused anyway: a card's format on a CPU.
+    """
     dtype = "f32" if config.dtype == "f32" else "bf16"
     try:
         if d is not None:
@@ -296,8 +303,10 @@ def _too_large(
 def _check_described(
     name: str, d: ModelConfig, width: int, config: Config, card: torch.device
 ) -> Size:
-    """The size of a described model with numbers of `width` bytes. UnsupportedModel where it does
-    not fit a card."""
+    """Compute the size of a model by its `ModelConfig`, with numbers of `width` bytes.
+
+    UnsupportedModel where it does not fit a card.
+    """
     size = size_of_described(d, width)
     others = {"--dtype bf16": size_of_described(d, 2)} if width > 2 else {}
     check_card(name, size, config.max_context, d.positions, card, others)
@@ -305,8 +314,10 @@ def _check_described(
 
 
 def _described(folder: Path, settings: dict[str, Any], complete: bool) -> ModelConfig | None:
-    """The config of a model that runs natively; None for a family that does not. `complete`: the
-    settings have all fields."""
+    """Read the config of a model that runs natively; None for a family that does not.
+
+    `complete`: the settings have all fields.
+    """
     if complete or family_of(settings) is None:
         return config_of_known(settings)
     refuse_inputs(settings)
@@ -317,7 +328,7 @@ def _described(folder: Path, settings: dict[str, Any], complete: bool) -> ModelC
 def _check_kernels(
     exact: bool, narrow: str, settings: dict[str, Any], device: torch.device, ours: bool
 ) -> None:
-    """UnsupportedModel where exact passes or the format `narrow` of weights cannot run here."""
+    """Raise UnsupportedModel where exact passes or weights in `narrow` cannot run here."""
     what = "exact" if exact else narrow
     if what and not (device.type == "cuda" and ours):
         raise UnsupportedModel(
@@ -331,7 +342,7 @@ def _check_kernels(
 
 
 def _wants_static(config: Config, devices: list[torch.device]) -> bool:
-    """Whether passes have static shapes."""
+    """Return whether passes have static shapes."""
     if config.graphs not in ("auto", "off", "static"):
         raise ValueError(f"graphs {config.graphs!r}: choose auto, off or static")
     if len(devices) > 1:

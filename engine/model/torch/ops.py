@@ -28,8 +28,11 @@ Product = Callable[[Tensor], Tensor]  # [rows, in] -> [rows, out]
 
 @dataclass(slots=True)
 class Rows:
-    """The rows of one forward pass. Row i goes to cache row `base + i` and attends to the committed
-    rows 0 .. base - 1, to its ancestors by `parents` (-1: none in this pass) and to itself."""
+    """The rows of one forward pass.
+
+    Row i goes to cache row `base + i` and attends to the committed rows 0 .. base - 1, to its
+    ancestors by `parents` (-1: none in this pass) and to itself.
+    """
 
     base: int
     parents: np.ndarray  # int32 [rows]
@@ -42,7 +45,10 @@ class Rows:
 
     @classmethod
     def of(cls, base: int, parents: list[int], device: torch.device) -> Rows:
-        """`parents[i]` < i, or -1 for a row that follows the last committed one."""
+        """Place rows behind `base` committed ones.
+
+        `parents[i]` < i, or -1 for a row that follows the last committed one.
+        """
         depth: list[int] = []
         for parent in parents:
             depth.append(0 if parent < 0 else depth[parent] + 1)
@@ -50,7 +56,7 @@ class Rows:
         return cls(base, np.asarray(parents, np.int32), positions)
 
     def mask(self, device: torch.device) -> Tensor:
-        """The attention mask: bool [rows, base + rows], made once for all layers of a device."""
+        """Make the attention mask, bool [rows, base + rows], once for all layers of a device."""
         if self._mask is not None and self._mask.device == device:
             return self._mask
         rows = len(self.parents)
@@ -72,7 +78,7 @@ class Quantized:
     """A `NativeProduct` of tensors."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, bits: int) -> None:
-        """`weight` [out, in], kept in `bits`: 8 or 4 in blocks, 16 (bfloat16) or 32 as numbers."""
+        """Pack `weight` [out, in] in `bits`: 8 or 4 in blocks, 16 (bfloat16) or 32 as numbers."""
         b = None if bias is None else bias.float().contiguous().numpy()
         self.inner = NativeProduct([array_of(weight)], b, bits)
         self.nbytes = self.inner.nbytes
@@ -82,12 +88,12 @@ class Quantized:
 
 
 def joined(parts: Sequence[Tensor]) -> Tensor:
-    """Output channels of several matrices, one after another."""
+    """Join the output channels of several matrices, one after another."""
     return parts[0] if len(parts) == 1 else torch.cat(list(parts))
 
 
 class Packed:
-    """y = x W + b by oneDNN, on weights that are reordered once rather than for every call.
+    """The product y = x W + b by oneDNN, on weights that are reordered once, not for every call.
 
     A single row is padded to two, because oneDNN has another kernel for one row, which rounds
     differently (seen on several processors; checked again at load).
@@ -107,7 +113,10 @@ class Packed:
 
 
 class Stock:
-    """`F.linear`. `alone`: one row per call, slow but the same bits for any number of rows."""
+    """The product of `F.linear`.
+
+    `alone`: one row per call, slow but the same bits for any number of rows.
+    """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, alone: bool = False) -> None:
         self.weight, self.bias, self.alone = weight, bias, alone
@@ -119,7 +128,7 @@ class Stock:
         return torch.cat([F.linear(x[n : n + 1], self.weight, self.bias) for n in range(len(x))])
 
 
-_unpacked: set[torch.dtype] = set()  # of which oneDNN's packed product turned out to be missing
+_unpacked: set[torch.dtype] = set()  # dtypes without oneDNN's packed product
 
 
 def product(
@@ -128,9 +137,11 @@ def product(
     exact: bool = False,
     narrow: str = "",
 ) -> Product:
-    """The fastest product with `weight` [out, in] on its device; row-invariant on a CPU, and with
-    `exact` on a CUDA card. `narrow`: a format of `engine.model.torch.cuda.weight_formats`, on a
-    card."""
+    """Make the fastest product with `weight` [out, in] on its device.
+
+    It is row-invariant on a CPU, and with `exact` on a CUDA card. `narrow`: a format of
+    `engine.model.torch.cuda.weight_formats`, on a card.
+    """
     if weight.device.type != "cpu":
         if exact or narrow:
             from engine.model.torch.cuda.products import Tiled
@@ -151,10 +162,10 @@ def product(
 
 
 def attend(q: Tensor, keys: Tensor, values: Tensor, rows: Rows, scale: float) -> Tensor:
-    """Attention of `rows` over the cache: [rows, heads * d] in f32.
+    """Attend from `rows` over the cache: [rows, heads * d] in f32.
 
-    q [rows, heads, d] f32, rotated; keys and values [kv heads, capacity, d], whose rows
-    `rows.base ...` hold this pass already. Grouped query heads share a key head.
+    q [rows, heads, d] f32, rotated; keys and values [kv heads, capacity, d], whose rows `rows.base
+    ...` hold this pass already. Grouped query heads share a key head.
     """
     if q.device.type == "cpu" and keys.dtype == torch.float32:
         out = torch.empty(q.shape[0], q.shape[1] * q.shape[2])
@@ -178,10 +189,12 @@ def masked_attention(
     softcap: float = 0.0,
     sinks: Tensor | None = None,
 ) -> Tensor:
-    """Attention in plain torch: grouped query heads are folded into rows, and sums over keys are in
-    f64 so that they do not depend on where masked keys are. mask: bool [rows, keys]. `softcap`:
-    scores are softcap * tanh(score / softcap). `sinks` [heads]: one more logit of each head, whose
-    share is lost."""
+    """Compute attention in plain torch.
+
+    Grouped query heads are folded into rows, and sums over keys are in f64 so that they do not
+    depend on where masked keys are. mask: bool [rows, keys]. `softcap`: scores are softcap *
+    tanh(score / softcap). `sinks` [heads]: one more logit of each head, whose share is lost.
+    """
     count, heads, d = q.shape
     kv = keys.shape[0]
     folded = q.view(count, kv, heads // kv, d).permute(1, 2, 0, 3).reshape(kv, -1, d)
@@ -204,8 +217,10 @@ def masked_attention(
 
 
 def fused_attention(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: float) -> Tensor:
-    """The same by torch's fused kernel, in the keys' number format. Query heads that share a key
-    head become rows: not every torch kernel does grouped queries."""
+    """Compute attention by torch's fused kernel, in the keys' number format.
+
+    Query heads that share a key head become rows: not every torch kernel does grouped queries.
+    """
     count, heads, d = q.shape
     kv, group = keys.shape[0], heads // keys.shape[0]
     asked = q.view(count, kv, group, d).permute(1, 2, 0, 3).reshape(kv, group * count, d)

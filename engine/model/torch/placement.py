@@ -30,19 +30,21 @@ from engine.weights.resolve import gguf_of
 
 log = logging.getLogger(__name__)
 
-OVERHEAD_BYTES = 600 << 20  # libraries, CUDA graphs, fragmentation
-OLD_DRIVER = "driver on your system is too old"  # as torch says it
+OVERHEAD_BYTES = 600 << 20  # bytes of libraries, CUDA graphs and fragmentation
+OLD_DRIVER = "driver on your system is too old"  # words of torch
 NOT_BUILT = "this torch is built for CPUs only"
-NO_CARD = ("no NVIDIA driver", "No CUDA GPUs", NOT_BUILT)  # where none is to be expected
-NUMBER_BYTES = {"f32": 4}  # of a dtype on a card; 2 of the others, and of the keys and values
-FP8_CAPABILITY = (8, 9)  # of the first cards whose kernels read it: Ada and Hopper
-LOGIT_BYTES = 6  # of a row's token: in the model's dtype and in f32
-CHOOSING_BYTES = 16 * 40 + 64 * LOGIT_BYTES  # per token of the vocabulary, for passes of 64 rows
+NO_CARD = ("no NVIDIA driver", "No CUDA GPUs", NOT_BUILT)  # errors where no card is to be expected
+NUMBER_BYTES = {"f32": 4}  # bytes of a number, also of keys and values; 2 in other dtypes
+FP8_CAPABILITY = (8, 9)  # compute capability of the first cards that read it: Ada and Hopper
+LOGIT_BYTES = 6  # bytes of a row's token: in the model's dtype and in f32
+CHOOSING_BYTES = 16 * 40 + 64 * LOGIT_BYTES  # bytes per token of the vocabulary, for 64 rows
 
 
 def choose_device(name: str) -> torch.device:
-    """The torch device of a name; `auto` takes a CUDA card, else the CPU, and logs why it leaves a
-    card or Apple's GPU out. UnsupportedModel."""
+    """Choose the torch device of a name. UnsupportedModel.
+
+    `auto` takes a CUDA card, else the CPU, and logs why it leaves a card or Apple's GPU out.
+    """
     if name.startswith("cuda"):
         if why := cuda_failure():
             raise UnsupportedModel(f"device {name}: {why}, or use --device cpu")
@@ -69,7 +71,7 @@ def choose_device(name: str) -> torch.device:
 
 
 def cuda_failure() -> str:
-    """Why torch can use no card here, and what would help; "" where it can use one."""
+    """Explain why torch can use no card here, and what would help; "" where it can use one."""
     with warnings.catch_warnings():  # torch's own warning has many lines
         warnings.simplefilter("ignore")
         if torch.cuda.is_available():
@@ -88,15 +90,17 @@ def cuda_failure() -> str:
 
 
 def choose_devices(text: str) -> list[torch.device]:
-    """The torch devices of a `Config.device`."""
+    """Choose the torch devices of a `Config.device`."""
     return [choose_device(name) for name in devices(text)]
 
 
 def refuse_several(
     count: int, settings: dict[str, Any], ours: bool, dtype: str, config: Config
 ) -> None:
-    """UnsupportedModel with one line where the model cannot be split across `count` devices.
-    `ours`: it is of Llama's family."""
+    """Raise UnsupportedModel with one line where the model cannot be split across `count` devices.
+
+    `ours`: it is of Llama's family.
+    """
     layers = settings.get("num_hidden_layers", 0)
     why = ""
     if not ours:
@@ -114,8 +118,10 @@ def refuse_several(
 
 
 def shares(layers: int, free: Sequence[int]) -> list[int]:
-    """How many of `layers` equal layers each device gets, at least one, given its `free` bytes:
-    the split whose fullest device has the most bytes per layer."""
+    """Split `layers` equal layers among devices, at least one each, given their `free` bytes.
+
+    Returns how many each device gets: the split whose fullest device has the most bytes per layer.
+    """
     counts = [1] * len(free)
     for _ in range(layers - len(free)):
         counts[max(range(len(free)), key=lambda n: free[n] / (counts[n] + 1))] += 1
@@ -123,8 +129,11 @@ def shares(layers: int, free: Sequence[int]) -> list[int]:
 
 
 def choose_dtype(name: str, device: torch.device, folder: Path) -> str:
-    """The number format. `auto`: bf16 on a GPU; on a CPU "stored", as the GGUF file has it, or for
-    safetensors bf16 where the processor supports it natively, else f32."""
+    """Choose the number format.
+
+    `auto`: bf16 on a GPU; on a CPU "stored", as the GGUF file has it, or for safetensors bf16 where
+    the processor supports it natively, else f32.
+    """
     if name != "auto":
         if name not in {"f32", "bf16", "q8", "q4", *FORMATS}:
             known = ", ".join(["auto, f32, bf16, q8, q4", *FORMATS[:-1]])
@@ -151,13 +160,15 @@ class Size:
     """Memory of a model, in bytes."""
 
     weights: int
-    token: int  # KV cache of one token
+    token: int  # bytes of the KV cache for one token
     beside: int  # everything else while it runs
 
 
 def size_of(config: ModelConfig, dtype: str, some: range | None = None) -> Size:
-    """The size of a model of Llama's family on a card. `some`: only these layers, with the
-    embedding before the first and the head after the last."""
+    """Compute the size of a model of Llama's family on a card.
+
+    `some`: only these layers, with the embedding before the first and the head after the last.
+    """
     width, narrow = NUMBER_BYTES.get(dtype, 2), dtype if dtype in FORMATS else ""
     ((heads, kv, d),) = config.head_shapes
     hidden, vocab, layers = config.width, config.vocab, len(config.layers)
@@ -180,7 +191,7 @@ def size_of(config: ModelConfig, dtype: str, some: range | None = None) -> Size:
 
 
 def size_of_described(d: ModelConfig, width: int) -> Size:
-    """The size of a described model with numbers of `width` bytes."""
+    """Compute the size of a model by its `ModelConfig`, with numbers of `width` bytes."""
     copied = max(
         (_gathered(layer.experts, d.width) for layer in d.layers if layer.experts), default=0
     )
@@ -192,12 +203,12 @@ def size_of_described(d: ModelConfig, width: int) -> Size:
 
 
 def _gathered(spec: Experts, width: int) -> int:
-    """Numbers of the experts' weights that a pass of few rows copies."""
+    """Count the numbers of the experts' weights that a pass of few rows copies."""
     return gathered_rows(spec) * spec.chosen * 3 * spec.width * width
 
 
 def with_rows(size: Size, vocab: int, rows: int) -> Size:
-    """`size` with the memory for passes of up to `rows` rows."""
+    """Add the memory for passes of up to `rows` rows to `size`."""
     return replace(size, beside=size.beside + max(rows - 64, 0) * LOGIT_BYTES * vocab)
 
 
@@ -209,8 +220,11 @@ def check_card(
     card: torch.device,
     others: Mapping[str, Size] | None = None,
 ) -> None:
-    """UnsupportedModel where a card lacks the memory for a model and for those of `context` tokens
-    that are `wanted` (0: a few). `others`: the sizes that it would have with other options."""
+    """Raise UnsupportedModel where a card lacks the memory for a model and its context.
+
+    The context is `wanted` tokens (0: a few), at most `context`. `others`: the sizes that the model
+    would have with other options.
+    """
     tokens = min(wanted or MIN_CONTEXT_TOKENS, context)
     check_fits(name, size, tokens, _named(card), *torch.cuda.mem_get_info(card), others)
 
@@ -224,8 +238,10 @@ def check_fits(
     total: int,
     others: Mapping[str, Size] | None = None,
 ) -> None:
-    """UnsupportedModel, with the numbers and what would fit, where a card lacks the memory for the
-    weights and `tokens` tokens of context."""
+    """Raise UnsupportedModel where a card lacks the memory for weights and `tokens` of context.
+
+    The error has the numbers and what would fit.
+    """
     need = _needed(size, tokens)
     if need <= free:
         return
@@ -248,7 +264,7 @@ def _needed(size: Size, tokens: int) -> int:
 
 
 def _smaller(size: Size, tokens: int, free: int) -> str:
-    """A smaller model; the largest built-in one that fits, if any."""
+    """Name a smaller model: the largest built-in one that fits, if any."""
     sizes = {one.name: replace(size, weights=one.bf16_bytes) for one in BUILTINS.values()}
     fitting = {
         name: _needed(one, tokens)
@@ -268,8 +284,11 @@ def placed(
     wanted: int,
     devices: list[torch.device],
 ) -> tuple[list[tuple[torch.device, int]], list[Size]]:
-    """How many layers each device gets, and on cards the size of each part, which must fit
-    (UnsupportedModel). `wanted`: requested tokens of context, 0 for none."""
+    """Choose how many layers each device gets.
+
+    Also returns, on cards, the size of each part, which must fit (UnsupportedModel). `wanted`:
+    requested tokens of context, 0 for none.
+    """
     layers, context = len(config.layers), config.positions
     if devices[0].type != "cuda":
         return [*zip(devices, shares(layers, [1] * len(devices)), strict=True)], []
@@ -291,8 +310,10 @@ def placed(
 
 
 def _in_other_dtypes(config: ModelConfig, card: torch.device, dtype: str) -> dict[str, Size]:
-    """The sizes of a model of Llama's family in the dtypes that a card runs and that take less
-    memory, by the option."""
+    """Compute the sizes of a model of Llama's family in other dtypes, by the option.
+
+    They are those that a card runs and that take less memory.
+    """
     names = [name for name in ("bf16", *FORMATS) if name != "fp8" or not fp8_failure(card)]
     sizes = {f"--dtype {name}": size_of(config, name) for name in names}
     own = size_of(config, dtype).weights
@@ -300,7 +321,7 @@ def _in_other_dtypes(config: ModelConfig, card: torch.device, dtype: str) -> dic
 
 
 def fp8_failure(card: torch.device) -> str:
-    """Why a card cannot run fp8 weights; "" if it can."""
+    """Explain why a card cannot run fp8 weights; "" if it can."""
     found = torch.cuda.get_device_capability(card)
     if found >= FP8_CAPABILITY:
         return ""
@@ -312,8 +333,11 @@ def fp8_failure(card: torch.device) -> str:
 def room_on(
     cards: list[torch.device], sizes: list[Size], context: int, memory: int
 ) -> tuple[int, int]:
-    """How many of `context` tokens, and of `memory` bytes of cached sequences (0: half of what is
-    left), the cards can hold once the weights are loaded."""
+    """Compute how much context the cards can hold once the weights are loaded.
+
+    Returns how many of `context` tokens, and how many of `memory` bytes of cached sequences (0:
+    half of what is left).
+    """
     torch.cuda.empty_cache()
     token, left = sum(size.token for size in sizes), 1 << 62
     for card, size in zip(cards, sizes, strict=True):
@@ -324,8 +348,10 @@ def room_on(
 
 
 def room_left(size: Size, context: int, free: int, card: str = "this card") -> int:
-    """How many of `context` tokens `free` bytes can hold once the weights are loaded; logged if not
-    all of them."""
+    """Count how many of `context` tokens `free` bytes can hold once the weights are loaded.
+
+    Logged if not all of them.
+    """
     fits = max(1, (free - size.beside) // size.token)
     if fits < context:
         log.warning(
@@ -337,8 +363,10 @@ def room_left(size: Size, context: int, free: int, card: str = "this card") -> i
 
 @contextmanager
 def out_of_memory_is_unsupported(name: str, cards: Sequence[torch.device]) -> Iterator[None]:
-    """Turn running out of memory while loading into UnsupportedModel, with the numbers of the
-    fullest card."""
+    """Turn running out of memory while loading into UnsupportedModel.
+
+    The error has the numbers of the fullest card.
+    """
     try:
         yield
     except torch.OutOfMemoryError as error:
@@ -351,6 +379,6 @@ def out_of_memory_is_unsupported(name: str, cards: Sequence[torch.device]) -> It
 
 
 def _named(card: torch.device) -> str:
-    """The name of a card, with its number if that was given."""
+    """Name a card, with its number if that was given."""
     name = torch.cuda.get_device_name(card)
     return name if card.index is None else f"{name} ({card})"

@@ -39,5 +39,5 @@ class RandomWeights:
         return made.normal_(0.0, 0.02, generator=chance)
 
     def get(self, name: str) -> Tensor | None:
-        """None: the shape has none of this name."""
+        """Make a tensor; None where the shape has none of this name."""
         return self[name] if name in self else None  # noqa: SIM401

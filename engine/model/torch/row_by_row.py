@@ -1,4 +1,4 @@
-"""What a transformers module computes beside its linear layers, the same for any number of rows.
+"""The other operations of a transformers module, the same for any number of rows.
 
 The linear layers are replaced once at load. What is left sums in an order that depends on the
 number of rows: `F.linear` on weights of a module's own (routers, experts). And torch computes the
@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-CONTRACTIONS = (  # that no one makes row by row
+CONTRACTIONS = (  # functions that nothing runs row by row
     torch.matmul, Tensor.matmul, Tensor.__matmul__, Tensor.__rmatmul__, torch.bmm, Tensor.bmm,
     torch.mm, Tensor.mm, torch.addmm, torch.baddbmm, torch.einsum, torch.conv1d,
     F.scaled_dot_product_attention,
@@ -29,9 +29,11 @@ LANES = 64  # numbers that one turn of a loop handles, at most, with any instruc
 
 
 class RowByRow(TorchFunctionMode):
-    """While it is active, `F.linear` and activations of odd widths run one row at a time. `calls`:
-    how many did. `others`: the names of other sums over products that were called; those of a
-    single product (rotary embeddings are made so) round the same way in every pass."""
+    """A mode in which `F.linear` and activations of odd widths run one row at a time.
+
+    `calls`: how many did. `others`: the names of other sums over products that were called; those
+    of a single product (rotary embeddings are made so) round the same way in every pass.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +53,7 @@ class RowByRow(TorchFunctionMode):
 
 
 def _each_row(func: Callable[..., Tensor], x: Tensor, *more: Any, **options: Any) -> Tensor:
-    """`func` of each row of x [..., width]; copies, so that all are aligned in memory alike."""
+    """Run `func` on each row of x [..., width]; copies, so that all are aligned in memory alike."""
     rows = x.reshape(-1, x.shape[-1])
     if len(rows) <= 1:
         return func(x, *more, **options)
@@ -60,10 +62,10 @@ def _each_row(func: Callable[..., Tensor], x: Tensor, *more: Any, **options: Any
 
 
 def _is_odd(x: Tensor) -> bool:
-    """Whether rows of this width do not end where a turn of a loop does."""
+    """Return whether rows of this width do not end where a turn of a loop does."""
     return x.dim() > 1 and x.shape[-1] % LANES != 0
 
 
 def _is_outer(args: tuple[Any, ...]) -> bool:
-    """Whether a product of two tensors sums over a single number."""
+    """Return whether a product of two tensors sums over a single number."""
     return isinstance(args[0], Tensor) and args[0].shape[-1] == 1

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PREFILL_ROWS = 128
+PREFILL_ROWS = 128  # rows of the widest checked pass of a prompt
 
 
 def checked(loaded: LoadedModel) -> bool:
-    """`rows_are_independent`; UnsupportedModel where a card cannot run exact passes at all."""
+    """Run `rows_are_independent`; UnsupportedModel where a card cannot run exact passes at all."""
     if loaded.device.type == "cpu":
         return rows_are_independent(loaded)
     try:
@@ -40,9 +40,12 @@ def checked(loaded: LoadedModel) -> bool:
 
 @torch.inference_mode()
 def rows_are_independent(loaded: LoadedModel) -> bool:
-    """Whether rows get the same bits alone and in passes of 2, 16, 64, 128 and the most rows of a
-    draft, or as many as the model has positions: first layer and head, and all layers of a
-    `Generic` model or on a card. Logged once if not."""
+    """Check whether rows get the same bits alone and in passes of other rows.
+
+    The passes have 2, 16, 64, 128 and the most rows of a draft, or as many as the model has
+    positions. They run the first layer and the head, and all layers of a `Generic` model or on a
+    card. Logged once if not.
+    """
     widest = PREFILL_ROWS if loaded.static is None else max(PREFILL_ROWS, loaded.static.rows)
     most = min(widest, loaded.model.max_positions)
     ids = torch.arange(1, most + 1) * 7919 % loaded.model.vocab

@@ -12,7 +12,7 @@ SHARED = (torch.float64, torch.float32, torch.float16)  # types of numbers that 
 
 
 def array_of(tensor: Tensor) -> Array:
-    """A tensor of weights as `engine.model.native.product` takes it; integers stay integers."""
+    """Convert a tensor of weights for `engine.model.native.product`; integers stay integers."""
     tensor = tensor.detach().cpu()
     if tensor.dtype == torch.bfloat16:
         tensor = tensor.contiguous().view(torch.uint16)
@@ -25,6 +25,6 @@ def array_of(tensor: Tensor) -> Array:
 
 
 def tensor_of(values: Array) -> Tensor:
-    """An array of weights as a tensor."""
+    """Convert an array of weights to a tensor."""
     found = torch.from_numpy(np.ascontiguousarray(values))
     return found.view(torch.bfloat16) if values.dtype == np.uint16 else found

@@ -22,8 +22,10 @@ def copied(
     capacity: int,
     keeps_states: bool,
 ) -> Sequence:
-    """A sequence with memory of its own that starts with the first `rows` rows of `source`; the
-    keys and values of each layer are on that layer's device."""
+    """Make a sequence with memory of its own that starts with the first `rows` rows of `source`.
+
+    The keys and values of each layer are on that layer's device.
+    """
     dtype = model.cache_dtype
     cache = tuple(
         torch.empty((2, count, heads, capacity, head_dim), dtype=dtype, device=device)

@@ -1,5 +1,6 @@
-"""A native model with tensors in and out, for what is written for torch: drafters that are models
-themselves, training, experiments.
+"""A native model with tensors in and out, for code that is written for torch.
+
+Such code is drafters that are models themselves, training and experiments.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from engine.model.torch.ops import Rows
 
 
 class TensorEmbedding:
-    """The rows of a native model's embedding by token. As much of a tensor as its users need."""
+    """The rows of a native model's embedding by token; as much of a tensor as its users need."""
 
     device, dtype = torch.device("cpu"), torch.float32
 
@@ -25,13 +26,15 @@ class TensorEmbedding:
         return len(self._native.embedding)
 
     def __getitem__(self, ids: Tensor) -> Tensor:
-        """ids: int64 [n] -> f32 [n, width]."""
+        """Look up the embeddings of ids, int64 [n] -> f32 [n, width]."""
         return torch.from_numpy(self._native.embedding[ids.numpy()])
 
 
 class TensorModel:
-    """The interface of `engine.model.torch.llama.Llama` over a `NativeModel`. Tensors share the
-    memory of its arrays."""
+    """The interface of `engine.model.torch.llama.Llama` over a `NativeModel`.
+
+    Tensors share the memory of its arrays.
+    """
 
     def __init__(self, native: NativeModel) -> None:
         self.native = native
@@ -46,11 +49,11 @@ class TensorModel:
 
     @property
     def nbytes(self) -> int:
-        """As `NativeModel.nbytes`."""
+        """Bytes, as `NativeModel.nbytes`."""
         return self.native.nbytes
 
     def recurrent_state(self) -> RecurrentState | None:
-        """As `NativeModel.recurrent_state`."""
+        """Make the states of a new sequence, as `NativeModel.recurrent_state` does."""
         return self.native.recurrent_state()
 
     def extend(self, rows: Tensor) -> None:
@@ -66,7 +69,7 @@ class TensorModel:
         recurrent: RecurrentState | None = None,
         committed: bool = False,
     ) -> Tensor:
-        """As `NativeModel.run`."""
+        """Run a pass as `NativeModel.run` does."""
         states = self.native.run(
             ids.numpy(),
             PassRows(rows.base, rows.parents, rows.positions.numpy()),
@@ -78,7 +81,7 @@ class TensorModel:
         return torch.from_numpy(states)
 
     def head(self, hidden: Tensor) -> Tensor:
-        """Logits [rows, vocabulary] in f32 of hidden states [rows, width]."""
+        """Compute the logits [rows, vocabulary] in f32 of hidden states [rows, width]."""
         return torch.from_numpy(self.native.head(hidden.numpy()))
 
     words = head

@@ -34,20 +34,22 @@ from engine.records import Draft, RequestError, Scores
 
 log = logging.getLogger(__name__)
 
-MIN_CHUNK_TOKENS = 64  # of a prompt, where memory is full
+MIN_CHUNK_TOKENS = 64  # prompt tokens of a pass where memory is full
 MEMORY_FULL = "the card's memory is full: end what else uses it, or ask for less"
-NO_MEMORY = ("out of memory", "ALLOC_FAILED")  # as CUDA, Triton and cuBLAS say it
+NO_MEMORY = ("out of memory", "ALLOC_FAILED")  # words of CUDA, Triton and cuBLAS
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:
-    """Whether a card had no memory left, for torch or for a library."""
+    """Return whether a card had no memory left, for torch or for a library."""
     said = str(error)
     return isinstance(error, torch.OutOfMemoryError) or any(mark in said for mark in NO_MEMORY)
 
 
 class TorchTarget:
-    """A loaded model, as `engine.model.target.Target`, whose logits and hidden states are tensors.
-    One thread at a time; the engine's worker owns it."""
+    """A loaded model, as `engine.model.target.Target`, on torch or on our own CPU kernels.
+
+    Logits and hidden states are tensors. One thread at a time; the engine's worker owns it.
+    """
 
     has_tensors = True
 
@@ -58,8 +60,11 @@ class TorchTarget:
         weights: TensorSource | None = None,
         on_read: OnRead = lambda done, total: None,
     ) -> None:
-        """As `engine.model.torch.loading.load`; then check whether the rows of a pass are
-        independent of each other on this machine (`exact`)."""
+        """Load a model as `engine.model.torch.loading.load` does.
+
+        Then check whether the rows of a pass are independent of each other on this machine
+        (`exact`).
+        """
         loaded = load(folder, config, weights, on_read)
         self.folder, self.settings = folder, loaded.settings
         self.model, self.static = loaded.model, loaded.static
@@ -70,22 +75,22 @@ class TorchTarget:
             self._allocate, sequences, loaded.cache_bytes, torch.cuda.empty_cache
         )
         self.turn = 0
-        self.pending: tuple[int, Draft] | None = None  # what the last forward ran
-        self.keeps_states = False  # keep hidden states beside keys and values, for drafters
-        # of a pass of static shape; less once memory was full
+        self.pending: tuple[int, Draft] | None = None  # token and draft of the last forward
+        self.keeps_states = False  # keep hidden states next to keys and values, for drafters
+        # rows of a pass of static shape; fewer once memory was full
         self.max_rows = USUAL_ROWS if self.static is None else self.static.rows
-        self._warned = False  # that memory is short
+        self._warned = False  # whether it was logged that memory is short
         asked = loaded.device.type == "cpu" or loaded.exact
         self.exact = checked(loaded) if asked else False
 
     @property
     def device(self) -> torch.device:
-        """Where hidden states and logits are: the device of the last layers."""
+        """The device of the last layers, where hidden states and logits are."""
         return self.devices[-1]
 
     @property
     def device_type(self) -> str:
-        """cpu, cuda or mps."""
+        """The type of the device: cpu, cuda or mps."""
         return self.device.type
 
     @property
@@ -108,7 +113,10 @@ class TorchTarget:
     # -- sequences -----------------------------------------------------------------------------
 
     def begin(self, prompt: list[int], room: int, owner: str = "") -> int:
-        """As `Target.begin`. RequestError where the prompt is empty or memory is short."""
+        """Begin a sequence as `Target.begin` does.
+
+        RequestError where the prompt is empty or memory is short.
+        """
         if not prompt:
             raise RequestError("the prompt is empty: nothing to continue")
         self.pending = None
@@ -118,7 +126,7 @@ class TorchTarget:
         return self.pool.begin(prompt, room, owner)
 
     def resume(self, tokens: list[int], room: int, owner: str = "") -> None:
-        """As `Target.resume`."""
+        """Resume a sequence as `Target.resume` does."""
         self.begin(tokens, room, owner)
         for _ in self.prefill(tokens, room, owner=owner):
             pass
@@ -139,7 +147,7 @@ class TorchTarget:
         on_chunk: Callable[[list[int], Tensor], None] | None = None,
         owner: str = "",
     ) -> Iterator[int]:
-        """As `Target.prefill`. On a GPU whose memory is full chunks get shorter."""
+        """Read a prompt as `Target.prefill` does. On a GPU whose memory is full, chunks shrink."""
         turn = self.turn
         while True:
             if self.turn != turn:  # another request ran between two chunks
@@ -168,8 +176,10 @@ class TorchTarget:
 
     @inference
     def forward(self, last: int, draft: Draft, hidden: bool = False) -> Scores:
-        """As `Target.forward`. ValueError where the cache has no room; on any error the cache is as
-        before."""
+        """Run a pass as `Target.forward` does.
+
+        ValueError where the rows exceed the cache's capacity; on any error the cache is as before.
+        """
         if self.static is not None and len(draft) < self.static.rows:
             return self._step(self.static, last, draft, hidden)
         parents = [-1, *(parent + 1 for parent in draft.parents)]
@@ -205,14 +215,17 @@ class TorchTarget:
 
     @contextmanager
     def within(self) -> Iterator[None]:
-        """The context of the thread that owns this target."""
+        """Enter the context of the thread that owns this target."""
         with torch.inference_mode(), current(self.device):
             yield
 
     @contextmanager
     def limited_memory(self) -> Iterator[None]:
-        """Turn running out of a card's memory into a RequestError with a remedy, and free what
-        later requests can do without: all cached sequences, which are read again where needed."""
+        """Turn running out of a card's memory into a RequestError with a remedy, and free memory.
+
+        It frees what later requests can do without: all cached sequences, which are read again
+        where needed.
+        """
         try:
             yield
         except RuntimeError as error:
@@ -225,7 +238,7 @@ class TorchTarget:
             raise RequestError(MEMORY_FULL) from error
 
     def _drops_others(self) -> bool:
-        """Drop the cached sequences of other prompts; whether there were any."""
+        """Drop the cached sequences of other prompts; return whether there were any."""
         others = self.pool.sequences[:-1]
         if others:
             del self.pool.sequences[:-1]
@@ -247,7 +260,7 @@ class TorchTarget:
 
     @inference
     def keep(self, path: list[int]) -> None:
-        """As `Target.keep`: the rows of all other nodes are dropped."""
+        """Commit the rows on `path` as `Target.keep` does, and drop those of all other nodes."""
         assert self.pending is not None, "keep without forward"
         last, draft = self.pending
         self.pending = None
@@ -265,8 +278,10 @@ class TorchTarget:
         current.tokens += [last, *(draft.tokens[node] for node in path)]
 
     def _checkpoint(self, start: int, last: bool) -> None:
-        """After a chunk from token `start` on: remember the states along a prompt and at its end,
-        of a model that has any."""
+        """Remember the states of a model that has any, along a prompt and at its end.
+
+        It is called after a chunk that begins at token `start`.
+        """
         recurrent = self.sequence.recurrent
         if recurrent is None:
             return
@@ -275,9 +290,12 @@ class TorchTarget:
 
     @inference
     def skim(self, token: int, ahead: int, layers: int) -> Tensor:
-        """The hidden state [1, width] of one token, `ahead` places behind the last committed one,
-        after the first `layers` layers and the norm; the places between were skimmed before. The
-        committed rows stay as they are, and the next `forward` overwrites these."""
+        """Run one token through the first `layers` layers, without committing it.
+
+        It is `ahead` places behind the last committed one; the places between were skimmed before.
+        Returns its hidden state [1, width] after the norm. The committed rows stay as they are, and
+        the next `forward` overwrites these.
+        """
         current = self.sequence
         base = len(current.tokens) + ahead
         if base >= current.capacity:
@@ -290,21 +308,21 @@ class TorchTarget:
 
     @inference
     def logits(self, states: Tensor) -> Tensor:
-        """Logits [rows, vocabulary] of hidden states that `prefill` gave."""
+        """Compute the logits [rows, vocabulary] of hidden states that `prefill` gave."""
         return self.model.head(states)
 
     def room(self) -> int:
-        """Draft nodes that the cache of the current sequence can still take."""
+        """Count the draft nodes that the cache of the current sequence can still take."""
         room = self.sequence.capacity - len(self.tokens) - 1
         return room if self.static is None else min(room, self.max_rows - 1)
 
     def warm(self) -> Iterator[tuple[int, int]]:
-        """Capture the CUDA graphs of static passes, one a turn; yields (captured, total)."""
+        """Capture the CUDA graphs of static passes, one a step; yields (captured, total)."""
         if self.static is not None:
             yield from self.static.warm()
 
     def _read(self, chunk: list[int]) -> Tensor:
-        """Final hidden states of tokens that follow the committed ones."""
+        """Compute the final hidden states of tokens that follow the committed ones."""
         if self.static is None:
             return self._run(chunk, [-1, *range(len(chunk) - 1)], committed=True)
         self._check_room(len(chunk))
@@ -316,7 +334,10 @@ class TorchTarget:
         return states
 
     def _run(self, tokens: list[int], parents: list[int], committed: bool) -> Tensor:
-        """Final hidden states of rows behind the committed ones. `committed`: they stay."""
+        """Compute the final hidden states of rows behind the committed ones.
+
+        `committed`: the rows stay.
+        """
         current = self.sequence
         base = len(current.tokens)
         self._check_room(len(tokens))
@@ -335,8 +356,10 @@ class TorchTarget:
 
 
 def scores_of(static: Static, said: PassOutput, count: int, states: Tensor | None) -> Scores:
-    """The scores of the first `count` rows of a pass of static shape. Logits are copied only when
-    they are asked for."""
+    """Make the scores of the first `count` rows of a pass of static shape.
+
+    Logits are copied only when they are requested.
+    """
 
     def logits() -> Tensor:
         try:
