@@ -121,8 +121,10 @@ class Family:
 
     How a config.json becomes a `ModelConfig`: `more` gives fields of that, `mixer` and `blocks` the
     parts of layer n. How a GGUF file does: `settings` makes the fields of a config.json of its
-    metadata; those in `fields`, without the architecture's name, are read beside the common ones.
-    `names`: of a layer's tensors, in GGUF -> in safetensors. `unread`: other tensors of a file."""
+    metadata; those in `fields`, without the architecture's name, are read besides the common ones.
+    `names`: names of a layer's tensors, in GGUF -> in safetensors. `unread`: other tensors of a
+    file.
+    """
 
     model_type: str
     architecture: str  # its name in GGUF
@@ -137,7 +139,7 @@ class Family:
     llama: bool = False  # its pass is Llama's, which torch has in a faster form
     composites: tuple[str, ...] = ()  # model types of which it is the text part
     reads: tuple[str, ...] = ()  # fields that change logits or scores
-    defaults: Mapping[str, Any] = field(default_factory=dict)  # of absent fields
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # values of absent fields
     norms: Norms = BEFORE
     norm_offset: float = 0.0  # published norms hold the weight less this
     qk_norm: Literal["", "head", "all"] = ""

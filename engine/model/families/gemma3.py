@@ -34,7 +34,7 @@ from engine.weights.gguf.gguf_file import Gguf
 
 NAME = "gemma3"
 PERIOD = 6  # layers, of which the last has no window
-LAYERS_OF_27B = 62  # whose scores llama.cpp scales by the width over the heads
+LAYERS_OF_27B = 62  # layers of 27B, whose scores llama.cpp scales by the width over the heads
 
 
 def _read_metadata(file: Gguf) -> Settings:

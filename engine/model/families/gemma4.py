@@ -41,7 +41,7 @@ from engine.weights.gguf.gguf_file import Gguf
 
 NAME = "gemma4"
 PER_LAYER = "per_layer_token_embd.weight"
-NOT_ROTARY = 1e30  # by which frequencies of dimensions that are not rotated are divided
+NOT_ROTARY = 1e30  # divisor of frequencies of dimensions that are not rotated
 OWN = ("head_dim", "num_key_value_heads")  # fields that a layer may have for itself
 KEYS_AND_VALUES = ("attn_k.weight", "attn_v.weight", "attn_k_norm.weight")
 

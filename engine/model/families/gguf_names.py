@@ -17,7 +17,7 @@ from engine.model.model_config import Attention, ModelConfig
 from engine.weights.errors import WeightsError, shown
 from engine.weights.gguf.gguf_file import Gguf
 
-FORMATS = {  # of tensors that can be read
+FORMATS = {  # formats of tensors that can be read
     "F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K",
     "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4",
 }  # fmt: skip

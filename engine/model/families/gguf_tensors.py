@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-READ_BYTES = 1 << 30  # at a time: Linux reads 2 GiB at most
+READ_BYTES = 1 << 30  # bytes at a time; Linux reads 2 GiB at most
 OnRead = Callable[[int, int], None]
 
 
@@ -46,7 +46,7 @@ class GgufTensors:
     `on_read` is called with the bytes that were read so far and those of all tensors."""
 
     def __init__(self, path: Path, on_read: OnRead = lambda done, total: None) -> None:
-        """WeightsError for a file that is gone, damaged or of no model that can run here."""
+        """Open a file. WeightsError where it is gone, damaged or of no model that can run here."""
         self.path, self.on_read = path, on_read
         with contextlib.ExitStack() as opened:
             try:

@@ -29,7 +29,7 @@ NEEDED = (  # fields of config.json
     "max_position_embeddings", "rms_norm_eps",
 )  # fmt: skip
 NO_ROPE_INTERVAL = 4  # layers of SmolLM3: a constant of llama.cpp that its files do not have
-TEMPERATURE = "mistral3.attention.temperature_scale"  # of Ministral 3's queries
+TEMPERATURE = "mistral3.attention.temperature_scale"  # key of the scale of Ministral 3's queries
 
 
 def read_metadata(name: str, file: Gguf) -> Settings:

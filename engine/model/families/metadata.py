@@ -14,9 +14,9 @@ from engine.weights.errors import shown
 from engine.weights.gguf.gguf_file import Gguf
 from engine.weights.gguf.tokenizer import token_id
 
-COMPARED_ROWS = 1024  # rows of the head and the embedding, at a time
+COMPARED_ROWS = 1024  # rows of the head and the embedding at a time
 MAX_WINDOW = 1 << 31  # tokens
-ROPE_FACTORS = "rope_freqs.weight"  # by which Llama 3 divides its frequencies
+ROPE_FACTORS = "rope_freqs.weight"  # divisors of Llama 3's frequencies
 
 Settings = dict[str, Any]  # the fields of a config.json
 

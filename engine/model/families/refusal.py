@@ -124,7 +124,7 @@ def _attention(settings: dict[str, Any]) -> str:
     if types & set(STATE_LAYERS):
         return RECURRENT
     family = family_of(settings)
-    default = family.defaults.get("sliding_window") if family else None  # of all layers
+    default = family.defaults.get("sliding_window") if family else None  # window of all layers
     window = settings.get("sliding_window", default)
     if (types and not default) or settings.get("use_sliding_window") is False:
         window = None

@@ -17,13 +17,13 @@ from engine.weights.fetch.integrity import TensorInfo, damaged
 Shapes = dict[str, tuple[int, ...]]
 
 FLOATS = ("F64", "F32", "F16", "BF16")
-FUSED = {  # a projection: the tensor that may hold it beside others
+FUSED = {  # a projection: the tensor that may hold it with others
     "q_proj": "qkv_proj", "k_proj": "qkv_proj", "v_proj": "qkv_proj",
     "gate_proj": "gate_up_proj", "up_proj": "gate_up_proj",
     "in_proj_qkv": "in_proj_qkvz", "in_proj_z": "in_proj_qkvz",
     "in_proj_b": "in_proj_ba", "in_proj_a": "in_proj_ba",
 }  # fmt: skip
-EXPERT = re.compile(r"(?<=\.experts\.)\d+\.")  # in the names of files that hold experts one by one
+EXPERT = re.compile(r"(?<=\.experts\.)\d+\.")  # part of names of experts that are stored one by one
 TOGETHER = (  # tensors of a layer of which it has all or none
     ("self_attn.q_norm.weight", "self_attn.k_norm.weight"),
     ("self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"),
