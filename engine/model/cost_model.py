@@ -1,4 +1,4 @@
-"""CostModel: how long a forward pass takes on this machine, by its rows and the cached tokens.
+"""The cost of a forward pass on this machine: how long it takes, by its rows and the cached tokens.
 
 Two things are kept apart. The *shape*, how much longer a pass over n rows takes than one over a
 single row, decides how much is drafted. It is measured once in the background and corrected by
@@ -37,31 +37,33 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 GRID = (1, 2, 4, 8, 16, 32, 64)  # rows of the measured passes
-WIDE_GRID = (128, 192, 256)  # also measured where passes of static shape are so wide
+WIDE_GRID = (128, 192, 256)  # rows; also measured where passes of static shape are so wide
 POINTS = (*GRID, *WIDE_GRID)  # rows with a correction of their own; linear in between
-NEAR_TOKENS, FAR_TOKENS = 256, 2048  # cached while measuring
+NEAR_TOKENS, FAR_TOKENS = 256, 2048  # tokens cached while measuring
 FAR_GRID = (1, 32)  # rows of the passes measured with FAR_TOKENS
-SETTLED = 0.05  # measuring ends when no point gets faster by this share in a round
-MAX_ROUND_SECONDS = 3.0  # of measuring a machine that does not settle, per try
-PAUSES_SECONDS = (0.0, 30.0, 120.0, 600.0)  # before each try
+SETTLED = 0.05  # share; measuring ends when no point gets faster by as much in a round
+MAX_ROUND_SECONDS = 3.0  # seconds per try on a machine that does not settle
+PAUSES_SECONDS = (0.0, 30.0, 120.0, 600.0)  # seconds before each try
 CONTEXT_BUCKET = 256  # cached tokens that share a table
-MIN_TABLE_ROWS = 256
-REFRESH_PASSES = 16  # observed passes until tables are computed anew
-PACE_PASSES = 15  # whose median is the pace
-WEIGHT = 0.1  # of one observed pass
-# Largest correction by one pass and by all of them, as logarithms of factors.
+MIN_TABLE_ROWS = 256  # rows of a table, at least
+REFRESH_PASSES = 16  # observed passes until tables are computed again
+PACE_PASSES = 15  # passes whose median is the pace
+WEIGHT = 0.1  # share of one observed pass in a correction
+# logarithms of factors: the largest correction by one pass, and by all of them
 MAX_STEP, MAX_BEND = 0.01, 0.5
-# Used until this machine has been measured: pass times by POINTS in units of a one-row pass.
+# one-row passes' times, by POINTS; used until this machine has been measured
 USUAL = (1.0, 1.02, 1.08, 1.25, 1.6, 2.6, 4.8)
 USUAL_GPU = (1.0, 1.0, 1.0, 1.02, 1.05, 1.1, 1.2, 1.5, 2.2, 2.2)  # 192 rows are padded to 256
-USUAL_GROWTH = (1.5e-4, 4e-5)  # per cached token: of the pass, and of each row
+USUAL_GROWTH = (1.5e-4, 4e-5)  # one-row passes per cached token: of the pass, and of each row
 USUAL_GROWTH_GPU = (1e-5, 1e-7)
 Table = NDArray[np.float64]
 
 
 class CostModel:
-    """Expected seconds of a forward pass, by rows and cached tokens; never falls with rows.
-    `reading`: seconds per token of prefill. One thread at a time."""
+    """Expected seconds of a forward pass, by rows and cached tokens; they never fall with rows.
+
+    `reading`: seconds per token of prefill. One thread at a time.
+    """
 
     def __init__(
         self,
@@ -69,9 +71,11 @@ class CostModel:
         reading: float | None = None,
         growth: tuple[float, float] = (0.0, 0.0),
     ) -> None:
-        """`seconds` by POINTS with an empty cache, as many as are known, but all of GRID; beyond
-        them time grows with the rows. `growth`: seconds that a cached token adds to a
-        pass, and to each of its rows."""
+        """Start from `seconds` by POINTS with an empty cache.
+
+        They are as many as are known, at least those of GRID; beyond them time grows with the rows.
+        `growth`: seconds that a cached token adds to a pass, and to each of its rows.
+        """
         self.measured = self.has_read = False
         self.learn(seconds, growth)
         last = float(self.seconds[len(GRID) - 1])
@@ -86,7 +90,7 @@ class CostModel:
         self.growth = growth
         self._ratios: deque[float] = deque(maxlen=PACE_PASSES)
         self._seen = 0
-        self._observed: list[tuple[int, int, float]] = []  # passes not yet learnt from
+        self._observed: list[tuple[int, int, float]] = []  # passes that are not learnt from yet
         self.correct([0.0] * len(POINTS))
 
     def correct(self, bend: list[float]) -> None:
@@ -102,11 +106,11 @@ class CostModel:
         return self._bend
 
     def __call__(self, rows: int, context: int = 0) -> float:
-        """Seconds of a pass over `rows` rows."""
+        """Return the seconds of a pass over `rows` rows."""
         return float(self._table(context, rows)[rows - 1])
 
     def table(self, context: int, most: int) -> Table:
-        """Seconds [most] of passes over 1, 2, ... `most` rows; a read-only view."""
+        """Return the seconds [most] of passes over 1, 2, ... `most` rows; a read-only view."""
         return self._table(context, most)[:most]
 
     @property
@@ -134,9 +138,11 @@ class CostModel:
         return table
 
     def observe(self, rows: int, context: int, seconds: float) -> None:
-        """A pass took `seconds`. Its deviation from the pace then corrects the nearest points by
-        MAX_STEP at most, however slow it was; tables change after REFRESH_PASSES. They are made
-        here, while a card computes."""
+        """Learn from a pass that took `seconds`.
+
+        Its deviation from the pace corrects the nearest points by MAX_STEP at most, however slow it
+        was; tables change after REFRESH_PASSES. They are made here, while a card computes.
+        """
         self._observed.append((rows, context, seconds))
         self._seen += 1
         if self._seen % REFRESH_PASSES == 0:
@@ -158,8 +164,11 @@ class CostModel:
                 self._bend[point] = min(max(moved, -MAX_BEND), MAX_BEND)
 
     def observe_prefill(self, tokens: int, seconds: float) -> None:
-        """A prefill pass over `tokens` tokens took `seconds`; short ones are ignored. Slow passes
-        weigh less than fast ones: a busy machine is not a slow machine."""
+        """Learn from a prefill pass over `tokens` tokens that took `seconds`.
+
+        Short ones are ignored. Slow passes weigh less than fast ones: a busy machine is not a slow
+        machine.
+        """
         if tokens >= GRID[-1]:
             self.has_read = True
             off = min(max(seconds / (tokens * self.reading), 0.5), 2.0) - 1.0
@@ -168,15 +177,17 @@ class CostModel:
 
 @cache
 def shares_of_points(most: int) -> tuple[Table, Table]:
-    """The numbers 1 to `most`, and by which shares of the values at POINTS each one's is
-    interpolated: [most], [most, points]. Beyond the last point it is the last value."""
+    """Return the numbers 1 to `most` and the shares of the values at POINTS that interpolate each.
+
+    Their shapes are [most] and [most, points]. A number beyond the last point gets the last value.
+    """
     rows = np.arange(1.0, most + 1)
     shares = np.stack([np.interp(rows, POINTS, one) for one in np.eye(len(POINTS))], axis=1)
     return rows, shares
 
 
 def middle(values: Iterable[float]) -> float:
-    """The median; the lower one of two. statistics.median takes several times as long."""
+    """Find the median; the lower one of two. statistics.median takes several times as long."""
     ordered = sorted(values)
     return ordered[(len(ordered) - 1) // 2]
 
@@ -185,7 +196,7 @@ def middle(values: Iterable[float]) -> float:
 
 
 def guess(target: Measured) -> CostModel:
-    """The usual shape, scaled by the time of a one-row pass here; runs two passes."""
+    """Scale the usual shape by the time of a one-row pass here; runs two passes."""
     on_card = (USUAL_GPU, USUAL_GROWTH_GPU)
     usual, growth = (USUAL, USUAL_GROWTH) if target.device_type == "cpu" else on_card
     probe = scratch(target, 1)
@@ -194,9 +205,11 @@ def guess(target: Measured) -> CostModel:
 
 
 def measure(target: Measured, cost: CostModel) -> Iterator[float]:
-    """Time passes, one per turn, until they get no faster, and teach `cost`. Yields the seconds to
-    wait before the next turn. Requests may run between two turns: the target's sequences are left
-    alone, and only the fastest pass of each size counts."""
+    """Time passes, one per step, until they get no faster, and teach `cost`.
+
+    Yields the seconds to wait before the next step. Requests may run between two steps: the
+    target's sequences are left alone, and only the fastest pass of each size counts.
+    """
     near, far = (min(tokens, target.context // 4) for tokens in (NEAR_TOKENS, FAR_TOKENS))
     if near < GRID[-1]:
         logger.warning("a context of %d tokens is too short to measure pass times", target.context)
@@ -234,8 +247,10 @@ def measure(target: Measured, cost: CostModel) -> Iterator[float]:
 
 
 def grid_of(target: Measured, cached: int) -> list[int]:
-    """Rows of the passes to measure behind `cached` tokens: GRID, and as much of WIDE_GRID as the
-    target's passes of static shape take."""
+    """List the rows of the passes to measure behind `cached` tokens.
+
+    They are GRID, and as much of WIDE_GRID as the target's passes of static shape take.
+    """
     most = min(target.max_rows, target.context - cached) if target.static is not None else 0
     return [*GRID, *(rows for rows in WIDE_GRID if rows <= most)]
 
@@ -243,7 +258,7 @@ def grid_of(target: Measured, cached: int) -> list[int]:
 def growth_per_token(
     near: dict[int, float], far: dict[int, float], tokens: int
 ) -> tuple[float, float]:
-    """Seconds that each of `tokens` more cached tokens adds to a pass, and to each of its rows."""
+    """Compute the seconds that each of `tokens` more cached tokens adds to a pass, and to a row."""
     if tokens <= 0:
         return 0.0, 0.0
     first, last = FAR_GRID[0], FAR_GRID[-1]
@@ -253,8 +268,10 @@ def growth_per_token(
 
 
 def scratch(target: Measured, context: int, rows: int = GRID[-1]) -> Measured:
-    """The same model with a pool of its own that has one sequence of `context` tokens, and room
-    for passes of `rows` rows."""
+    """Copy the target with a pool of its own, for the same model.
+
+    The pool has one sequence of `context` tokens, with capacity for passes of `rows` rows.
+    """
     probe = copy(target)
     probe.pool = probe.pool.empty()
     probe.begin([1] * (context + 1), rows)
@@ -264,7 +281,7 @@ def scratch(target: Measured, context: int, rows: int = GRID[-1]) -> Measured:
 
 
 def timed(probe: Measured, context: int, rows: int) -> float:
-    """Seconds of one pass over `rows` rows, choosing a token included."""
+    """Time one pass over `rows` rows in seconds, choosing a token included."""
     from engine.records import Draft
 
     draft = Draft()
@@ -280,14 +297,14 @@ def timed(probe: Measured, context: int, rows: int) -> float:
 
 
 def processor() -> str:
-    """The processor's name, as the system reports it."""
+    """Return the processor's name, as the system reports it."""
     info = Path("/proc/cpuinfo")
     found = re.search(r"model name\s*:\s*(.+)", info.read_text()) if info.is_file() else None
     return found.group(1) if found else platform.processor() or platform.machine()
 
 
 def remembered(file: Path, key: str) -> CostModel | None:
-    """The cost model stored in `file` (JSON) under `key`; None if missing or invalid."""
+    """Load the cost model stored in `file` (JSON) under `key`; None if missing or invalid."""
     try:
         known: dict[str, Any] = json.loads(file.read_text("utf-8"))[key]
         seconds, growth, bend = (

@@ -12,7 +12,7 @@ from typing import Any
 from engine.model.native.recurrent_state import RecurrentState
 from engine.records import RequestError
 
-ALLOCATION_ROWS = 256  # capacities are multiples of this
+ALLOCATION_ROWS = 256  # rows; capacities are multiples of it
 
 
 @dataclass(slots=True)
@@ -24,8 +24,8 @@ class Sequence:
     # each shape of heads
     cache: tuple[Any, ...] = ()
     states: Any = None  # [capacity, width]: final hidden states of the rows, where they are kept
-    recurrent: RecurrentState | None = None  # of a model with linear attention
-    owner: str = ""  # whose text it is
+    recurrent: RecurrentState | None = None  # states of a model with linear attention
+    owner: str = ""  # key whose text it is
 
     @property
     def capacity(self) -> int:
@@ -39,7 +39,7 @@ class Sequence:
         return int(sum(part.nbytes for part in self.cache)) + states + recurrent
 
     def reusable(self, rows: int) -> int:
-        """How many of the first `rows` tokens another text that starts with them can use."""
+        """Count how many of the first `rows` tokens another text that starts with them can use."""
         return rows if self.recurrent is None else self.recurrent.reusable(rows)
 
     def assume(self, tokens: list[int]) -> None:
@@ -65,9 +65,12 @@ class SequencePool:
         max_bytes: int,
         give_back: Callable[[], None] = lambda: None,
     ) -> None:
-        """`allocate(source, rows, capacity)` copies the first rows of a sequence into new memory;
+        """Make a pool without sequences.
+
+        `allocate(source, rows, capacity)` copies the first rows of a sequence into new memory;
         MemoryError where there is none left. `give_back` frees that of dropped sequences. The
-        current sequence is kept whatever its size."""
+        current sequence is kept whatever its size.
+        """
         self._allocate, self._give_back = allocate, give_back
         self.max_sequences, self.max_bytes = max_sequences, max_bytes
         self.sequences: list[Sequence] = []
@@ -77,13 +80,15 @@ class SequencePool:
         return self.sequences[-1]
 
     def empty(self) -> SequencePool:
-        """Another pool of the same limits, without sequences."""
+        """Make another pool with the same limits, without sequences."""
         return SequencePool(self._allocate, self.max_sequences, self.max_bytes, self._give_back)
 
     def begin(self, prompt: list[int], room: int, owner: str = "") -> int:
-        """Make a sequence current that shares the longest prefix with `prompt`, of those that the
-        owner has, and has space for `room` more rows; returns how many of the prompt's tokens it
-        holds, at most all but one. RequestError where there is no memory for it."""
+        """Make current the owner's sequence that shares the longest prefix with `prompt`.
+
+        It gets capacity for `room` more rows. Returns how many of the prompt's tokens it holds, at
+        most all but one. RequestError where there is no memory for it.
+        """
         shared = [
             one.reusable(common_prefix(one.tokens, prompt[:-1])) if one.owner == owner else 0
             for one in self.sequences
@@ -102,7 +107,7 @@ class SequencePool:
         return cached
 
     def _continued(self, best: int, cached: int, need: int) -> Sequence:
-        """The cached sequence itself where at least half of it goes on, else a copy."""
+        """Continue the cached sequence itself where at least half of it goes on, else a copy."""
         if cached and cached * 2 >= len(self.sequences[best].tokens):
             current = self.sequences.pop(best)
             if current.capacity >= need:
@@ -111,7 +116,7 @@ class SequencePool:
         return self._allocate(self.sequences[best] if cached else Sequence(), cached, need)
 
     def _alone(self, need: int) -> Sequence:
-        """A new sequence after dropping all others, where memory is short."""
+        """Make a new sequence after dropping all others, where memory is short."""
         self.sequences.clear()
         self._give_back()
         try:
@@ -131,7 +136,7 @@ class SequencePool:
 
 
 def common_prefix(one: list[int], other: list[int]) -> int:
-    """Length of the longest common prefix."""
+    """Count the tokens of the longest common prefix."""
     length = min(len(one), len(other))
     if one[:length] == other[:length]:
         return length

@@ -1,4 +1,4 @@
-"""What a forward pass needs to know of a model: its layers, as plain data.
+"""The description of a model that a forward pass needs: its layers, as plain data.
 
 `engine.model.families` makes one of a config.json or of the metadata of a GGUF file;
 `engine.model.native.model` runs it on a CPU, `engine.model.torch.cuda.described_model` on a card.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-FULL, SLIDING, LINEAR = "full_attention", "sliding_attention", "linear_attention"  # of layers
+FULL, SLIDING, LINEAR = "full_attention", "sliding_attention", "linear_attention"  # types of layers
 SILU, GELU, CLAMPED_SWIGLU = "silu", "gelu", "clamped_swiglu"  # names of the kernels
 
 
@@ -18,9 +18,9 @@ class Rope:
     """A rotary embedding: the first `2 * pairs` dimensions of each head are rotated."""
 
     rotary: int  # dimensions that are paired, each with the one `rotary / 2` behind it
-    pairs: int  # of them, the first ones, that are rotated
+    pairs: int  # pairs that are rotated, the first ones
     frequencies: tuple[float, ...]  # radians per position of each pair
-    factor: float = 1.0  # by which rotated dimensions grow
+    factor: float = 1.0  # factor by which rotated dimensions grow
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +30,15 @@ class Attention:
     heads: int
     kv_heads: int
     head_dim: int
-    scale: float  # of scores
+    scale: float  # factor of scores
     rope: str | None  # a name in `ModelConfig.ropes`; None: positions are not encoded
     window: int = 0  # tokens that a row sees, itself included; 0: all
-    softcap: float = 0.0  # of scores; 0: none
+    softcap: float = 0.0  # cap of scores; 0: none
     sinks: bool = False  # one more logit for each head in the softmax (gpt-oss)
     gated: bool = False  # the output is multiplied by the sigmoid of a projection
     qk_norm: Literal["", "head", "all"] = ""  # RMS norm of q and k, of each head or of all together
     value_norm: bool = False  # RMS norm of each head of values, without weights
-    biased: tuple[str, ...] = ()  # its projections that have a bias: of q, k, v and o
+    biased: tuple[str, ...] = ()  # projections that have a bias, among q, k, v and o
     keys_are_values: bool = False  # the projection of keys is that of values, too
     reads_from: int | None = None  # the layer whose keys and values are used; None: its own
 
@@ -83,13 +83,13 @@ class Experts:
     normalised: bool = True  # weights of the chosen ones add up to 1
     biased: bool = False
     shared: int = 0  # width of an expert that every row takes, times a sigmoid of its own
-    alpha: float = 0.0  # of the clamped SwiGLU
+    alpha: float = 0.0  # factor in the sigmoid of the clamped SwiGLU
     limit: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One decoder layer. Gemma 4's mixtures have a dense block beside the experts."""
+    """One decoder layer. Gemma 4's mixtures have a dense block next to the experts."""
 
     mixer: Attention | LinearAttention
     dense: Dense | None
@@ -127,10 +127,10 @@ class ModelConfig:
     ropes: dict[str, Rope] = field(hash=False)
     tied: bool
     embedding_scale: float = 1.0
-    residual_scale: float = 1.0  # of what a block adds
+    residual_scale: float = 1.0  # factor of what a block adds
     logit_divisor: float = 1.0
     logit_softcap: float = 0.0
-    per_layer_width: int = 0  # of the inputs that each layer gets for a token (Gemma 3n and 4)
+    per_layer_width: int = 0  # width of each layer's inputs for a token (Gemma 3n and 4)
     norm_offset: float = (
         0.0  # published norms hold the weight less this; GGUF files hold the weight
     )
@@ -162,7 +162,7 @@ class ModelConfig:
 
     @property
     def cache_places(self) -> list[tuple[int, int]]:
-        """Of each layer with keys and values of its own: its group and its place there."""
+        """The group of each layer with keys and values of its own, and its place there."""
         places = [(0, 0)] * len(self.layers)
         for group, (_, _, of) in enumerate(self.cache_groups):
             for place, n in enumerate(of):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-NATIVE_DTYPES = ("auto", "q8", "q4")  # of a GGUF file on the CPU's own kernels
+NATIVE_DTYPES = ("auto", "q8", "q4")  # dtypes of a GGUF file on the CPU's own kernels
 AMD_DRIVER = Path("/dev/kfd")
 INSTALL = "pip install 'draftline[gpu]'"
 

@@ -1,5 +1,6 @@
-"""Rotary position embeddings (RoFormer, arXiv:2104.09864), and how models stretch them to texts
-that are longer than those they were trained on.
+"""Rotary position embeddings (RoFormer, arXiv:2104.09864) and their stretching to longer texts.
+
+Models stretch them to texts that are longer than those they were trained on:
 
 * `linear`: all frequencies are divided by a factor (position interpolation, arXiv:2306.15595).
 * `llama3`: only the low ones are, with a smooth transition (Llama 3.1).
@@ -35,7 +36,7 @@ Array = NDArray[np.float32]
 
 
 def rope_parameters(settings: dict[str, Any]) -> dict[str, Any]:
-    """The parameters of a config.json, wherever it has them, with their defaults filled in."""
+    """Collect the parameters of a config.json, wherever it has them, and fill in their defaults."""
     found = dict(settings.get("rope_scaling") or settings.get("rope_parameters") or {})
     theta = settings.get("rope_theta") or DEFAULT_THETA
     length = settings.get("original_max_position_embeddings")
@@ -48,7 +49,7 @@ def rope_parameters(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def supports_rope(settings: dict[str, Any]) -> bool:
-    """Whether `frequencies` knows the type of a config.json's rotary embedding."""
+    """Return whether `frequencies` knows the type of a config.json's rotary embedding."""
     rope = settings.get("rope_scaling") or settings.get("rope_parameters") or {}
     whole = {rope.get("partial_rotary_factor"), settings.get("partial_rotary_factor")}
     return (
@@ -60,8 +61,10 @@ def supports_rope(settings: dict[str, Any]) -> bool:
 
 
 def check_rope(file: Path, settings: dict[str, Any], head_dim: int) -> None:
-    """WeightsError that names the first parameter of a checked config.json which gives no rotary
-    embedding."""
+    """Raise WeightsError for the first parameter of a config.json that gives no rotary embedding.
+
+    The config.json is a checked one, and the error names the parameter.
+    """
     rope = rope_parameters(settings)
     for name in NEEDED[rope["rope_type"]]:
         if rope.get(name) is None:
@@ -77,7 +80,7 @@ def check_rope(file: Path, settings: dict[str, Any], head_dim: int) -> None:
 
 
 def frequencies(settings: dict[str, Any], head_dim: int) -> tuple[Array, float]:
-    """Radians per position, f32 [head_dim / 2], and the factor by which q and k grow."""
+    """Compute radians per position, f32 [head_dim / 2], and the factor by which q and k grow."""
     rope = rope_parameters(settings)
     kind, wavelengths = rope["rope_type"], _wavelengths(rope, head_dim)
     if kind == "linear":
@@ -93,7 +96,10 @@ def frequencies(settings: dict[str, Any], head_dim: int) -> tuple[Array, float]:
 
 
 def _wavelengths(rope: dict[str, Any], head_dim: int) -> Array:
-    """Positions per radian, f32 [head_dim / 2]. Powers are taken in f64 and rounded once."""
+    """Compute positions per radian, f32 [head_dim / 2].
+
+    Powers are taken in f64 and rounded once.
+    """
     powers = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
     theta = np.float64(np.float32(rope["rope_theta"]))
     wavelengths: Array = (theta ** powers.astype(np.float64)).astype(np.float32)
@@ -112,8 +118,11 @@ def _llama3(inverse: Array, rope: dict[str, Any]) -> Array:
 
 
 def _yarn(wavelengths: Array, rope: dict[str, Any], head_dim: int) -> Array:
-    """Frequencies that turn more than `beta_fast` times in the trained length stay, those that turn
-    less than `beta_slow` times are divided by `factor`, with a linear ramp between."""
+    """Compute the frequencies of yarn.
+
+    Those that turn more than `beta_fast` times in the trained length stay, those that turn less
+    than `beta_slow` times are divided by `factor`, with a linear ramp between.
+    """
     trained, theta = rope["original_max_position_embeddings"], rope["rope_theta"]
 
     def dimension(turns: float) -> float:

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from engine.model.native.native_target import NativeTarget
     from engine.model.torch.torch_target import TorchTarget
 
-ROWS = (1, 8, 16)  # of the timed passes
-ROUNDS, MAX_SECONDS = 10, 5.0  # of timing, whichever ends first after one round
-# Bytes of a weight; q8 and q4 have a scale for each block of 32, int4 has one for each group of 64.
+ROWS = (1, 8, 16)  # rows of the timed passes
+ROUNDS, MAX_SECONDS = 10, 5.0  # rounds and seconds of timing, whichever ends first after one round
+# bytes of a weight; q8 and q4 have a scale for each block of 32, int4 has one for each group of 64
 WEIGHT_BYTES = {
     "f32": 4.0, "bf16": 2.0, "int8": 1.0, "fp8": 1.0, "int4": 0.53125, "q8": 1.125, "q4": 0.625,
 }  # fmt: skip
-HEADS = {"q4": "q8", "int4": "int8"}  # a head is never quantized to 4 bits
+HEADS = {"q4": "q8", "int4": "int8"}  # formats; a head is never quantized to 4 bits
 TABLE = re.compile(r"(^|\.)(embed_tokens|wte|embed_in)\.weight$")  # looked up, not multiplied
 HEAD = re.compile(r"(^|\.)(lm_head|embed_out)\.weight$")
 OTHER_SENSES = re.compile(r"(^|\.)(vision|visual|audio|multi_modal)")  # not run for text
@@ -36,15 +36,17 @@ EXPERT = re.compile(r"\.experts\.")
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Seconds of the fastest pass by its rows, and bytes of weights that a pass of one row reads
-    (an estimate where they are quantized at load)."""
+    """Seconds of the fastest pass by its rows, and bytes of weights that a pass of one row reads.
+
+    The bytes are an estimate where the weights are quantized at load.
+    """
 
     seconds: dict[int, float]
     weight_bytes: int
 
     @property
     def tokens_per_second(self) -> float:
-        """Without speculation."""
+        """Tokens per second without speculation."""
         return 1 / self.seconds[1]
 
     @property
@@ -53,8 +55,10 @@ class Speed:
 
 
 def measured(target: NativeTarget | TorchTarget) -> Speed:
-    """Time passes with up to NEAR_TOKENS cached tokens. ValueError where the context is too short
-    for them."""
+    """Time passes with up to NEAR_TOKENS cached tokens.
+
+    ValueError where the context is too short for them.
+    """
     cached = min(NEAR_TOKENS, target.context - GRID[-1] - 1)
     if cached < 1:
         raise ValueError(f"its context of {target.context} tokens is too short to time passes")
@@ -71,7 +75,7 @@ def measured(target: NativeTarget | TorchTarget) -> Speed:
 
 
 def weight_bytes(target: NativeTarget | TorchTarget) -> int:
-    """Bytes of weights that a pass over one row reads."""
+    """Count the bytes of weights that a pass over one row reads."""
     if (known := getattr(target.model, "nbytes", None)) is not None:
         return int(known)
     file = tensors_of_gguf(target.folder)
@@ -87,14 +91,17 @@ def weight_bytes(target: NativeTarget | TorchTarget) -> int:
 
 
 def kept_as(name: str, dtype: str) -> str:
-    """The format of one tensor."""
+    """Return the format of one tensor."""
     is_head = HEAD.search(name) or TABLE.search(name)
     return HEADS.get(dtype, dtype) if is_head else dtype
 
 
 def read_bytes(sizes: Mapping[str, int], settings: Mapping[str, Any]) -> int:
-    """The bytes of a model's tensors, given by name, that a pass over one row reads: all but the
-    table of embeddings, unless it is the head, and of a mixture's experts those of one row."""
+    """Count the bytes of a model's tensors, given by name, that a pass over one row reads.
+
+    They are all but the table of embeddings, unless it is the head, and of a mixture's experts only
+    those of one row.
+    """
     experts = settings.get("num_experts") or settings.get("num_local_experts") or 1
     chosen = min(settings.get("num_experts_per_tok") or experts, experts)
     has_head = any(HEAD.search(name) for name in sizes)

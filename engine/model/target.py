@@ -18,7 +18,8 @@ class Target(Protocol):
     """The model whose text the user gets, and the KV cache of the sequence it is writing.
 
     The cache holds the committed tokens but the last: every forward pass runs that one and the
-    draft behind it, and `keep` drops the rows of what was not accepted."""
+    draft behind it, and `keep` drops the rows of what was not accepted.
+    """
 
     vocab: int  # size of the vocabulary
     context: int  # tokens
@@ -55,7 +56,7 @@ class Target(Protocol):
         ...
 
     def room(self) -> int:
-        """Draft nodes that the cache of the current sequence can still take."""
+        """Count the draft nodes that the cache of the current sequence can still take."""
         ...
 
     def forward(self, last: int, draft: Draft, hidden: bool = False) -> Scores:
@@ -71,5 +72,5 @@ class Target(Protocol):
         ...
 
     def logits(self, states: Any) -> Any:
-        """Logits [rows, vocabulary] of hidden states that `prefill` gave."""
+        """Compute the logits [rows, vocabulary] of hidden states that `prefill` gave."""
         ...

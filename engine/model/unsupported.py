@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.weights.errors import one_line
 
-# What runs here, for errors.
+# The families that run here, for errors.
 CHOOSE = "choose a model of another family (Llama, Qwen, Granite, Ministral, Phi, Gemma 3, gpt-oss)"
 MASKED = "a masked language model, which does not continue a text"
 RECURRENT = "its layers with recurrent state cannot be rolled back"
