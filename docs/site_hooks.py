@@ -1,5 +1,7 @@
-"""What the site has beside the pages of this folder: pages from elsewhere in the repository, and
-the reference of the commands, made from the command's own parser.
+"""The parts of the site that are not pages of this folder.
+
+They are pages from elsewhere in the repository, and the reference of the commands, which is made
+from the command's own parser.
 
 MkDocs calls these functions (mkdocs.yml). Links are written for readers of the repository; here
 they are turned into links between pages, and links to sources into the sources' paths.
@@ -37,7 +39,7 @@ PAGES = {  # a file of the repository -> the site's page
 }
 FILES = {"ui/web/icon.svg": "icon.svg", "editors/vscode/media/edit.png": "vscode-inline.png"}
 COMMANDS = "commands.md"
-COLUMNS = 80  # of the helps
+COLUMNS = 80  # columns of the helps
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 FENCED = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 log = get_plugin_logger("site_hooks")
@@ -58,15 +60,18 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """A page's text for the site."""
+    """Convert a page's text for the site."""
     origins = {site: source for source, site in PAGES.items()}
     source = origins.get(page.file.src_uri, f"docs/{page.file.src_uri}")
     return for_site(markdown, source)
 
 
 def for_site(markdown: str, source: str) -> str:
-    """The text of the repository's file `source`, outside fenced code with the site's links and
-    tables: Python-Markdown takes a bar in a table's code as it is, others want it escaped."""
+    """Convert a text of the repository's file `source` for the site.
+
+    Outside fenced code it gets the site's links and tables: Python-Markdown takes a bar in a
+    table's code as it is, others want it escaped.
+    """
     parts = FENCED.split(markdown)
     for i in range(0, len(parts), 2):
         linked = LINK.sub(lambda match: link(*match.groups(), source), parts[i])
@@ -75,8 +80,11 @@ def for_site(markdown: str, source: str) -> str:
 
 
 def link(mark: str, text: str, target: str, source: str) -> str:
-    """A link of the repository's file `source`, or with the mark "!" a picture, as the site has it.
-    What leads nowhere is reported, which ends a strict build."""
+    """Write a link of the repository's file `source` as the site has it.
+
+    With the mark "!" it is a picture. A link that leads nowhere is reported, which ends a strict
+    build.
+    """
     path, hash_sign, anchor = target.partition("#")
     if not path or "://" in target:
         return f"{mark}[{text}]({target})"
@@ -92,12 +100,12 @@ def link(mark: str, text: str, target: str, source: str) -> str:
 
 
 def unescaped(row: str) -> str:
-    """A row of a table without the backslashes before bars in its code."""
+    """Remove the backslashes before bars in the code of a table's row."""
     return re.sub(r"`[^`]*`", lambda code: code[0].replace(r"\|", "|"), row)
 
 
 def commands() -> str:
-    """The reference of the commands: the help of each, as it prints it."""
+    """Make the reference of the commands: the help of each, as it prints it."""
     sys.path.insert(0, str(ROOT))
     try:
         from ui.cli.main import make_parser
@@ -114,13 +122,13 @@ def commands() -> str:
 
 
 def wrapped(line: str) -> str:
-    """A line of a help within the columns, its continuation as far indented."""
+    """Wrap a line of a help within the columns, and indent its continuation as far."""
     indent = " " * (len(line) - len(line.lstrip()))
     return textwrap.fill(line, COLUMNS, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def walk(parser: ArgumentParser) -> Iterator[ArgumentParser]:
-    """A parser and all that are below it."""
+    """Yield a parser and all that are below it."""
     yield parser
     for action in parser._actions:
         if isinstance(action, _SubParsersAction):

@@ -40,8 +40,8 @@ from index.workspace.workspace import Workspace
 if TYPE_CHECKING:
     from engine.model.torch.torch_target import TorchTarget
 
-MAX_CHUNK_TOKENS = 128  # of a prompt, read in one pass on a CPU
-MAX_CHUNK_SECONDS = 0.2  # a request can be cancelled between two passes
+MAX_CHUNK_TOKENS = 128  # tokens of a prompt that one pass on a CPU reads at most
+MAX_CHUNK_SECONDS = 0.2  # seconds of such a pass; a request can be cancelled between two
 
 
 def no_progress(what: str, done: int, total: int) -> None:
@@ -49,13 +49,13 @@ def no_progress(what: str, done: int, total: int) -> None:
 
 
 def prefill_chunk(seconds_per_token: float) -> int:
-    """Prompt tokens to read in one pass on a CPU."""
+    """Choose how many prompt tokens to read in one pass on a CPU."""
     fitting = int(MAX_CHUNK_SECONDS / seconds_per_token) // 16 * 16
     return max(32, min(MAX_CHUNK_TOKENS, fitting))
 
 
 class Engine:
-    """A loaded model and the thread that owns it. A context manager."""
+    """A loaded model and the thread that owns it; a context manager."""
 
     drafts = True  # answers are drafted, and their text has sources
 
@@ -66,10 +66,13 @@ class Engine:
         turns: Turns | None = None,
         tensors: bool = False,
     ) -> None:
-        """Fetch the model if it is built in and missing, load and check it and what its drafter
-        needs, and index the workspace if one is configured. Engines of one process that share
-        `turns` compute one at a time. `tensors`: the model runs on torch whatever it is, for
-        experiments. WeightsError, UnsupportedModel, ValueError or OSError with one line."""
+        """Load the model, index the configured workspace, if any, and start the thread.
+
+        A built-in model that is missing is fetched first. The model and what its drafter needs are
+        loaded and checked. Engines of one process that share `turns` compute one at a time.
+        `tensors`: the model runs on torch whatever it is, for experiments. WeightsError,
+        UnsupportedModel, ValueError or OSError with one line.
+        """
         self.config = config or Config()
         drafter = choice_for(self.config)  # an unknown drafter fails before anything is loaded
         folder = locate(self.config.model, progress=progress)
@@ -81,7 +84,7 @@ class Engine:
             target = open_target(folder, self.config, report, tensors)
             tokenizer = reading.result()
         give_back_memory()  # both read in small blocks, and took twice what they keep
-        self.folder = folder  # of the model
+        self.folder = folder  # the model's
         self._machine = machine_key(folder, target, self.config)
         with target.limited_memory():
             cost = remembered(home() / "costs.json", self._machine) or guess(target)
@@ -118,7 +121,7 @@ class Engine:
 
     @property
     def failure(self) -> str | None:
-        """Why the engine answers nothing any more, in one line; None while it does."""
+        """The reason why the engine no longer answers, in one line; None while it does."""
         return self.worker.failure
 
     @property
@@ -132,16 +135,18 @@ class Engine:
         return self.parts.tokenizer
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of plain text: nothing in it becomes a control token."""
+        """Encode plain text as token ids; nothing in it becomes a control token."""
         return self.parts.tokenizer.encode(text)
 
     def chat(self, messages: tuple[Message, ...]) -> list[int]:
-        """Token ids of a conversation in the model's chat template."""
+        """Encode a conversation as token ids, in the model's chat template."""
         return self.parts.tokenizer.chat(messages)
 
     def prompt_tokens(self, request: Request, cancelled: Callable[[], bool] = lambda: False) -> int:
-        """How many tokens the prompt of a request has; 0 if `cancelled` says so meanwhile.
-        RequestError for one that exceeds the context."""
+        """Count the tokens of a request's prompt; 0 if it is `cancelled` meanwhile.
+
+        RequestError for a prompt that exceeds the context.
+        """
         bare = replace(request, predictions=())
         try:
             prompt = prompt_of(
@@ -152,13 +157,13 @@ class Engine:
         return len(prompt.ids)
 
     def pass_seconds(self, rows: int) -> list[float]:
-        """Expected seconds of forward passes over 1, 2, ... `rows` tokens."""
+        """Estimate the seconds of forward passes over 1, 2, ... `rows` tokens."""
         return [float(seconds) for seconds in self.parts.cost.table(0, rows)]
 
     def open_workspace(
         self, roots: str | Path | Sequence[str | Path], gitignore: bool = True
     ) -> Workspace:
-        """An index of a folder, or several, for this model's tokens; the caller closes it."""
+        """Open an index of one or several folders for this model's tokens; the caller closes it."""
         return Workspace(roots, self.parts.tokenizer, home(), gitignore)
 
     def submit(
@@ -173,13 +178,16 @@ class Engine:
         urgency: int | None = None,
         owner: str = "",
     ) -> Job:
-        """Queue a request. RequestError where it cannot be answered, ValueError for an unknown
-        drafter. `speculation=False` decodes plainly: the same text, later. `workspace` and
-        `drafter` replace the engine's own for this request. Equally urgent requests of several
-        clients take turns. `cancelled` is asked while the prompt is tokenized; where it says so,
-        the job has ended at once. `urgency`: smaller ones run first, by default that of its kind.
-        `owner`: one of several keys; they get equal time, and no answer shows what the cache has of
-        another's prompts."""
+        """Queue a request and return its job.
+
+        RequestError where it cannot be answered, ValueError for an unknown drafter.
+        `speculation=False` decodes plainly: the same text, later. `workspace` and `drafter` replace
+        the engine's own for this request. Equally urgent requests of several clients take turns.
+        `cancelled` is called while the prompt is tokenized; where it returns True, the job has
+        ended when it is returned. `urgency`: smaller ones run first; by default that of the
+        request's kind. `owner`: one of several keys; owners get equal time, and no answer shows
+        what the cache has of another owner's prompts.
+        """
         try:
             prompt = prompt_of(
                 request, self.parts.tokenizer, self.context, cancelled, self.config.model
@@ -203,8 +211,11 @@ class Engine:
         lines: tuple[int, int] | None = None,
         max_tokens: int | None = None,
     ) -> Edit:
-        """Edit a file by an instruction, or these lines of it (from 1, both included). Nothing is
-        written before `Edit.write`. Errors as those of `engine.editing.edit.edit_file`."""
+        """Edit a file by an instruction, or only the given lines of it.
+
+        `lines`: the first and the last one, counted from 1, both included. Nothing is written
+        before `Edit.write`. The errors are those of `engine.editing.edit.edit_file`.
+        """
 
         def ask(request: Request) -> Done:
             return self.submit(request).result()
@@ -212,7 +223,10 @@ class Engine:
         return edit_file(ask, path, instruction, lines, max_tokens, self.config.model)
 
     def _grammar(self, request: Request, prompt: Prompt) -> GrammarState | None:
-        """The grammar of an answer before its first token. RequestError if it cannot be used."""
+        """Make the grammar of an answer before its first token; None where it has none.
+
+        RequestError if the grammar cannot be used.
+        """
         tokenizer = self.parts.tokenizer
         grammar, trigger = request.grammar or prompt.grammar, None
         if request.grammar:
@@ -226,8 +240,10 @@ class Engine:
         return self._grammars.start(grammar, tokenizer.eos | prompt.ends, trigger)
 
     def forget(self, client: str | None = None) -> None:
-        """Drop the answers remembered for a client. Without one, drop everything this session
-        learnt, so that drafting starts afresh."""
+        """Drop the answers remembered for a client, or all that this session learnt.
+
+        Without a client, drafting starts afresh.
+        """
         if client is not None:
             self.parts.history.forget(client=client)
             return
@@ -260,8 +276,10 @@ class Engine:
         owner: str,
         cancelled: Callable[[], bool],
     ) -> Iterator[Event]:
-        """The events of one request, in the model's thread. Without a drafter's name it decodes
-        plainly."""
+        """Yield the events of one request, in the model's thread.
+
+        Without a drafter's name it decodes plainly.
+        """
         target, cost, history = self.parts.target, self.parts.cost, self.parts.history
         if target.device_type == "cpu":
             target.chunk = prefill_chunk(cost.reading)
@@ -285,8 +303,10 @@ class Engine:
                 yield event
 
     def _drafter(self, name: str | None, workspace: Workspace | None, client: str) -> Drafter:
-        """A drafter for one answer; None: one that drafts nothing. What drafters of a name share is
-        loaded once."""
+        """Make the drafter of one answer; without a name, one that drafts nothing.
+
+        What drafters of a name share is loaded once.
+        """
         target = self.parts.target
         if name is None:
             return NullDrafter()
@@ -299,8 +319,11 @@ class Engine:
         )
 
     def _background(self) -> list[Iterator[float]]:
-        """Background work: capture CUDA graphs, measure what passes cost (seconds on a calm
-        machine), and build the standard library's n-gram model (a minute)."""
+        """List the background work, each an iterator over its slices.
+
+        It captures CUDA graphs, measures what passes cost (seconds on a calm machine), and builds
+        the standard library's n-gram model (a minute).
+        """
         library = self.library.build() if self.config.library else iter(())
         return [self._measured(), library]
 
@@ -313,7 +336,7 @@ class Engine:
 
 
 def machine_key(folder: Path, target: NativeTarget | TorchTarget, config: Config) -> str:
-    """Everything that the time of a forward pass depends on, as one string."""
+    """Join all that the time of a forward pass depends on into one string."""
     if isinstance(target, NativeTarget) or target.device_type == "cpu":
         device = processor()
     else:

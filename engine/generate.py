@@ -38,9 +38,9 @@ from engine.text_stream import Origin, TextStream
 if TYPE_CHECKING:
     from engine.model.target import Target
 
-MIN_FORCED_TOKENS = 16  # that are read without being drafted
+MIN_FORCED_TOKENS = 16  # tokens; shorter runs are left to the drafter
 SPARE_ROWS = 128  # cache rows beyond prompt and answer, for drafts that reach past its end
-ROOM_TOKENS = 4096  # of an answer, for which the cache takes memory at a time
+ROOM_TOKENS = 4096  # tokens of an answer for which the cache takes memory at a time
 
 
 def generate(
@@ -49,7 +49,10 @@ def generate(
     drafter: Drafter,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Iterator[Event]:
-    """Steps, then exactly one Done. Between two events another request may use the target."""
+    """Yield the steps of an answer, then exactly one Done.
+
+    Between two events another request may use the target.
+    """
     yield from prefill(answer, target, drafter, cancelled)
     if answer.reason is None:
         answer.usage.decoding_began = perf_counter()
@@ -83,8 +86,10 @@ def generate(
 def prefill(
     answer: Generation, target: Target, drafter: Drafter, cancelled: Callable[[], bool]
 ) -> Iterator[Step]:
-    """Read the prompt in chunks, one Step each; what an earlier request left in the cache is
-    neither read again nor shown to the drafter."""
+    """Prefill the prompt in chunks, and yield one Step for each.
+
+    What an earlier request left in the cache is neither read again nor shown to the drafter.
+    """
     if answer.reason is not None:
         return
     answer.usage.cached = target.begin(answer.prompt.ids, answer.room, answer.owner)
@@ -100,8 +105,10 @@ def write_forced(
     tokens: list[int],
     cancelled: Callable[[], bool],
 ) -> Iterator[Step]:
-    """Commit tokens about which the grammar leaves no choice. Unless the answer ends with them, the
-    model reads them as it reads a prompt."""
+    """Commit tokens about which the grammar leaves no choice.
+
+    Unless the answer ends with them, the model reads them as it reads a prompt.
+    """
     start = perf_counter()
     cached = len(answer.prompt.ids) + len(answer.output) - 1
     draft = chain(tokens[:-1], "grammar")
@@ -127,7 +134,10 @@ def read(
     on_chunk: Callable[[list[int], Any], None] | None,
     cancelled: Callable[[], bool],
 ) -> Iterator[Step]:
-    """Let the model read what is committed but its last token, of which it has `cached` tokens."""
+    """Let the model read all committed tokens but the last one.
+
+    `cached`: how many of them the cache has already.
+    """
     ids = [*answer.prompt.ids, *answer.output]
     start = perf_counter()
     for done in target.prefill(ids, answer.room, on_chunk, answer.owner):
@@ -142,7 +152,7 @@ def read(
 
 
 class Stopwatch:
-    """Adds up the seconds spent inside its `with` blocks."""
+    """A sum of the seconds spent inside its `with` blocks."""
 
     def __init__(self) -> None:
         self.seconds = self._start = 0.0
@@ -195,9 +205,12 @@ class Generation:
         grammar: GrammarState | None = None,
         owner: str = "",
     ) -> None:
-        """`context_tokens`: the model's context. `history`: earlier answers that may be copied
-        from. With a `grammar`, drafts are always verified by matching. `owner`: what the cache has
-        of others is not used. RequestError where the prompt leaves no room for an answer."""
+        """Begin an answer to a prompt.
+
+        `context_tokens`: tokens of the model's context. `history`: earlier answers that may be
+        copied from. With a `grammar`, drafts are always verified by matching. `owner`: what the
+        cache has of other owners is not used. RequestError where the prompt fills the context.
+        """
         self.request, self.prompt, self.owner = request, prompt, owner
         self.limit = max_new_tokens(prompt, context_tokens)
         self.context = DraftContext(
@@ -221,9 +234,9 @@ class Generation:
         )
         self.usage = UsageCounter()
         self.reason: Reason | None = "length" if self.limit == 0 else None
-        self._turn = -1  # the target's, when this answer last used it
+        self._turn = -1  # the target's turn when this answer last used it
         self._reach = 0  # tokens of the answer for which the target's sequence has rows
-        self.chunk_tokens = 0  # that the last prefill step read
+        self.chunk_tokens = 0  # tokens that the last prefill step read
         self._grammar = grammar
         self._verdict = verdict(verification, request)
         self._pieces: list[Piece] = []
@@ -242,15 +255,15 @@ class Generation:
 
     @property
     def room(self) -> int:
-        """Rows that its sequence takes in the cache beyond what is committed."""
+        """The rows that the sequence takes in the cache beyond what is committed."""
         return min(self.limit - len(self.output), ROOM_TOKENS) + SPARE_ROWS
 
     def takes(self, target: Target) -> None:
-        """The target's current sequence is this answer's, and has `room` for more."""
+        """Note that the target's current sequence is this answer's, and has `room` for more."""
         self._turn, self._reach = target.turn, len(self.output) + self.room - SPARE_ROWS
 
     def must_begin(self, target: Target) -> bool:
-        """Whether another request ran since, or the sequence needs more rows."""
+        """Return whether another request ran since, or the sequence needs more rows."""
         return target.turn != self._turn or self._reach <= len(self.output) < self.limit
 
     def resume(self, target: Target) -> None:
@@ -261,18 +274,20 @@ class Generation:
         self.context.room = min(self.limit - len(self.output) - 1, target.room())
 
     def take_forced(self) -> list[int]:
-        """Take the next tokens, as far as the answer's grammar leaves no choice. A few are left to
-        the drafter, which goes on behind them."""
+        """Take the next tokens, as far as the answer's grammar leaves no choice.
+
+        Fewer than MIN_FORCED_TOKENS are left to the drafter, which goes on behind them.
+        """
         if self._grammar is None or len(self._grammar.forced) < MIN_FORCED_TOKENS:
             return []
         return self._grammar.take_forced(self.limit - len(self.output))
 
     def allowed(self, draft: Draft) -> Draft:
-        """The draft without what the answer's grammar forbids."""
+        """Prune what the answer's grammar forbids from the draft."""
         return self._grammar.pruned(draft) if self._grammar else draft
 
     def verify(self, draft: Draft, scores: Scores) -> tuple[list[int], int]:
-        """The accepted path of `draft`, as node indices, and the model's own token after it."""
+        """Find the accepted path of `draft`, as node indices, and the model's token after it."""
         position = len(self.prompt.ids) + len(self.output)
         if self._grammar:
             return following(draft, scores.logits, position, self.request, self._grammar)
@@ -281,8 +296,10 @@ class Generation:
         return self._verdict(draft, scores.logits, position)
 
     def commit(self, draft: Draft, path: list[int], token: int, passes: int = 1) -> list[int]:
-        """Append the path's tokens and `token` to the answer, up to where it ends; returns the
-        tokens that count. `passes`: of the model, that verified the draft."""
+        """Append the path's tokens and `token` to the answer, up to where it ends.
+
+        Returns the tokens that count. `passes`: passes of the model that verified the draft.
+        """
         left = self.limit - len(self.output)
         ends = self.context.eos_ids
         tokens, ended = cut([*(draft.tokens[node] for node in path), token], ends, left)
@@ -299,14 +316,14 @@ class Generation:
         return tokens[:used]
 
     def step(self, draft: Draft, seconds: float) -> Step:
-        """The Step of the last commit; the answer's last one also has the text held back."""
+        """Make the Step of the last commit; an answer's last Step also has the text held back."""
         if self.reason is not None:
             self._pieces += self.text.finish()
         reasoning = self.text.take_reasoning()
         return Step(tuple(self._pieces), len(draft), self._accepted, seconds, reasoning=reasoning)
 
     def done(self) -> Done:
-        """The end of the stream."""
+        """Make the event that ends the stream."""
         assert self.reason is not None
         usage = self.usage.usage(self.context)
         text = self.text
@@ -316,8 +333,10 @@ class Generation:
 def reasoning_filter(
     request: Request, prompt: Prompt, tokenizer: Tokenizer
 ) -> ReasoningFilter | None:
-    """What takes the reasoning out of an answer; None for a model that writes none. Code may have
-    marks as text."""
+    """Make the filter that takes the reasoning out of an answer.
+
+    None for a model that writes none. Marks that are text count only in a chat: code may have them.
+    """
     if tokenizer.reasoning is None:
         return None
     chat, calls = request.kind == "chat", bool(request.tools)
@@ -325,14 +344,17 @@ def reasoning_filter(
 
 
 def marks_in_text(request: Request, tokenizer: Tokenizer) -> Mapping[int, str]:
-    """The control tokens that are text in an answer."""
+    """Return the control tokens that are text in an answer, each with that text."""
     if request.tools:
         return tokenizer.call_marks
     return region_marks(tokenizer) if request.parse_special else {}
 
 
 def max_new_tokens(prompt: Prompt, context_tokens: int) -> int:
-    """Tokens the answer may have. RequestError where the prompt leaves no room for any."""
+    """Count the tokens that the answer may have.
+
+    RequestError where the prompt fills the context.
+    """
     left = context_tokens - len(prompt.ids)
     if left < 1:
         raise too_long(len(prompt.ids), context_tokens)
@@ -340,7 +362,10 @@ def max_new_tokens(prompt: Prompt, context_tokens: int) -> int:
 
 
 def verdict(verification: Verification, request: Request) -> Verdict:
-    """The rule that accepts or rejects the drafts of one answer. ValueError for an unknown name."""
+    """Choose the rule that accepts or rejects the drafts of one answer.
+
+    ValueError for an unknown name.
+    """
     known = {"match": matching, "rejection": rejecting}
     if verification not in known:
         raise ValueError(f"verification {verification!r}: choose {' or '.join(known)}")
@@ -348,6 +373,6 @@ def verdict(verification: Verification, request: Request) -> Verdict:
 
 
 def origins(draft: Draft, path: list[int]) -> list[Origin]:
-    """The source of each token of a step; the last one is the model's own."""
+    """List the source of each token of a step; the last one is the model's own."""
     sources, span = draft.sources, draft.span
     return [(sources[node], span(node)) for node in path] + [("model", None)]

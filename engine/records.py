@@ -20,10 +20,10 @@ Reason = Literal["stop", "length", "cancelled", "failed"]
 # "tool_calls", JSON of a list of {"id", "name", "arguments": {...}}, and "reasoning_content"; a
 # tool: "tool_call_id"
 Message = dict[str, str]
-MIN_TEMPERATURE = 1e-6  # of sampling; smaller ones would overflow
-MAX_STOP_CHARS = 4096  # of a stop string that others send
+MIN_TEMPERATURE = 1e-6  # temperature of sampling; smaller ones would overflow
+MAX_STOP_CHARS = 4096  # characters of a stop string that a client sends
 MAX_PREDICTIONS = 4096  # texts of a request that are used
-MAX_PREDICTION_CHARS = 512 << 10  # of a request that are used: some 150,000 tokens
+MAX_PREDICTION_CHARS = 512 << 10  # characters of predictions that are used: some 150,000 tokens
 
 
 class RequestError(ValueError):
@@ -44,7 +44,7 @@ class Info(NamedTuple):
 class Passage(NamedTuple):
     """A part of a document that a message quotes on lines of its own, with LF line ends."""
 
-    document: str  # its id
+    document: str  # the document's id
     start: int  # code point in the document
     text: str  # exactly as in the document
 
@@ -66,15 +66,15 @@ class Request:
     version: int = 0
     selection: tuple[int, int] | None = None
     instruction: str = ""
-    update: str = ""  # of an `edit`: changed lines, with marks for the others
+    update: str = ""  # changed lines of an `edit`, with marks for the others
     suffix: str | None = None
     suffix_first: bool = False  # suffix before prefix (SPM); models know PSM best
     snippets: tuple[tuple[str, str], ...] = ()  # (path, text) of other files to show
     parse_special: bool = False
     messages: tuple[Message, ...] = ()
     documents: tuple[Passage, ...] = ()  # quoted by the messages, in order; for citations only
-    # Texts expected to recur, beside what `kind` implies; of all, MAX_PREDICTIONS and
-    # MAX_PREDICTION_CHARS are used.
+    # Texts expected to recur, in addition to what `kind` implies; at most MAX_PREDICTIONS and
+    # MAX_PREDICTION_CHARS of them are used.
     predictions: tuple[str, ...] = ()
     # None: for a chat the rest of the context, 256 for a completion; an edit follows its text
     max_tokens: int | None = None
@@ -83,11 +83,11 @@ class Request:
     top_p: float = 1.0
     seed: int = 0
     stop: tuple[str, ...] = ()
-    # Of a `chat`: functions that the model may call, each a JSON object with its name, description
+    # Functions that the model may call in a `chat`, each a JSON object with its name, description
     # and parameters, a JSON schema
     tools: tuple[str, ...] = ()
-    must_call: tuple[str, ...] = ()  # names of tools of which it must call one
-    grammar: str = ""  # that the answer follows (engine.sampling.grammar); "": none
+    must_call: tuple[str, ...] = ()  # names of tools; the model must call one of them
+    grammar: str = ""  # grammar that the answer follows (engine.sampling.grammar); "": none
     thinking: bool = True  # a model that reasons before it answers a `chat` may do so
 
     def __post_init__(self) -> None:
@@ -105,8 +105,11 @@ class Request:
 
 @dataclass(slots=True)
 class Draft:
-    """A tree of proposed tokens, flattened: parallel lists with one entry per node. Parents precede
-    children; the parent -1 is the last committed token, which is not part of the draft."""
+    """A tree of proposed tokens, flattened: parallel lists with one entry per node.
+
+    Parents precede children; the parent -1 is the last committed token, which is not part of the
+    draft.
+    """
 
     tokens: list[int] = field(default_factory=list)
     parents: list[int] = field(default_factory=list)
@@ -116,7 +119,7 @@ class Draft:
     # node -> distribution (f64 [vocabulary]) that it was drawn from, given its earlier siblings;
     # missing: chosen deterministically. For rejection sampling only.
     drawn: dict[int, Any] = field(default_factory=dict)
-    passes: int = 0  # of the target model that drafting took
+    passes: int = 0  # passes of the target model that drafting took
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -130,7 +133,7 @@ class Draft:
         return len(self.tokens) - 1
 
     def first(self, count: int) -> Draft:
-        """The tree of the first `count` nodes."""
+        """Return the tree of the first `count` nodes."""
         if count >= len(self):
             return self
         n = max(count, 0)
@@ -138,7 +141,7 @@ class Draft:
         return Draft(*lists, self.span, self.drawn, self.passes)
 
     def only(self, nodes: list[int]) -> Draft:
-        """The tree of some nodes, in order; with each its parent."""
+        """Return the tree of some nodes, in order; the parent of each must be among them."""
         new = {node: number for number, node in enumerate(nodes)} | {-1: -1}
         return Draft(
             [self.tokens[node] for node in nodes],
@@ -164,14 +167,17 @@ class Scores:
         likely: Callable[[int], tuple[Any, Any]] | None = None,
         rows: int | None = None,
     ) -> None:
-        """`logits`: torch.Tensor [1 + nodes run, vocabulary], f32; or with `rows`, of which there
-        are so many, a function that makes it until the next pass, when it is asked for.
+        """Hold the output of one forward pass.
+
+        `logits`: torch.Tensor [1 + nodes run, vocabulary], f32; or, where `rows` gives their
+        number, a function that makes them on first use, which must be before the next pass.
         `hidden`: torch.Tensor [1 + nodes, width], if requested.
         `chosen`: (request, absolute position after row 0) -> the model's token after every row, -1
         where logits are not finite; valid until the next pass. None: `engine.sampling.verify`
         chooses.
-        `likely`: width -> (ids, logits) of the most likely tokens of every row, arrays
-        [rows, width]; to be called before the next pass."""
+        `likely`: width -> (ids, logits) of the most likely tokens of every row, arrays [rows,
+        width]; to be called before the next pass.
+        """
         self._make = logits if rows is not None else None
         self._logits = None if rows is not None else logits
         self.hidden, self.chosen, self.likely = hidden, chosen, likely
@@ -179,20 +185,23 @@ class Scores:
 
     @property
     def logits(self) -> Any:
-        """torch.Tensor [rows, vocabulary], f32."""
+        """The logits: torch.Tensor [rows, vocabulary], f32."""
         if self._make is not None:
             self._logits, self._make = self._make(), None
         return self._logits
 
     @property
     def has_logits(self) -> bool:
-        """Whether they were made, and may have been changed."""
+        """Whether the logits were made, and may have been changed."""
         return self._make is None
 
 
 class Piece(NamedTuple):
-    """Text of one step and the source its tokens were drafted from ("model": not drafted;
-    "documents": `span.path` is the document's id)."""
+    """Text of one step, and the source that its tokens were drafted from.
+
+    The source "model" means that they were not drafted; with "documents", `span.path` is the
+    document's id.
+    """
 
     text: str
     source: str
@@ -227,7 +236,7 @@ class Usage:
     accepted: int = 0
     prefill_seconds: float = 0.0
     decode_seconds: float = 0.0
-    draft_seconds: float = 0.0  # of decode_seconds: proposing drafts and learning from them
+    draft_seconds: float = 0.0  # part of decode_seconds: proposing drafts and learning from them
 
     def __str__(self) -> str:
         speed = self.completion_tokens / self.decode_seconds if self.decode_seconds else 0.0
@@ -240,18 +249,21 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The last event of every stream. `text` is the whole answer without the stop string that ended
-    it; `matched` is that string, None if the model ended the answer itself."""
+    """The last event of every stream.
+
+    `text` is the whole answer without the stop string that ended it; `matched` is that string, None
+    if the model ended the answer itself.
+    """
 
     reason: Reason
     text: str = ""
     matched: str | None = None
     usage: Usage = Usage()
     error: str | None = None
-    reasoning: str = ""  # that preceded the text
+    reasoning: str = ""  # reasoning that preceded the text
 
     def __str__(self) -> str:
-        """The text, and a line of figures."""
+        """Return the text, and a line of figures."""
         ended = f"{self.reason} ({self.error})" if self.error else self.reason
         return f"{self.text}\n[{ended}: {self.usage}]"
 

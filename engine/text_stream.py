@@ -14,9 +14,12 @@ Origin = tuple[str, Span | None]  # source and Span that a token was drafted fro
 
 
 class TextStream:
-    """The text of one answer. Text that may be the start of a stop string is held back until it is
-    known not to be; stop strings do not count in reasoning, which is no part of the text. Tokens
-    are pushed one by one, so the result does not depend on step sizes."""
+    """The text of one answer.
+
+    Text that may be the start of a stop string is held back until it is known not to be. Stop
+    strings do not count in reasoning, which is no part of the text. Tokens are pushed one by one,
+    so the result does not depend on step sizes.
+    """
 
     def __init__(
         self,
@@ -26,8 +29,11 @@ class TextStream:
         continues: bool = False,
         marks: Mapping[int, str] | None = None,
     ) -> None:
-        """`continues`: the prompt ends with text that the answer goes on with. `marks`: control
-        tokens that are text here."""
+        """Begin an empty text.
+
+        `stop`: the strings that end it. `continues`: the prompt ends with text that the answer
+        continues. `marks`: control tokens that are text here.
+        """
         self.marks = marks or {}
         self.detokenizer = Detokenizer(tokenizer, continues)
         self.stop = tuple(one for one in stop if one)
@@ -36,7 +42,7 @@ class TextStream:
         self.held: list[Piece] = []
         self.released: list[str] = []
         self.matched: str | None = None
-        self.origin: Origin | None = None  # of the tokens since the last complete character
+        self.origin: Origin | None = None  # origin of the tokens since the last complete character
 
     @property
     def text(self) -> str:
@@ -44,8 +50,11 @@ class TextStream:
         return "".join(self.released)
 
     def push(self, tokens: list[int], origins: list[Origin]) -> tuple[int, list[Piece]]:
-        """How many of `tokens` were used, fewer where a stop string ends the text; and the text
-        that is now final."""
+        """Add tokens, each with its origin, to the text.
+
+        Returns how many of `tokens` were used, fewer where a stop string ends the text, and the
+        text that is now final.
+        """
         if (final := self._final(tokens)) is not None:
             return len(tokens), joined(pieces_of(final, origins))
         out: list[Piece] = []
@@ -62,8 +71,11 @@ class TextStream:
         return len(tokens), joined(out)
 
     def _final(self, tokens: list[int]) -> list[str] | None:
-        """The text of each token, where it is final at once: nothing is held back, and nothing in
-        it begins a stop string. None, and nothing has changed, where that is not so."""
+        """Return the text of each token, where it is final at once.
+
+        It is where nothing is held back, and nothing in it begins a stop string. Otherwise this
+        returns None, and changes nothing.
+        """
         if not tokens or self.filter is not None or self.held or self.origin is not None:
             return None
         texts = self.detokenizer.own_texts(tokens)
@@ -74,7 +86,7 @@ class TextStream:
         return texts
 
     def finish(self) -> list[Piece]:
-        """The text held back, at the end of the answer."""
+        """Release the text held back, at the end of the answer."""
         if self.matched is not None:
             return []
         out = self._add(self.detokenizer.flush(), last=True)
@@ -88,7 +100,7 @@ class TextStream:
         return "" if self.filter is None else self.filter.text
 
     def take_reasoning(self) -> str:
-        """The reasoning since the last call."""
+        """Return the reasoning since the last call."""
         return "" if self.filter is None else self.filter.take()
 
     def _add(self, text: str, last: bool = False) -> list[Piece]:
@@ -108,7 +120,7 @@ class TextStream:
         return self._release(len(waiting) - self._overlap(waiting))
 
     def _overlap(self, waiting: str) -> int:
-        """Length of the longest suffix of `waiting` that is a prefix of a stop string."""
+        """Measure the longest suffix of `waiting` that is a prefix of a stop string."""
         for count in range(min(len(waiting), max(map(len, self.stop), default=1) - 1), 0, -1):
             if any(one.startswith(waiting[-count:]) for one in self.stop):
                 return count
@@ -129,7 +141,10 @@ class TextStream:
 
 
 def merged_origin(one: Origin, other: Origin) -> Origin:
-    """The origin of tokens that form one character together: the model, if they differ."""
+    """Merge the origins of two tokens that form one character together.
+
+    Where they differ it is the model, unless their Spans in one text overlap.
+    """
     if one == other:
         return one
     (source, first), (_, second) = one, other
@@ -154,7 +169,10 @@ def split(piece: Piece, count: int) -> tuple[Piece, Piece]:
 
 
 def pieces_of(texts: list[str], origins: list[Origin]) -> list[Piece]:
-    """One piece for each run of texts from one source without Spans, and for each text with one."""
+    """Make pieces of texts with their origins.
+
+    One piece for each run of texts from one source without Spans, and for each text with one.
+    """
     out: list[Piece] = []
     start, count = 0, len(texts)
     for stop in range(1, count + 1):
@@ -180,7 +198,7 @@ def joined(pieces: list[Piece]) -> list[Piece]:
 
 
 def adjoin(one: Piece, other: Piece) -> bool:
-    """Whether two pieces have one source, and adjacent Spans or none."""
+    """Return whether two pieces have one source, and adjacent Spans or none."""
     if one.source != other.source:
         return False
     before, after = one.span, other.span
@@ -191,7 +209,7 @@ def adjoin(one: Piece, other: Piece) -> bool:
 
 
 def merged(run: list[Piece]) -> Piece:
-    """The pieces, each of which adjoins the next, as one."""
+    """Merge a run of pieces, each of which adjoins the next, into one."""
     text, (_, source, span), last = "".join([piece.text for piece in run]), run[0], run[-1].span
     if span is None or last is None:
         return Piece(text, source)

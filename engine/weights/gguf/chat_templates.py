@@ -1,5 +1,8 @@
-"""Chat templates of families whose GGUF files from Ollama have none: it keeps its own beside them,
-in another language. They write no tools, which the prompt then describes in words."""
+"""Chat templates of families whose GGUF files from Ollama have none.
+
+Ollama keeps its own next to them, in another language. The templates here write no tools, which the
+prompt then describes in words.
+"""
 
 from __future__ import annotations
 

@@ -10,10 +10,10 @@ TURN_ENDS = (
     "<|END_OF_TURN_TOKEN|>", "<|return|>", "<|call|>", "<|tool_response>", "<|endoftext|>",
     "<|end_of_text|>",
 )  # fmt: skip
-PART_ENDS = {"<|end|>": "<|return|>"}  # ends a part of an answer only, beside the other one
+PART_ENDS = {"<|end|>": "<|return|>"}  # where both exist, the first ends only a part of an answer
 
 
 def turn_ends(control: Mapping[str, int]) -> list[int]:
-    """Ids of the control tokens, given by name, that are known to end a turn."""
+    """List the ids of the control tokens, given by name, that are known to end a turn."""
     ends = [name for name in TURN_ENDS if name in control and PART_ENDS.get(name) not in control]
     return [control[name] for name in ends]

@@ -1,4 +1,4 @@
-"""Read a GGUF file: metadata, list of tensors, and rows of a tensor as f32.
+"""GGUF files: their metadata, list of tensors, and rows of a tensor as f32.
 
 Not `gguf.GGUFReader`, which takes 11 s for a vocabulary of 150,000 tokens where this takes 0.2 s;
 dequantisation is the package's.
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 MAGIC = b"GGUF"
 STRING, ARRAY = 8, 9
-SIZE = struct.Struct("<Q")  # of a string
+SIZE = struct.Struct("<Q")  # length of a string in bytes, which precedes it
 
 # Far above any real file, so that a hostile one takes little memory.
 MAX_METADATA_BYTES = 256 << 20
-MAX_ENTRIES = 8 << 20  # of all arrays together
+MAX_ENTRIES = 8 << 20  # entries of all arrays together
 MAX_ARRAY_DEPTH = 4
 MAX_DIMENSIONS = 4
 MAX_ALIGNMENT = 1 << 20
@@ -63,21 +63,21 @@ class Gguf:
     data: mmap.mmap
 
     def field(self, key: str, default: Any = None) -> Any:
-        """The metadata at `key`; without a default a missing one is a WeightsError."""
+        """Return the metadata at `key`; without a default a missing one is a WeightsError."""
         value = self.fields.get(key, default)
         if value is None:
             raise self.damaged(f"it has no '{key}'")
         return value
 
     def text(self, key: str, default: str | None = None) -> str:
-        """The string at `key`."""
+        """Return the string at `key`."""
         value = self.field(key, default)
         if not isinstance(value, str):
             raise self.damaged(f"'{key}' is {shown(value)}, not a string")
         return value
 
     def integer(self, key: str, most: int, default: int | None = None, least: int = 1) -> int:
-        """The integer at `key`, from `least` to `most`."""
+        """Return the integer at `key`, from `least` to `most`."""
         value = self.field(key, default)
         if type(value) is not int or not least <= value <= most:
             raise self.damaged(
@@ -86,44 +86,44 @@ class Gguf:
         return value
 
     def number(self, key: str, most: float, default: float | None = None) -> float:
-        """The number at `key`, above 0 and at most `most`."""
+        """Return the number at `key`, above 0 and at most `most`."""
         value = self.field(key, default)
         if type(value) not in (int, float) or not 0 < value <= most:
             raise self.damaged(f"'{key}' is {shown(value)}, expected a number from 0 to {most:g}")
         return float(value)
 
     def entries(self, key: str, kind: type) -> list[Any]:
-        """The array at `key`, whose entries are all of one Python type."""
+        """Return the array at `key`, whose entries are all of one Python type."""
         value = self.field(key)
         if not isinstance(value, list) or not all(type(one) is kind for one in value):
             raise self.damaged(f"'{key}' is not an array of {kind.__name__}")
         return value
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of a tensor that the file must have."""
+        """Return the shape of a tensor that the file must have."""
         if name not in self.tensors:
             raise self.damaged(f"it has no tensor '{name}'")
         return self.tensors[name].shape
 
     def stored_as(self, name: str) -> str:
-        """The name of a tensor's number format, such as Q4_K."""
+        """Name a tensor's number format, such as Q4_K."""
         from gguf.constants import GGMLQuantizationType
 
         return str(GGMLQuantizationType(self.tensors[name].kind).name)
 
     def damaged(self, what: str) -> WeightsError:
-        """The error for a damaged file."""
+        """Make the error for a damaged file."""
         return WeightsError(f"{self.path}: damaged GGUF file: {what}; fetch the file again")
 
     def unsupported(self, what: str) -> WeightsError:
-        """The error for a valid file of a model that cannot run here."""
+        """Make the error for a valid file of a model that cannot run here."""
         return WeightsError(
             f"{self.path}: a GGUF with {what} is not supported; llama.cpp, Ollama or LM Studio may "
             "run it"
         )
 
     def row_bytes(self, name: str) -> int:
-        """Bytes of one row (the last dimension) of a tensor as stored."""
+        """Count the bytes of one row (the last dimension) of a tensor as stored."""
         from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
         tensor = self.tensors[name]
@@ -131,7 +131,7 @@ class Gguf:
         return int(tensor.shape[-1] // block * block_bytes)
 
     def raw(self, name: str, first: int, rows: int) -> NDArray[np.uint8]:
-        """Stored bytes of `rows` rows from row `first`: uint8 [rows, row_bytes], a view."""
+        """Return `rows` rows from row `first` as stored: uint8 [rows, row_bytes], a view."""
         import numpy as np
 
         size = self.row_bytes(name)
@@ -139,7 +139,7 @@ class Gguf:
         return np.frombuffer(self.data, np.uint8, rows * size, start).reshape(rows, size)
 
     def rows(self, name: str, first: int, rows: int) -> NDArray[np.float32]:
-        """The same rows dequantised: f32 [rows, columns]."""
+        """Dequantise `rows` rows from row `first`: f32 [rows, columns]."""
         import numpy as np
         from gguf.constants import GGMLQuantizationType
         from gguf.quants import dequantize
@@ -154,13 +154,16 @@ class Gguf:
 
 
 def is_gguf(path: Path) -> bool:
-    """Whether the file starts with GGUF's magic bytes."""
+    """Return whether the file starts with GGUF's magic bytes."""
     with path.open("rb") as file:
         return file.read(len(MAGIC)) == MAGIC
 
 
 def read_gguf(path: Path) -> Gguf:
-    """Parse metadata and tensor list. Anything cut short or malformed is a WeightsError."""
+    """Parse the metadata and the list of tensors of a file.
+
+    WeightsError for anything cut short or malformed.
+    """
     if not is_gguf(path):
         raise WeightsError(f"{path}: not a GGUF file (its first four bytes are not 'GGUF')")
     with path.open("rb") as file:
@@ -210,8 +213,10 @@ def _parse(path: Path, at: _Cursor) -> Gguf:
 
 
 def _placed(listed: dict[str, Tensor], start: int, at: _Cursor) -> dict[str, Tensor]:
-    """The tensors with their place in the file, where `start` is that of the first. ValueError for
-    one that leaves the file or shares bytes with another."""
+    """Place the tensors in the file, where the first one is at `start`.
+
+    ValueError for a tensor that leaves the file or shares bytes with another.
+    """
     from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
     tensors, ranges = {}, []
@@ -234,13 +239,13 @@ def _placed(listed: dict[str, Tensor], start: int, at: _Cursor) -> dict[str, Ten
 
 @dataclass(slots=True)
 class _Cursor:
-    """Reads one value after another; struct.error or ValueError past the end."""
+    """A reader of one value after another; struct.error or ValueError past the end."""
 
     data: mmap.mmap
     offset: int
-    end: int  # of the metadata, at most
-    entries: int  # that arrays may still have
-    reading: str = "header"  # what, for errors
+    end: int  # end of the metadata, at most
+    entries: int  # entries that arrays may still have
+    reading: str = "header"  # what is read, for errors
 
     def scalar(self, kind: int) -> Any:
         if kind not in SCALARS:
@@ -254,7 +259,7 @@ class _Cursor:
         return self.strings(1)[0]
 
     def strings(self, count: int) -> list[str]:
-        """As many calls of `string`; vocabularies have 150,000, so without calls."""
+        """Read `count` strings, without a call for each: vocabularies have 150,000."""
         data, offset, end, size_at = self.data, self.offset, self.end, SIZE.unpack_from
         found = []
         for _ in range(count):
@@ -287,7 +292,7 @@ class _Cursor:
         return [self.value(inner, depth + 1) for _ in range(count)]
 
     def tensor(self) -> Tensor:
-        """One entry of the tensor list; `start` is relative to the first tensor here."""
+        """Read one entry of the tensor list; `start` is relative to the first tensor here."""
         dimensions = self.scalar(4)
         if dimensions > MAX_DIMENSIONS:
             raise ValueError(f"{dimensions} dimensions, at most {MAX_DIMENSIONS} can be read")

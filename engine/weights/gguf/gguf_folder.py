@@ -14,7 +14,10 @@ from engine.weights.gguf.tokenizer import generation_config, tokenizer, tokenize
 
 
 def write_folder(file: Gguf, folder: Path) -> None:
-    """Write it. WeightsError for a file whose tokenizer is not known."""
+    """Write the model folder of a GGUF file.
+
+    WeightsError for a file whose tokenizer is not known.
+    """
     folder.mkdir()
     _write_json(folder / "generation_config.json", generation_config(file))
     _write_json(folder / "tokenizer.json", tokenizer(file, file.shape("token_embd.weight")[0]))

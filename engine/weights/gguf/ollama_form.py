@@ -24,10 +24,10 @@ ARCHITECTURE, PRE, MODEL = "general.architecture", "tokenizer.ggml.pre", "tokeni
 TEMPLATE = "tokenizer.chat_template"
 TOKENS, KINDS = "tokenizer.ggml.tokens", "tokenizer.ggml.token_type"
 SEES_AND_HEARS = ("v.", "mm.", "a.")  # starts of names of tensors
-GEMMA3_SCALED_LAYERS = (34, 48, 62)  # of 4B, 12B and 27B
-GEMMA3_SCALE = 8.0  # of their rotary embedding
+GEMMA3_SCALED_LAYERS = (34, 48, 62)  # layers of 4B, 12B and 27B
+GEMMA3_SCALE = 8.0  # factor of their rotary embedding
 GEMMA3_GLOBAL, GEMMA3_LOCAL = (f"gemma3.rope.{one}.freq_base" for one in ("global", "local"))
-GEMMA3_VALUES = {  # of fields that may be absent
+GEMMA3_VALUES = {  # values of fields that may be absent
     "gemma3.attention.layer_norm_rms_epsilon": 1e-6,
     "gemma3.rope.freq_base": 1e6,
     "gemma3.rope.freq_base_swa": 1e4,
@@ -35,12 +35,12 @@ GEMMA3_VALUES = {  # of fields that may be absent
     TEMPLATE: chat_templates.GEMMA3,
 }
 GEMMA3_MARKS = ("<start_of_turn>", "<end_of_turn>")  # plain tokens in older files
-INVENTED_CAP = 30.0  # of logits, in older files of text models, which have none
+INVENTED_CAP = 30.0  # cap of logits in older files of text models, which have none
 LLAMA3_MARKS = {128006: "<|start_header_id|>", 128009: "<|eot_id|>"}
 LAYER = re.compile(r"blk\.\d+\.")
 BYTE_TOKEN = re.compile(r"<0x[0-9A-F]{2}>")
 MISTRAL3_SCALING = ("type", "factor", "yarn_beta_fast", "yarn_beta_slow")
-NO_SCALING = ("", "default")  # types of it
+NO_SCALING = ("", "default")  # types that mean no scaling
 
 Fields = dict[str, Any]
 Mend = Callable[[Gguf, Fields], None]
@@ -48,13 +48,15 @@ Mend = Callable[[Gguf, Fields], None]
 
 @dataclass(frozen=True)
 class Form:
-    """How Ollama's files of one architecture differ. Fields are without the architecture's name.
+    """The differences of Ollama's files of one architecture.
 
-    `architecture`: llama.cpp's name. `fields`: llama.cpp's names of them. `tensors`: the same of a
-    layer's. `unread`: starts of the names of fields that say nothing about a text, and
-    `unread_tensors` of tensors. `implied`: fields that say what llama.cpp's form means without
-    them, and their only value. `pre`: how the tokenizer splits a text, where the file has
-    "default". `mend` changes the fields further, which have llama.cpp's names by then."""
+    Fields are named without the architecture. `architecture`: llama.cpp's name of it. `fields`:
+    llama.cpp's names of fields. `tensors`: llama.cpp's names of a layer's tensors. `unread`: starts
+    of the names of fields that say nothing about a text; `unread_tensors`: the same for tensors.
+    `implied`: fields that say what llama.cpp's form means without them, and their only value.
+    `pre`: how the tokenizer splits a text, where the file has "default". `mend`: changes the fields
+    further, once they have llama.cpp's names.
+    """
 
     architecture: str
     fields: Mapping[str, str] = field(default_factory=dict)
@@ -67,13 +69,16 @@ class Form:
 
 
 def read_model(path: Path) -> Gguf:
-    """Parse a GGUF file of either converter. WeightsError as of `read_gguf`, and for fields and
-    tensors of Ollama's form that contradict others."""
+    """Parse a GGUF file of either converter.
+
+    WeightsError as of `read_gguf`, and for fields and tensors of Ollama's form that contradict
+    others.
+    """
     return llama_cpp_form(read_gguf(path))
 
 
 def llama_cpp_form(file: Gguf) -> Gguf:
-    """The file in the form of llama.cpp's converter; equal to it, where that wrote it."""
+    """Translate a file to the form of llama.cpp's converter; keep one that has it."""
     name = file.text(ARCHITECTURE)
     form = FORMS.get(name)
     if form is None:
@@ -86,7 +91,7 @@ def llama_cpp_form(file: Gguf) -> Gguf:
 
 
 def _fields(file: Gguf, name: str, form: Form) -> Fields:
-    """The fields by llama.cpp's names, without those that nobody reads."""
+    """Name the fields as llama.cpp does, without those that nobody reads."""
     found: Fields = {}
     for key, value in file.fields.items():
         start, _, rest = key.partition(".")
@@ -106,7 +111,7 @@ def _fields(file: Gguf, name: str, form: Form) -> Fields:
 
 
 def _tensors(file: Gguf, form: Form) -> dict[str, Tensor]:
-    """The tensors by llama.cpp's names, without those that nobody reads."""
+    """Name the tensors as llama.cpp does, without those that nobody reads."""
     found: dict[str, Tensor] = {}
     for name, tensor in file.tensors.items():
         if name.startswith(form.unread_tensors):
@@ -125,7 +130,7 @@ def _tensors(file: Gguf, form: Form) -> dict[str, Tensor]:
 
 
 def _llama(file: Gguf, fields: Fields) -> None:
-    """Files of Llama 3 may not say how a text is split."""
+    """Say how a text is split, for files of Llama 3 that do not."""
     tokens = fields.get(TOKENS)
     if (
         isinstance(tokens, list)
@@ -136,7 +141,10 @@ def _llama(file: Gguf, fields: Fields) -> None:
 
 
 def _gpt_oss(file: Gguf, fields: Fields) -> None:
-    """Its one width is that of an expert, and its scaling is YaRN. It has no chat template."""
+    """Add the width of an expert, the scaling and the chat template.
+
+    The file's one width is that of an expert, and its scaling is YaRN. It has no chat template.
+    """
     width = fields.get("gpt-oss.feed_forward_length")
     fields.setdefault("gpt-oss.expert_feed_forward_length", width)
     fields.setdefault("gpt-oss.rope.scaling.type", "yarn")
@@ -144,8 +152,10 @@ def _gpt_oss(file: Gguf, fields: Fields) -> None:
 
 
 def _gemma3(file: Gguf, fields: Fields) -> None:
-    """Values that the files lack, and a cap of logits that those of older text models have, which
-    the models lack. Tokens of images may be beyond the embedding."""
+    """Add values that the files lack, and drop a cap of logits that the models lack.
+
+    Files of older text models have that cap. Tokens of images may be beyond the embedding.
+    """
     sees = any(name.startswith(SEES_AND_HEARS) for name in file.tensors)
     if not sees and not file.fields.keys() & {GEMMA3_GLOBAL, GEMMA3_LOCAL}:
         return
@@ -165,7 +175,7 @@ def _gemma3(file: Gguf, fields: Fields) -> None:
 
 
 def _gemma4(file: Gguf, fields: Fields) -> None:
-    """The tokenizer has merges, whatever its name says, and tokens of bytes are not marked."""
+    """Say that the tokenizer has merges, whatever its name says, and mark tokens of bytes."""
     if fields.get(MODEL) == "llama" and "tokenizer.ggml.merges" in fields:
         fields[MODEL] = "gemma4"
         fields |= _vocabulary(file, BYTE, lambda token: BYTE_TOKEN.fullmatch(token) is not None)
@@ -174,7 +184,10 @@ def _gemma4(file: Gguf, fields: Fields) -> None:
 def _vocabulary(
     file: Gguf, kind: int, of_kind: Callable[[str], bool], most: int | None = None
 ) -> Fields:
-    """At most so many tokens and their types, of which plain tokens may be of another kind."""
+    """Take at most so many tokens and their types.
+
+    Plain tokens that are `of_kind` get the type `kind`.
+    """
     tokens, kinds = vocabulary_of(file)
     pairs = list(zip(tokens, kinds, strict=True))[:most]
     return {
@@ -184,7 +197,7 @@ def _vocabulary(
 
 
 def _mistral3(file: Gguf, fields: Fields) -> None:
-    """Files of models without scaling have a scaling of no type, by 0."""
+    """Drop a scaling of no type, by 0, which files of models without scaling have."""
     kind, *numbers = (f"mistral3.rope.scaling.{name}" for name in MISTRAL3_SCALING)
     if fields.get(kind) in NO_SCALING and not any(fields.get(key) for key in numbers):
         for key in (kind, *numbers):
@@ -192,8 +205,11 @@ def _mistral3(file: Gguf, fields: Fields) -> None:
 
 
 def _hybrid(name: str) -> Mend:
-    """Layers of linear attention may be those with no heads of keys and values, and the last of
-    four sections, which is 0, may be missing."""
+    """Make the fix of files of a model with layers of linear attention.
+
+    Such layers may be those with no heads of keys and values, and the last of four sections, which
+    is 0, may be missing.
+    """
     heads, sections = f"{name}.attention.head_count_kv", f"{name}.rope.dimension_sections"
     linear = f"{name}.attention.recurrent_layers"
 
@@ -221,7 +237,7 @@ def _gated_delta_net(name: str) -> Form:
     )  # fmt: skip
 
 
-FORMS = {  # by Ollama's architecture
+FORMS = {  # Ollama's architecture -> form
     "gptoss": Form(
         "gpt-oss",
         tensors={

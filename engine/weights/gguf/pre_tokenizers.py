@@ -1,4 +1,4 @@
-"""How byte-level BPE tokenizers split a text before they merge, by `tokenizer.ggml.pre`.
+"""The ways that byte-level BPE tokenizers split a text before merging, by `tokenizer.ggml.pre`.
 
 A GGUF names its model's way of splitting and holds no regular expression. Each entry here is the
 `pre_tokenizer` of the model's own tokenizer.json. A name that is not listed is refused, and so is
@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import Any
 
-PreTokenizer = list[dict[str, Any]]  # of tokenizer.json, in order
+PreTokenizer = list[dict[str, Any]]  # steps of a tokenizer.json, in order
 
 # Runs of characters, as Oniguruma writes them.
 CONTRACTION = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-LETTERS = r"[^\r\n\p{L}\p{N}]?\p{L}+"  # with the blank or sign before them
+LETTERS = r"[^\r\n\p{L}\p{N}]?\p{L}+"  # letters with the blank or sign before them
 SIGNS = r" ?[^\s\p{L}\p{N}]+"
 BLANKS = r"\s*[\r\n]+|\s+(?!\S)|\s+"
 
@@ -24,7 +24,10 @@ CJK = "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
 
 
 def _cased_words(end: str = "", but: str = "") -> str:
-    """`end`: what may follow a word; `but`: letters that are not in words."""
+    """Write the expression of words of an upper-case part and a lower-case one.
+
+    `end`: what may follow a word; `but`: letters that are not in words.
+    """
     before, upper, lower = r"[^\r\n\p{L}\p{N}]?", f"[{UPPER}{but}]", f"[{LOWER}{but}]"
     return f"{before}{upper}*{lower}+{end}|{before}{upper}+{lower}*{end}"
 
@@ -72,7 +75,7 @@ DEEPSEEK_SIGNS = "!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002"
 
 
 def byte_level(use_regex: bool) -> dict[str, Any]:
-    """The step that writes bytes as characters; `use_regex`: it splits as GPT-2 did, too."""
+    """Make the step that writes bytes as characters; `use_regex`: it splits as GPT-2 did, too."""
     plain = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False}
     return plain | {"use_regex": use_regex}
 
@@ -142,11 +145,13 @@ PRE_TOKENIZERS: dict[str, PreTokenizer] = {
     **dict.fromkeys(("tiny_aya", "cohere2moe"), _splits(r"\d{1,3}(?=(?:\d{3})*\b)", GPT4O)),
 }  # fmt: skip
 
-# Where a piece of text that is a token is taken as that token, whatever the merges make of it.
+# Pre-tokenizers of models that take a piece of text that is a token as that token, whatever the
+# merges make of it.
 IGNORES_MERGES = frozenset(
     ("llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "lfm2", "midm-2.0", "pixtral",
      "tekken", "minicpm5")
 )  # fmt: skip
 
-# Whose texts begin with the beginning-of-text token where the file does not say.
+# Pre-tokenizers of models whose texts begin with the beginning-of-text token where the file does
+# not say.
 ADD_BOS = IGNORES_MERGES - {"minicpm5"}

@@ -18,13 +18,13 @@ from engine.weights.gguf.gguf_file import Gguf
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6  # tokenizer.ggml.token_type
 MAX_PIECE_CHARS = 512
-MAX_MERGES = 4 << 20  # of a vocabulary, Gemma's has 514,906
-MAX_PIECES_CHARS = 16 << 20  # of all pieces together: each is split at every character
+MAX_MERGES = 4 << 20  # merges of a vocabulary; Gemma's has 514,906
+MAX_PIECES_CHARS = 16 << 20  # characters of all pieces: each is split at every one
 BLANK = "\u2581"
 
 
 def normalizer(prefix: bool) -> dict[str, Any]:
-    """Blanks as U+2581. `prefix`: one is put before the text."""
+    """Make the step that writes blanks as U+2581; `prefix`: one is put before the text."""
     replaced = {"type": "Replace", "pattern": {"String": " "}, "content": BLANK}
     if not prefix:
         return replaced
@@ -32,7 +32,7 @@ def normalizer(prefix: bool) -> dict[str, Any]:
 
 
 def decoder(prefix: bool) -> dict[str, Any]:
-    """Text from pieces and bytes, without the blank put before it."""
+    """Make the steps from pieces and bytes to text, without the blank put before it."""
     steps: list[dict[str, Any]] = [
         {"type": "Replace", "pattern": {"String": BLANK}, "content": " "},
         {"type": "ByteFallback"},
@@ -44,8 +44,8 @@ def decoder(prefix: bool) -> dict[str, Any]:
 
 
 def piece_scores(file: Gguf, tokens: list[str], kinds: list[int]) -> dict[str, float]:
-    """The pieces that a text can be made of, and how early each is joined (highest first)."""
-    if file.text("general.architecture").startswith("gemma"):  # whose scores say something else
+    """Score the pieces that a text can be made of: the highest is joined first."""
+    if file.text("general.architecture").startswith("gemma"):  # its scores say something else
         scores = [0.0 if kind == USER_DEFINED else -1.0 - n for n, kind in enumerate(kinds)]
     elif "tokenizer.ggml.scores" not in file.fields:
         raise file.unsupported("tokenizer 'llama' and no 'tokenizer.ggml.scores'")
@@ -70,8 +70,11 @@ def piece_scores(file: Gguf, tokens: list[str], kinds: list[int]) -> dict[str, f
 
 
 def merges(scores: Mapping[str, float]) -> list[list[str]]:
-    """Every pair of pieces that makes a piece, the best first; of one piece's pairs the one with
-    the longest left part. Of more than MAX_MERGES one more than that."""
+    """List every pair of pieces that makes a piece, the best first.
+
+    Of one piece's pairs the one with the longest left part comes first. Where there are more than
+    MAX_MERGES, the list has one more than that.
+    """
     pairs = (
         (score, at, len(piece) - at, piece)
         for piece, score in scores.items()

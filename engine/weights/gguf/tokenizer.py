@@ -20,13 +20,16 @@ from engine.weights.gguf.sentencepiece import BLANK, BYTE, CONTROL, UNKNOWN, UNU
 # What a SentencePiece file without these fields means by them.
 SENTENCEPIECE_IDS = {"unknown": 0, "bos": 1, "eos": 2}
 END_IDS = "tokenizer.ggml.eos_token_ids"
-# By their names in tokenizer_config.json.
+# Names in tokenizer_config.json and in the file.
 SPECIAL_TOKENS = (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding"))
 
 
 def tokenizer(file: Gguf, vocabulary: int) -> dict[str, Any]:
-    """tokenizer.json. Control tokens are special, so that they can be split. `vocabulary`: rows of
-    the embedding, which every token needs one of."""
+    """Make the content of tokenizer.json.
+
+    Control tokens are special, so that they can be split. `vocabulary`: rows of the embedding,
+    which every token needs one of.
+    """
     tokens, kinds = vocabulary_of(file)
     if len(tokens) > vocabulary:
         raise file.damaged(
@@ -50,7 +53,7 @@ def tokenizer(file: Gguf, vocabulary: int) -> dict[str, Any]:
 
 
 def vocabulary_of(file: Gguf) -> tuple[list[str], list[int]]:
-    """The tokens and their types."""
+    """Return the tokens and their types."""
     tokens = file.entries("tokenizer.ggml.tokens", str)
     kinds = file.entries("tokenizer.ggml.token_type", int)
     if len(kinds) != len(tokens):
@@ -62,7 +65,10 @@ def vocabulary_of(file: Gguf) -> tuple[list[str], list[int]]:
 
 
 def _is_byte_level(file: Gguf) -> bool:
-    """Whether the vocabulary is byte-level BPE. WeightsError where it is of no known kind."""
+    """Return whether the vocabulary is byte-level BPE.
+
+    WeightsError where it is of no known kind.
+    """
     kind = file.text("tokenizer.ggml.model")
     if kind not in ("gpt2", "llama", "gemma4"):
         raise file.unsupported(f"tokenizer {shown(kind)}")
@@ -70,13 +76,15 @@ def _is_byte_level(file: Gguf) -> bool:
 
 
 def _is_mark(file: Gguf, token: str, kind: int) -> bool:
-    """Whether a user-defined token is a mark that text does not produce by itself. White space,
-    of which SentencePiece vocabularies define whole runs, is text."""
+    """Return whether a user-defined token is a mark that text does not produce by itself.
+
+    White space, of which SentencePiece vocabularies define whole runs, is text.
+    """
     return kind == USER_DEFINED and (_is_byte_level(file) or bool(token.strip(f" \t\r\n{BLANK}")))
 
 
 def _byte_level(file: Gguf, tokens: list[str], kinds: list[int]) -> dict[str, Any]:
-    """The steps of byte-level BPE."""
+    """Make the steps of byte-level BPE."""
     pre = file.text("tokenizer.ggml.pre", "default")
     if pre not in PRE_TOKENIZERS:
         raise file.unsupported(f"tokenizer 'gpt2' and pre-tokenizer {shown(pre)}")
@@ -90,7 +98,7 @@ def _byte_level(file: Gguf, tokens: list[str], kinds: list[int]) -> dict[str, An
 
 
 def _pieces(file: Gguf, tokens: list[str], kinds: list[int]) -> dict[str, Any]:
-    """The steps of SentencePiece."""
+    """Make the steps of SentencePiece."""
     has_merges = file.text("tokenizer.ggml.model") == "gemma4"
     prefix = bool(file.field("tokenizer.ggml.add_space_prefix", not has_merges))
     # The file spells user-defined pieces as text, and all others as they are after normalisation.
@@ -121,7 +129,7 @@ def _pieces(file: Gguf, tokens: list[str], kinds: list[int]) -> dict[str, Any]:
 
 
 def _used(file: Gguf, tokens: list[str], kinds: list[int]) -> dict[str, int]:
-    """The tokens that are in use, and their ids."""
+    """Return the tokens that are in use, and their ids."""
     used = {token: i for i, token in enumerate(tokens) if kinds[i] != UNUSED}
     if len(used) + kinds.count(UNUSED) != len(tokens):
         raise file.damaged("'tokenizer.ggml.tokens' lists a token twice")
@@ -129,7 +137,7 @@ def _used(file: Gguf, tokens: list[str], kinds: list[int]) -> dict[str, int]:
 
 
 def _merges(file: Gguf, used: dict[str, int]) -> list[list[str]]:
-    """The merges that the file lists, each of which makes a token of two."""
+    """Read the merges that the file lists, each of which makes a token of two."""
     merges = [merge.split(" ") for merge in file.entries("tokenizer.ggml.merges", str)]
     for merge in merges:
         if len(merge) != 2 or not used.keys() >= {*merge, "".join(merge)}:
@@ -162,7 +170,10 @@ def _added(number: int, token: str, special: bool) -> dict[str, Any]:
 
 
 def _bos_template(file: Gguf, tokens: list[str]) -> dict[str, Any] | None:
-    """A post-processor that puts the beginning-of-text token first, where a text begins with it."""
+    """Make a post-processor that puts the beginning-of-text token first.
+
+    None where a text does not begin with it.
+    """
     bos = token_id(file, "bos")
     usual = not _is_byte_level(file) or file.field("tokenizer.ggml.pre", "") in ADD_BOS
     if not file.field("tokenizer.ggml.add_bos_token", usual and bos is not None):
@@ -180,7 +191,10 @@ def _bos_template(file: Gguf, tokens: list[str]) -> dict[str, Any] | None:
 
 
 def tokenizer_config(file: Gguf) -> dict[str, Any]:
-    """tokenizer_config.json. The generic class: Qwen2's own would add its normaliser again."""
+    """Make the content of tokenizer_config.json.
+
+    It names the generic class: Qwen2's own would add its normaliser again.
+    """
     tokens = file.field("tokenizer.ggml.tokens")
     config: dict[str, Any] = {
         "tokenizer_class": "TokenizersBackend",
@@ -197,7 +211,10 @@ def tokenizer_config(file: Gguf) -> dict[str, Any]:
 
 
 def generation_config(file: Gguf) -> dict[str, Any]:
-    """generation_config.json: ids only. End of text, end of turn and padding all end an answer."""
+    """Make the content of generation_config.json: ids only.
+
+    End of text, end of turn and padding all end an answer.
+    """
     ends = [token_id(file, key) for key in ("eos", "eot", "padding")]
     ends += _end_ids(file)
     return {
@@ -210,7 +227,7 @@ def generation_config(file: Gguf) -> dict[str, Any]:
 
 
 def _end_ids(file: Gguf) -> list[int]:
-    """All ids that end an answer, where the file lists them, as Ollama's do."""
+    """Read all ids that end an answer, where the file lists them, as Ollama's do."""
     if END_IDS not in file.fields:
         return []
     ends, count = file.entries(END_IDS, int), len(file.entries("tokenizer.ggml.tokens", str))
@@ -220,14 +237,16 @@ def _end_ids(file: Gguf) -> list[int]:
 
 
 def _turn_ends(file: Gguf) -> list[int]:
-    """Control tokens that are known by name to end a turn."""
+    """List the control tokens that are known by name to end a turn."""
     tokens, kinds = vocabulary_of(file)
     return turn_ends({token: i for i, token in enumerate(tokens) if kinds[i] == CONTROL})
 
 
 def token_id(file: Gguf, name: str) -> int | None:
-    """The id of a special token ("bos", "eos", "eot", "padding", "unknown"); None where the file
-    has none."""
+    """Find the id of a special token; None where the file has none.
+
+    `name`: "bos", "eos", "eot", "padding" or "unknown".
+    """
     key = f"tokenizer.ggml.{name}_token_id"
     count = len(file.entries("tokenizer.ggml.tokens", str))
     if key not in file.fields:

@@ -1,9 +1,9 @@
-"""Models that other programs have downloaded, run where they are: Ollama, LM Studio, the hub's
-cache and llama.cpp.
+"""Models that other programs have downloaded, run where they are.
 
-One file a program says where it keeps its models and how they are named; `lookup` lists them all
-and turns `ollama:qwen2.5-coder:7b` into a path; `details` reads what a list shows from the first
-bytes of a file. Their folders are only read: nothing in them is changed, moved, linked or locked.
+They are those of Ollama, LM Studio, the hub's cache and llama.cpp. One file for each program says
+where it keeps its models and how they are named; `lookup` lists them all and turns
+`ollama:qwen2.5-coder:7b` into a path; `details` reads what a list shows from the first bytes of a
+file. The programs' folders are only read: nothing in them is changed, moved, linked or locked.
 """
 
 from engine.weights.catalogue.local_models.details import Details, details_of

@@ -1,4 +1,4 @@
-"""What a list shows of a model, from the first bytes of its GGUF file or from its config.json.
+"""The facts that a list shows of a model, from the start of its GGUF file or its config.json.
 
 Not `read_gguf`, which parses the vocabulary too: 0.2 s a file, where a list has hundreds.
 """
@@ -17,12 +17,12 @@ from engine.weights.config_json import LIMITS
 from engine.weights.errors import WeightsError
 from engine.weights.gguf.gguf_file import ARRAY, MAGIC, SCALARS, STRING, read_gguf
 
-HEAD_BYTES = 256 << 10  # of a GGUF file: more than the fields before the vocabulary take
+HEAD_BYTES = 256 << 10  # bytes of a GGUF file: more than the fields before the vocabulary take
 MAX_VOCABULARY_BYTES = 32 << 20
 CHUNK_BYTES = 1 << 20
 MAX_CONFIG_BYTES = 1 << 20
 FILE_TYPE = "general.file_type"
-CACHE_BYTES = 4  # of a number in the KV cache on a CPU
+CACHE_BYTES = 4  # bytes of a number in the KV cache on a CPU
 TEXT_MODELS = ("ForCausalLM", "ForConditionalGeneration")
 DTYPES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
 MAX_DTYPE_CHARS = 12
@@ -32,17 +32,19 @@ MAX_DTYPE_CHARS = 12
 class Details:
     """Facts about a model."""
 
-    bytes: int  # of its weights on disk
+    bytes: int  # size of its weights on disk
     quantization: str  # Q4_K_M, BF16; "" where nothing says it
     architecture: str
     parameters: str  # 7B, as the file states it, or ""
     context: int  # tokens; 0: unknown
-    token_bytes: int  # of the KV cache, for each token; 0: unknown
+    token_bytes: int  # bytes of the KV cache for each token; 0: unknown
 
 
 def details_of(path: Path) -> Details | None:
-    """The facts about a GGUF file or a model folder; None if it is no language model (but an
-    embedding model, a projector, an adapter). WeightsError for a damaged one."""
+    """Read the facts about a GGUF file or a model folder; None if it is no language model.
+
+    An embedding model, a projector or an adapter is none. WeightsError for a damaged one.
+    """
     try:
         return _of_folder(path) if path.is_dir() else _of_gguf(path)
     except OSError as error:
@@ -83,14 +85,16 @@ def _of_gguf(path: Path) -> Details | None:
 
 
 class _Fields:
-    """Reads the metadata of a GGUF file as far as its vocabulary, which makes up most of it."""
+    """A reader of a GGUF file's metadata up to its vocabulary, which makes up most of it."""
 
     def __init__(self, head: bytes) -> None:
         self.head, self.at = head, 0
 
     def read(self) -> dict[str, Any]:
-        """The scalars and strings by their keys. struct.error or ValueError where the file ends,
-        or `head` does."""
+        """Read the scalars and strings by their keys.
+
+        struct.error or ValueError where the file ends, or `head` does.
+        """
         if self.head[: len(MAGIC)] != MAGIC:
             raise ValueError("its first four bytes are not 'GGUF'")
         self.at = len(MAGIC)
@@ -121,7 +125,7 @@ class _Fields:
         return self.head[start : self.at].decode("utf-8", "replace")
 
     def _value(self, kind: int) -> Any:
-        """A value; None for an array of strings."""
+        """Read a value; None for an array of strings."""
         if kind == STRING:
             return self._string()
         if kind != ARRAY:
@@ -137,7 +141,7 @@ class _Fields:
 
 
 def _late_file_type(file: BinaryIO, head: bytes) -> int | None:
-    """The file type of a file that has it after its vocabulary, as llama-quantize writes it.
+    """Find the file type after the vocabulary, where llama-quantize writes it.
 
     It is searched for as bytes, in milliseconds, since strings have no fixed length and there are
     300,000 of them to step over. A file whose vocabulary holds these very bytes gets a wrong label.
@@ -155,7 +159,7 @@ def _late_file_type(file: BinaryIO, head: bytes) -> int | None:
 
 
 def _type_name(kind: object) -> str:
-    """The name of a file type: Q4_K_M for 15; "" for an unknown one."""
+    """Name a file type: Q4_K_M for 15; "" for an unknown one."""
     from gguf.constants import LlamaFileType
 
     try:
@@ -166,7 +170,7 @@ def _type_name(kind: object) -> str:
 
 
 def _commonest_type(path: Path) -> str:
-    """The tensor type that takes most of a GGUF file."""
+    """Name the tensor type that takes most of a GGUF file."""
     from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
     taken: Counter[GGMLQuantizationType] = Counter()
@@ -178,7 +182,7 @@ def _commonest_type(path: Path) -> str:
 
 
 def _gguf_token_bytes(fields: dict[str, Any], name: str) -> int:
-    """KV cache of one token."""
+    """Count the bytes of the KV cache of one token."""
     layers = _size(fields, f"{name}.block_count", "num_hidden_layers")
     heads = _size(fields, f"{name}.attention.head_count", "num_attention_heads")
     hidden = _size(fields, f"{name}.embedding_length", "hidden_size")
@@ -213,8 +217,11 @@ def _of_folder(folder: Path) -> Details | None:
 
 
 def _size(values: dict[str, Any], key: str, limit: str = "") -> int:
-    """A size of the model; 0 where it is absent or cannot be one. `limit`: its name in LIMITS, if
-    not the key. Of an array, one for each layer, the largest."""
+    """Read a size of the model; 0 where it is absent or cannot be one.
+
+    `limit`: its name in LIMITS, if not the key. Of an array, with a size for each layer, the
+    largest counts.
+    """
     value = values.get(key)
     if isinstance(value, list):
         value = max((one for one in value if type(one) is int), default=0)

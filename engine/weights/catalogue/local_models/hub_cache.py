@@ -26,7 +26,7 @@ COMMIT = re.compile(r"[0-9a-fA-F]{40,64}")
 
 
 def folders() -> list[Path]:
-    """HF_HUB_CACHE, HUGGINGFACE_HUB_CACHE (its old name), or `hub` in HF_HOME."""
+    """Return HF_HUB_CACHE, HUGGINGFACE_HUB_CACHE (its old name), or `hub` in HF_HOME."""
     for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         if cache := os.environ.get(variable):
             return [_expanded(cache)]
@@ -38,12 +38,12 @@ def folders() -> list[Path]:
 
 
 def models(cache: Path) -> Iterator[LocalModel]:
-    """The models of the hub's cache."""
+    """Yield the models of the hub's cache."""
     yield from cached_models(cache, PROGRAM.prefix)
 
 
 def cached_models(cache: Path, prefix: str) -> Iterator[LocalModel]:
-    """The models of a folder with the layout of the hub's cache, as `prefix:OWNER/NAME`."""
+    """Yield the models of a folder laid out as the hub's cache, as `prefix:OWNER/NAME`."""
     for folder in entries(cache):
         kind, *names = folder.name.split("--")
         if kind == "models" and len(names) in (1, 2):
@@ -51,15 +51,17 @@ def cached_models(cache: Path, prefix: str) -> Iterator[LocalModel]:
 
 
 def models_of(repository: str) -> list[LocalModel]:
-    """The models of one repository in the hub's cache."""
+    """List the models of one repository in the hub's cache."""
     folder = "--".join(("models", *repository.split("/")))
     name = f"{PROGRAM.prefix}:{repository}"
     return [model for cache in folders() for model in _models_of(cache / folder, name)]
 
 
 def blobs(repository: str, sha256: str) -> Iterator[Path]:
-    """The files of a repository's blobs that are named by this SHA-256, as large ones are. What
-    they hold is not checked."""
+    """Find the blobs of a repository that are named by this SHA-256, as large ones are.
+
+    What they hold is not checked.
+    """
     folder = "--".join(("models", *repository.split("/")))
     for cache in folders():
         path = cache / folder / "blobs" / sha256
@@ -68,7 +70,7 @@ def blobs(repository: str, sha256: str) -> Iterator[Path]:
 
 
 def _models_of(folder: Path, name: str) -> list[LocalModel]:
-    """The models of a repository's folder in the cache."""
+    """List the models of a repository's folder in the cache."""
     snapshot = _snapshot(folder)
     if snapshot is None:
         return []
@@ -79,7 +81,7 @@ def _models_of(folder: Path, name: str) -> list[LocalModel]:
 
 
 def _snapshot(folder: Path) -> Path | None:
-    """The files of the newest commit of a repository, if any were fetched."""
+    """Find the folder of the newest commit of a repository, if any was fetched."""
     main = folder / "refs" / "main"
     if main.is_file():
         with main.open("rb") as file:

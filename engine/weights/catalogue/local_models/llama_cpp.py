@@ -23,7 +23,7 @@ from engine.weights.catalogue.local_models.repository import gguf_files
 
 
 def folders() -> list[Path]:
-    """LLAMA_CACHE, or llama.cpp's folder in the user's cache of this platform."""
+    """Return LLAMA_CACHE, or llama.cpp's folder in the user's cache of this platform."""
     if cache := os.environ.get("LLAMA_CACHE"):
         return [Path(cache)]
     if sys.platform == "darwin":
@@ -36,7 +36,7 @@ def folders() -> list[Path]:
 
 
 def models(cache: Path) -> Iterator[LocalModel]:
-    """The models of llama.cpp's cache folder."""
+    """Yield the models of llama.cpp's cache folder."""
     for file in gguf_files(cache):
         name = file.name[: -len(".gguf")]
         yield LocalModel(f"{PROGRAM.prefix}:{name}", file, problem=gguf_problem(file))

@@ -21,11 +21,11 @@ from engine.weights.catalogue.local_models.repository import is_inside, reposito
 from engine.weights.errors import WeightsError
 
 MAX_SETTINGS_BYTES = 4 << 20
-MAX_POINTER_BYTES = 4096  # the longest path
+MAX_POINTER_BYTES = 4096  # bytes of the longest path
 
 
 def folders() -> list[Path]:
-    """The configured models folder, or the ones of newer and older versions."""
+    """Return the configured models folder, or the ones of newer and older versions."""
     homes = [home_folder(".lmstudio"), home_folder(".cache", "lm-studio")]
     if pointed := _pointed():
         homes = [pointed]
@@ -33,8 +33,10 @@ def folders() -> list[Path]:
 
 
 def models(folder: Path) -> Iterator[LocalModel]:
-    """The models of LM Studio's models folder. Users link files and folders into it, so links are
-    followed, but for those that lead back."""
+    """Yield the models of LM Studio's models folder.
+
+    Users link files and folders into it, so links are followed, but for those that lead back.
+    """
     for publisher in entries(folder):
         for repository in entries(publisher):
             if not is_inside(folder, publisher) and not is_inside(folder, repository):
@@ -43,7 +45,7 @@ def models(folder: Path) -> Iterator[LocalModel]:
 
 
 def _pointed() -> Path | None:
-    """The home that LM Studio's pointer file names."""
+    """Read the home that LM Studio's pointer file names."""
     pointer = home_folder(".lmstudio-home-pointer")
     if not pointer.is_file():
         return None
@@ -56,8 +58,10 @@ def _pointed() -> Path | None:
 
 
 def _models_folder(home: Path) -> Path:
-    """The models folder of an LM Studio home. Without readable settings it is the default one, as
-    for LM Studio."""
+    """Find the models folder of an LM Studio home.
+
+    Without readable settings it is the default one, as for LM Studio.
+    """
     try:
         folder = read_json(home / "settings.json", MAX_SETTINGS_BYTES).get("downloadsFolder")
     except WeightsError:

@@ -13,7 +13,7 @@ from typing import Any
 
 from engine.weights.errors import WeightsError, shown
 
-MAX_ENTRIES = 10_000  # of a folder
+MAX_ENTRIES = 10_000  # entries of a folder
 PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$", re.IGNORECASE)
 
 
@@ -31,21 +31,24 @@ class LocalModel:
 class Program:
     """A program that keeps models on this machine."""
 
-    prefix: str  # of its models' names
+    prefix: str  # start of its models' names
     label: str
     folders: Callable[[], list[Path]]  # where it may keep models
-    models: Callable[[Path], Iterator[LocalModel]]  # of one such folder
+    models: Callable[[Path], Iterator[LocalModel]]  # models of one such folder
     setting: str  # how to name another folder
 
 
 def home_folder(*parts: str) -> Path:
-    """A path in the user's home folder."""
+    """Make a path in the user's home folder."""
     return Path("~", *parts).expanduser()
 
 
 def entries(folder: Path) -> list[Path]:
-    """What a folder holds, sorted; nothing where there is no such folder or it may not be read.
-    WeightsError where it holds too much."""
+    """List what a folder holds, sorted.
+
+    The list is empty where there is no such folder or it may not be read. WeightsError where it
+    holds too much.
+    """
     try:
         with os.scandir(folder) as found:
             names = sorted(one.name for one in islice(found, MAX_ENTRIES + 1))
@@ -57,7 +60,7 @@ def entries(folder: Path) -> list[Path]:
 
 
 def read_json(file: Path, max_bytes: int) -> dict[str, Any]:
-    """A JSON object of at most `max_bytes`. WeightsError for anything else."""
+    """Read a JSON object of at most `max_bytes`. WeightsError for anything else."""
     try:
         if not file.is_file():  # a pipe would block
             raise WeightsError(f"{file}: no such file, or no regular one")
@@ -76,7 +79,7 @@ def read_json(file: Path, max_bytes: int) -> dict[str, Any]:
 
 
 def gguf_problem(file: Path) -> str:
-    """Why a GGUF file of this name cannot be run; "" if it may be one that can."""
+    """Say why a GGUF file of this name cannot be run; "" if it may be one that can."""
     part = PART.search(file.name)
     if part and int(part[2]) > 1:
         return "split GGUF files are not supported: join the parts with llama-gguf-split --merge"
@@ -86,6 +89,6 @@ def gguf_problem(file: Path) -> str:
 
 
 def is_later_part(file: Path) -> bool:
-    """Whether this is a part of a split GGUF file, but not the first one."""
+    """Return whether this is a part of a split GGUF file, but not the first one."""
     part = PART.search(file.name)
     return part is not None and int(part[1]) > 1

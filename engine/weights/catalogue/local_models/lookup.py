@@ -11,19 +11,22 @@ from engine.weights.catalogue.local_models import hub_cache, llama_cpp, lmstudio
 from engine.weights.catalogue.local_models.local_model import LocalModel, Program
 from engine.weights.errors import WeightsError
 
-MAX_MODELS = 2000  # of a program
-MAX_NAMED = 12  # in an error
+MAX_MODELS = 2000  # models of a program
+MAX_NAMED = 12  # models named in an error
 PROGRAMS = (ollama.PROGRAM, lmstudio.PROGRAM, hub_cache.PROGRAM, llama_cpp.PROGRAM)
 
 
 def local_models() -> list[tuple[Program, LocalModel]]:
-    """The models of all programs on this machine, and the entries of theirs that cannot be run."""
+    """List the models of all programs on this machine, and entries that cannot be run."""
     return [(program, model) for program in PROGRAMS for model in _listed(program)]
 
 
 def path_of_local(name: str) -> Path | None:
-    """The GGUF file or folder that `PROGRAM:NAME` stands for; None for any other kind of name.
-    WeightsError where the program has no such model, or one that cannot be run."""
+    """Find the GGUF file or folder that `PROGRAM:NAME` stands for.
+
+    None for any other kind of name. WeightsError where the program has no such model, or one that
+    cannot be run.
+    """
     prefix, colon, wanted = name.partition(":")
     program = next((one for one in PROGRAMS if colon and one.prefix == prefix), None)
     if program is None:
@@ -36,15 +39,17 @@ def path_of_local(name: str) -> Path | None:
 
 
 def in_hub_cache(repository: str) -> Path | None:
-    """The GGUF file or folder of a repository that the hub's cache holds in full, else None.
-    WeightsError for one that cannot be run or that has several GGUF files."""
+    """Find the GGUF file or folder of a repository that the hub's cache holds in full.
+
+    None where it does not. WeightsError for one that cannot be run or that has several GGUF files.
+    """
     name = f"{hub_cache.PROGRAM.prefix}:{repository}"
     found = _matching(name, hub_cache.models_of(repository))
     return _path(name, found) if found else None
 
 
 def _path(name: str, found: list[LocalModel]) -> Path:
-    """The path of the model that was found, if it is one and can be run."""
+    """Return the path of the model that was found, if it is one and can be run."""
     if len(found) > 1:
         raise WeightsError(f"{name}: several models: choose {_named(found, ' or ')}")
     if found[0].problem:
@@ -53,8 +58,10 @@ def _path(name: str, found: list[LocalModel]) -> Path:
 
 
 def _listed(program: Program) -> list[LocalModel]:
-    """The models of a program; of several with one name, the first. A folder of its that cannot be
-    read is an entry with a problem."""
+    """List the models of a program; of several with one name, the first.
+
+    A folder of the program that cannot be read is an entry with a problem.
+    """
     found: dict[str, LocalModel] = {}
     for folder in program.folders():
         problem = ""
@@ -75,7 +82,7 @@ def _listed(program: Program) -> list[LocalModel]:
 
 
 def _readable(program: Program, folder: Path) -> Iterator[LocalModel]:
-    """The models of one folder of a program. OSError where it may not be read."""
+    """Yield the models of one folder of a program. OSError where it may not be read."""
     try:
         os.scandir(folder).close()
     except (FileNotFoundError, NotADirectoryError):
@@ -84,7 +91,7 @@ def _readable(program: Program, folder: Path) -> Iterator[LocalModel]:
 
 
 def _matching(name: str, models: list[LocalModel]) -> list[LocalModel]:
-    """The model of a name or, without one, the models that share it as an alias."""
+    """Find the model of a name or, without one, the models that share it as an alias."""
     wanted = _key(name)
     return (
         [model for model in models if model.name == name]
@@ -94,19 +101,19 @@ def _matching(name: str, models: list[LocalModel]) -> list[LocalModel]:
 
 
 def _key(name: str) -> str:
-    """Names are compared without case and the suffix of GGUF files."""
+    """Write a name as names are compared: without case and the suffix of GGUF files."""
     return name.lower().removesuffix(".gguf")
 
 
 def _named(models: list[LocalModel], between: str) -> str:
-    """The names of models for an error, not too many."""
+    """Join the names of models for an error, not too many."""
     names = between.join(model.name for model in models[:MAX_NAMED])
     more = len(models) - MAX_NAMED
     return f"{names} and {more} more (`draftline models` lists them)" if more > 0 else names
 
 
 def _unknown(name: str, wanted: str, program: Program, models: list[LocalModel]) -> WeightsError:
-    """The error for a name that a program has no model of, with near names."""
+    """Make the error for a name that a program has no model of, with near names."""
     usable = {_key(model.name): model for model in models if not model.problem}
     if not usable:
         where = " or ".join(map(str, program.folders())) or "its folder"

@@ -31,12 +31,12 @@ MAX_MANIFEST_BYTES = 1 << 20
 LAYER = "application/vnd.ollama.image."
 PUBLIC_HOSTS = ("registry.ollama.ai", "ollama.com")
 RUNNERS = ("", "ollama", "llamacpp")  # those that run GGUF files
-PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,127}")  # of a name; a host may have a port
+PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,127}")  # part of a name; a host may have a port
 DIGEST = re.compile(r"sha256[:-]([0-9a-fA-F]{64})")
 
 
 def folders() -> list[Path]:
-    """OLLAMA_MODELS, or the user's folder and, on Linux, that of Ollama's service."""
+    """Return OLLAMA_MODELS, or the user's folder and, on Linux, that of Ollama's service."""
     if moved := os.environ.get("OLLAMA_MODELS", "").strip("\"' "):  # as Ollama reads it
         return [Path(moved)]
     service = [Path("/usr/share/ollama/.ollama/models")] if sys.platform == "linux" else []
@@ -44,7 +44,7 @@ def folders() -> list[Path]:
 
 
 def models(store: Path) -> Iterator[LocalModel]:
-    """The models of an Ollama folder."""
+    """Yield the models of an Ollama folder."""
     for root in (store / "manifests-v2", store / "manifests"):
         for host in entries(root):
             for namespace in entries(host):
@@ -56,7 +56,7 @@ def models(store: Path) -> Iterator[LocalModel]:
 
 
 def _model(store: Path, manifest: Path, host: str, space: str, model: str, tag: str) -> LocalModel:
-    """The model of one manifest."""
+    """Make the model of one manifest."""
     public = host in PUBLIC_HOSTS
     where = "" if public and space == "library" else f"{space}/" if public else f"{host}/{space}/"
     short = f"{PROGRAM.prefix}:{where}{model}"
@@ -69,7 +69,10 @@ def _model(store: Path, manifest: Path, host: str, space: str, model: str, tag: 
 
 
 def _blob_of_model(store: Path, manifest: Path) -> Path:
-    """The GGUF file that a manifest names. WeightsError where there is none that can be run."""
+    """Find the GGUF file that a manifest names.
+
+    WeightsError where there is none that can be run.
+    """
     if not is_inside(manifest, store) and not is_inside(manifest, store / "blobs"):
         raise WeightsError("its manifest is a link out of Ollama's folder")
     layers = _layers(store, read_json(manifest, MAX_MANIFEST_BYTES))
@@ -87,23 +90,23 @@ def _blob_of_model(store: Path, manifest: Path) -> Path:
 
 
 def _layers(store: Path, manifest: dict[str, Any]) -> list[dict[str, Any]]:
-    """The layers of a manifest; of a list of manifests, those of the one for GGUF files."""
+    """List the layers of a manifest; of a list of manifests, those of the one for GGUF files."""
     for one in _objects(manifest, "manifests"):
         if one.get("runner", "") in RUNNERS and one.get("format", "gguf") == "gguf":
-            if "digest" in one and "layers" not in one:  # kept as a blob of its own
+            if "digest" in one and "layers" not in one:  # it is a blob of its own
                 one = read_json(_blob(store, one["digest"]), MAX_MANIFEST_BYTES)
             return _objects(one, "layers")
     return _objects(manifest, "layers")
 
 
 def _objects(manifest: dict[str, Any], key: str) -> list[dict[str, Any]]:
-    """The objects of an array of a manifest."""
+    """List the objects of an array of a manifest."""
     found = manifest.get(key)
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
 def _blob(store: Path, digest: object) -> Path:
-    """The blob of a digest, which comes from a file and may be anything."""
+    """Find the blob of a digest, which comes from a file and may be anything."""
     match = DIGEST.fullmatch(digest) if isinstance(digest, str) else None
     if match is None:
         raise WeightsError(f"its manifest names {shown(digest)}, which is no SHA-256")

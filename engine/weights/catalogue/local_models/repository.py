@@ -1,5 +1,7 @@
-"""The models of a folder that has the files of one hub repository: GGUF files, or one model as
-safetensors. LM Studio and the hub's cache keep such folders."""
+"""The models of a folder that has the files of one hub repository.
+
+They are GGUF files, or one model as safetensors. LM Studio and the hub's cache have such folders.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from engine.weights.catalogue.local_models.local_model import (
 from engine.weights.errors import WeightsError
 
 MAX_CONFIG_BYTES = 1 << 20
-MAX_INDEX_BYTES = 32 << 20  # of a sharded model: its list of tensors
+MAX_INDEX_BYTES = 32 << 20  # bytes of a sharded model's list of tensors
 INDEX = "model.safetensors.index.json"
 
 # Files that belong to a model, by which llama.cpp knows them: vision projectors, importance
@@ -24,8 +26,10 @@ ACCESSORIES = ("mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")
 
 
 def repository_models(name: str, folder: Path, inside: Path | None = None) -> list[LocalModel]:
-    """The models in `folder`, called `name` or, where they are several, `name/FILE`. With
-    `inside`, a file must be in that folder once links are followed."""
+    """List the models in `folder`, called `name` or, where there are several, `name/FILE`.
+
+    With `inside`, a file must be in that folder once links are followed.
+    """
     try:
         files, found = gguf_files(folder), _folder_model(name, folder)
     except WeightsError as error:
@@ -43,7 +47,7 @@ def repository_models(name: str, folder: Path, inside: Path | None = None) -> li
 
 
 def is_inside(path: Path, folder: Path) -> bool:
-    """Whether a path is in a folder once links are followed."""
+    """Return whether a path is in a folder once links are followed."""
     try:
         return path.resolve().is_relative_to(folder.resolve())
     except (OSError, RuntimeError):  # a loop of links
@@ -51,8 +55,10 @@ def is_inside(path: Path, folder: Path) -> bool:
 
 
 def gguf_files(folder: Path) -> list[Path]:
-    """The GGUF files of a repository, in the folder or one below: of a split file the first part,
-    and no files that only accompany a model."""
+    """List the GGUF files of a repository, in the folder or one below.
+
+    Of a split file only the first part is listed. Files that only accompany a model are not.
+    """
     files = []
     for path in entries(folder):
         files += entries(path) if path.is_dir() else [path]
@@ -66,11 +72,11 @@ def gguf_files(folder: Path) -> list[Path]:
 
 
 def _folder_model(name: str, folder: Path) -> list[LocalModel]:
-    """The model that the folder itself is, if it has all of the files of one."""
+    """List the model that the folder itself is, if it has all of the files of one."""
     needed = folder / "config.json", folder / "tokenizer.json"
     weights = [path for path in entries(folder) if path.suffix == ".safetensors"]
     if not weights or not all(path.is_file() for path in (*needed, *weights)):
-        return []  # of another kind, or still being downloaded
+        return []  # it is of another kind, or still being downloaded
     if not _has_all_shards(folder):
         return []
     config = read_json(folder / "config.json", MAX_CONFIG_BYTES)
@@ -78,7 +84,7 @@ def _folder_model(name: str, folder: Path) -> list[LocalModel]:
 
 
 def _has_all_shards(folder: Path) -> bool:
-    """Whether the files that the index of a sharded model names are there."""
+    """Return whether the files that the index of a sharded model names are there."""
     if not (folder / INDEX).exists():
         return True
     places = read_json(folder / INDEX, MAX_INDEX_BYTES).get("weight_map")
@@ -87,7 +93,7 @@ def _has_all_shards(folder: Path) -> bool:
 
 
 def _quantized(config: dict[str, object]) -> str:
-    """Why a folder of quantized weights cannot be run; "" for other folders."""
+    """Say why a folder of quantized weights cannot be run; "" for other folders."""
     if "quantization" in config:  # MLX writes both
         kind = "MLX"
     elif isinstance(one := config.get("quantization_config"), dict):
