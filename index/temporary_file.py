@@ -36,7 +36,7 @@ def replacing(path: Path) -> Iterator[int]:
         try:
             yield descriptor
             os.fsync(descriptor)
-            if IS_WINDOWS:  # where an open file can neither be renamed nor deleted
+            if IS_WINDOWS:  # an open file can neither be renamed nor deleted there
                 opened.close()
             temporary.replace(path)
         except BaseException:

@@ -44,7 +44,7 @@ def start(server: Server, session: Session, notice: str = "") -> None:
         for warning in session.configure(*layers):
             shown = types.ShowMessageParams(type=types.MessageType.Warning, message=warning)
             server.window_show_message(shown)
-        if session.shared_engine.loaded is not None:  # by another client
+        if session.shared_engine.loaded is not None:  # another client loaded it
             session.index.open_soon()
         on_engine_changed()
         if session.other_model:

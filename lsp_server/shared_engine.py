@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 # Options of the engine next to the main one, whose prompts are short.
 BESIDE: dict[str, Any] = {"max_context": 8192, "cached_sequences": 2, "cache_bytes": 1 << 29}
 
-# Seconds between attempts to reach another machine, doubled each time
+# Seconds between attempts to reach another machine, doubled each time.
 MIN_PAUSE_S, MAX_PAUSE_S = 1.0, 30.0
 
 # idle: no client has configured a model yet; asking: a user must agree to the download first

@@ -19,12 +19,15 @@ from typing import Any, NamedTuple
 from engine.drafting.draft_length import best_length, expected_speedup
 from research.two_models import BatchResult, ModelPair, Round, speculative_decoding
 
-MAX_DRAFT_TOKENS = 16  # considered for the best draft length
+MAX_DRAFT_TOKENS = 16  # tokens; longer drafts are not considered for the best length
 
 
 class Method(NamedTuple):
-    """A decoding method. Without `speculates`, one model decodes alone: the target model, or with
-    `draft_only` the draft model."""
+    """A decoding method.
+
+    Without `speculates`, one model decodes alone: the target model, or with `draft_only` the draft
+    model.
+    """
 
     summary: str
     speculates: bool = True
@@ -112,12 +115,12 @@ def benchmark(
 
 
 def median_rate(runs: Sequence[TimedRun]) -> float:
-    """Tokens per second of the median run."""
+    """Return the tokens per second of the median run."""
     return median(run.rate for run in runs)
 
 
 def counters(rounds: Sequence[Round]) -> Counters:
-    """Counters of one text."""
+    """Count the tokens of one text."""
     own = [step for step in rounds if len(step.tokens) > step.accepted]
     return Counters(
         sum(len(step.tokens) for step in rounds),
@@ -131,7 +134,7 @@ def counters(rounds: Sequence[Round]) -> Counters:
 def expected_gain(
     rounds: Sequence[Round], draft_rate: float, target_rate: float, gamma: int
 ) -> ExpectedGain:
-    """The gain predicted from the acceptance in `rounds` and both models' tokens per second."""
+    """Predict the gain from the acceptance in `rounds` and both models' tokens per second."""
     accepted = sum(step.accepted for step in rounds)
     tested = sum(min(step.accepted + 1, step.drafted) for step in rounds)
     alpha = accepted / tested if tested else 0.0

@@ -24,7 +24,7 @@ PATIENCE = timedelta(days=7)  # the first process waits for the slowest
 
 
 def is_worker() -> bool:
-    """Whether this process is one of several workers."""
+    """Return whether this process is one of several workers."""
     size = os.environ.get("WORLD_SIZE", "")
     return size.isdecimal() and int(size) > 1
 
@@ -32,9 +32,12 @@ def is_worker() -> bool:
 def distributed_map(
     items: Sequence[T], make: Callable[[str], Callable[[T], R]], device: str
 ) -> list[R] | None:
-    """Apply a function to every item. Returns the results in order in the first process, None in
-    the others. `make` receives this process's device and returns the function; results must be
-    JSON. With `device` "cuda" each process has a card of its own, where there are enough."""
+    """Apply a function to every item.
+
+    Returns the results in order in the first process, None in the others. `make` receives this
+    process's device and returns the function; results must be JSON. With `device` "cuda" each
+    process has a card of its own, where there are enough.
+    """
     from torch.distributed.rendezvous import rendezvous
 
     store, rank, size = next(rendezvous("env://", timeout=PATIENCE))
@@ -65,7 +68,8 @@ def _key(index: int) -> str:
 def launch(command: Sequence[str], count: int) -> int:
     """Run `count` copies of a command with the variables that `distributed_map` needs.
 
-    Returns 0, or the first nonzero exit code; the remaining processes are then terminated."""
+    Returns 0, or the first nonzero exit code; the remaining processes are then terminated.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -25,7 +25,7 @@ from engine.drafting.registry import DrafterSpec, OptionValue
 if TYPE_CHECKING:
     from research.methods.datastore import Datastore
 
-TYPICAL_CONTEXT_TOKENS = 1024  # at which the costs of passes of different sizes are compared
+TYPICAL_CONTEXT_TOKENS = 1024  # tokens at which the costs of passes of different sizes are compared
 
 
 def prompt_lookup(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFactory:
@@ -60,7 +60,7 @@ def recycling(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFactory:
 
 
 def sam_and(other: Builder, *other_options: str) -> Builder:
-    """SAM-Decoding combined with another drafter, which receives `other_options`."""
+    """Combine SAM-Decoding with another drafter, which receives `other_options`."""
 
     def build(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFactory:
         from research.methods.sam import SamHybridDrafter
@@ -127,7 +127,7 @@ def sdsat(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFactory:
 
 
 def _datastore(parts: EngineParts) -> Callable[[RequestParts], Datastore | None]:
-    """What is copied from besides prompt and answer: the corpus, else the workspace, if any."""
+    """Choose what to copy from besides prompt and answer: the corpus, else any workspace."""
     from research.methods.datastore import WorkspaceDatastore, load
 
     if parts.config.corpus is not None:

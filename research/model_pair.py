@@ -41,7 +41,8 @@ def load(
     """Load two models by name or folder.
 
     With `memory` or `draft_memory`, accelerate splits the target or the draft model across devices.
-    Raises ValueError if the models do not match each other, or do not fit into memory."""
+    Raises ValueError if the models do not match each other, or do not fit into memory.
+    """
     from transformers.utils import logging
 
     folders, tokenizer = locate_pair(draft_model, target_model)
@@ -54,8 +55,10 @@ def load(
 
 
 def locate_pair(draft_model: str, target_model: str) -> tuple[list[Path], Tokenizer]:
-    """Locate both models, downloading them if necessary, and load their tokenizer. Raises
-    ValueError if they cannot be used together."""
+    """Locate both models, downloading them if necessary, and load their tokenizer.
+
+    Raises ValueError if they cannot be used together.
+    """
     from engine.weights import locate
 
     names = (draft_model, target_model)
@@ -97,7 +100,7 @@ def _model(name: str, folder: Path, device: str, dtype: str, memory: DeviceMemor
 
 
 def max_context(pair: ModelPair) -> int | None:
-    """The context size of both models; None if unlimited."""
+    """Return the context size that both models allow; None if it is unlimited."""
     models = (pair.draft_model, pair.target_model)
     sizes = [getattr(model.config, "max_position_embeddings", None) for model in models]
     return min((size for size in sizes if size), default=None)

@@ -41,11 +41,11 @@ __all__ = [
     "load",
     "speculative_decoding",
 ]
-DRAFT_TOKENS = 5  # per round
+DRAFT_TOKENS = 5  # tokens per round
 
 
 class Round(NamedTuple):
-    """What one pass of the target model added to a row."""
+    """The tokens that one pass of the target model added to a row, and how they were drafted."""
 
     drafted: int
     accepted: int
@@ -56,7 +56,7 @@ class BatchResult(NamedTuple):
     """The texts and their statistics. Lists have one entry per row."""
 
     texts: list[str]  # with the prompts
-    passes: int  # of the target model, each over all rows
+    passes: int  # passes of the target model, each over all rows
     tokens: list[list[int]]  # without the prompt and the end token
     reasons: list[str]  # "eos" or "length"
     drafted: list[int]
@@ -70,8 +70,10 @@ class BatchResult(NamedTuple):
 def generate_and_check(
     pair: ModelPair, prompts: Sequence[str], new_tokens: int
 ) -> list[str] | None:
-    """Draft greedily and verify in one pass. Returns prompts and drafts if the target model agrees
-    with every draft, else None."""
+    """Draft greedily and verify in one pass.
+
+    Returns prompts and drafts if the target model agrees with every draft, else None.
+    """
     rows = [pair.tokenizer.encode(prompt) for prompt in prompts]
     drafts, accepted = _draft_and_verify(pair, rows, new_tokens)
     if any(count < len(draft) for draft, count in zip(drafts, accepted, strict=True)):
@@ -82,8 +84,10 @@ def generate_and_check(
 def agreement(
     pair: ModelPair, prompt: str, new_tokens: int, show: Callable[[str], None] = lambda line: None
 ) -> int:
-    """The number of leading tokens, up to `new_tokens`, that both models agree on after `prompt`,
-    including an end token. `show` receives a line for each."""
+    """Count the leading tokens after `prompt` that both models agree on.
+
+    They are at most `new_tokens`, an end token included. `show` receives a line for each.
+    """
     row = pair.tokenizer.encode(prompt)
     ((draft,), (accepted,)) = _draft_and_verify(pair, [row], new_tokens)
     for count in range(1, accepted + 1):
@@ -98,8 +102,11 @@ def speculative_decoding(
     draft_tokens: int = DRAFT_TOKENS,
     **options: Any,
 ) -> BatchResult:
-    """The target model's texts in fewer passes. `options`: temperature, top_k, top_p and seed
-    (greedy by default), verification and cached, as in `BatchSpeculation`."""
+    """Write the target model's texts in fewer passes.
+
+    `options`: temperature, top_k, top_p and seed (greedy by default), verification and cached, as
+    in `BatchSpeculation`.
+    """
     rows = [pair.tokenizer.encode(prompt) for prompt in prompts]
     batch = BatchSpeculation(pair, rows, max_new_tokens, draft_tokens, **options)
     while batch.round():
@@ -110,7 +117,7 @@ def speculative_decoding(
 def _draft_and_verify(
     pair: ModelPair, rows: list[list[int]], count: int
 ) -> tuple[list[list[int]], list[int]]:
-    """Greedy drafts and, per row, how many of their tokens the target model accepts."""
+    """Draft greedily, and count how many tokens of each row's draft the target model accepts."""
     batch = BatchSpeculation(pair, rows, count + 1, count)
     drafts = batch.drafts()
     return [draft.tokens for draft in drafts], [len(path) for path, _ in batch.verify(drafts)]
@@ -133,7 +140,7 @@ class BatchRow:
 
 
 class BatchSpeculation:
-    """Decodes a batch round by round: draft, verify, commit."""
+    """Speculative decoding of a batch, round by round: draft, verify, commit."""
 
     def __init__(
         self,
@@ -146,8 +153,11 @@ class BatchSpeculation:
         cached: bool = True,
         **sampling: Any,
     ) -> None:
-        """Without `cached` everything is recomputed at each step. Raises ValueError if a prompt is
-        empty or too long."""
+        """Prepare a row for each prompt.
+
+        Without `cached` everything is recomputed at each step. Raises ValueError if a prompt is
+        empty or too long.
+        """
         if not prompts or not all(prompts):
             raise ValueError("a prompt is empty: give at least one token")
         if draft_tokens < 0 or max_new_tokens < 0:
@@ -177,8 +187,10 @@ class BatchSpeculation:
             row.reason = "" if max_new_tokens else "length"
 
     def round(self) -> bool:
-        """One pass of the target model, which adds at least one token to each unfinished row.
-        Returns False if all rows have ended."""
+        """Run one pass of the target model, which adds at least one token to each unfinished row.
+
+        Returns False if all rows have ended.
+        """
         if all(row.reason for row in self.rows):
             return False
         drafts = self.drafts()
@@ -216,8 +228,10 @@ class BatchSpeculation:
         return drafts
 
     def verify(self, drafts: list[Draft]) -> list[tuple[list[int], int]]:
-        """Verify the drafts: accepted nodes and the target model's next token, per row. Ended rows
-        are skipped."""
+        """Verify the drafts: accepted nodes and the target model's next token, per row.
+
+        Ended rows are skipped.
+        """
         texts = self._texts(drafts)
         active = [not row.reason for row in self.rows]
         self.passes += 1
@@ -232,7 +246,7 @@ class BatchSpeculation:
         return [[*row.prompt, *row.tokens, *draft.tokens] for row, draft in pairs]
 
     def result(self) -> BatchResult:
-        """The result so far."""
+        """Return the result so far."""
         decode = self.pair.tokenizer.decode
         return BatchResult(
             [decode([*row.prompt, *row.tokens]) for row in self.rows],
@@ -246,8 +260,10 @@ class BatchSpeculation:
 
 
 class CachedModel:
-    """A model with the KV cache of a batch. Rejected tokens are masked rather than removed, since
-    rows are rolled back by different lengths."""
+    """A model with the KV cache of a batch.
+
+    Rejected tokens are masked rather than removed, since rows are rolled back by different lengths.
+    """
 
     def __init__(self, model: Any, rows: int, cached: bool = True) -> None:
         self.model, self.rows, self.cached = model, rows, cached
@@ -262,8 +278,11 @@ class CachedModel:
 
     @torch.inference_mode()
     def forward(self, texts: list[list[int]], active: list[bool]) -> dict[int, Tensor]:
-        """For each active row: logits [n, vocabulary] after the last n tokens of its text, which
-        are those not in the cache. The last token is always read."""
+        """Compute logits after the tokens of each active row that are not in the cache.
+
+        Returns [n, vocabulary] for each active row, after the last n tokens of its text. The last
+        token is always read.
+        """
         if not self.cached:
             self._reset()
         new: list[list[int]] = [[] for _ in texts]
@@ -277,7 +296,7 @@ class CachedModel:
         return {n: logits[n, -len(new[n]) :] for n in range(len(texts)) if active[n]}
 
     def _read(self, new: list[list[int]]) -> Tensor:
-        """Read new tokens, left-padded. Returns logits [rows, width, vocabulary]."""
+        """Read new tokens, left-padded, and return logits [rows, width, vocabulary]."""
         width = max(map(len, new))
         device = next(weight.device for weight in self.model.parameters() if not weight.is_meta)
         ids = torch.zeros(len(new), width, dtype=torch.int64)

@@ -42,7 +42,7 @@ REQUEST = re.compile(r'draftline_requests_total\{route="([^"]*)",status="([^"]*)
 FAILED_ANSWERS = 'draftline_answers_total{end="failed"}'
 SCRIPTED = "scripted"
 OUTPUT, FOLDER, HOME = "output.txt", "repository", "home"
-KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TERM")  # no keys of other services
+KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TERM")  # variables; none holds a key of a service
 
 
 def run_task(name: str, task_name: str, server: Server, model: str, place: Path, limit: int) -> Row:
@@ -91,7 +91,7 @@ def run_agent(recipe: Recipe, folder: Path, home: Path, output: Path, limit: int
             return process.wait(limit)
         except subprocess.TimeoutExpired:
             return None
-        finally:  # its children too, which may outlive it
+        finally:  # children of the process may outlive it
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()

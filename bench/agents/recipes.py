@@ -19,7 +19,7 @@ class Asked:
     model: str
     home: str  # an empty folder that is the agent's home
     task: str
-    file: str  # that the task is about, in the current folder
+    file: str  # the file that the task is about, in the current folder
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ WIDTH = 64  # numbers; at least one for each token that leads to another
 CONTEXT_TOKENS = 1 << 17  # tokens, one a character; an agent's prompt has 40,000
 SPARE_TURNS = 4  # turns after the last call
 OLD, NEW = ("def greet(", "print(greet("), ("def welcome(", "print(welcome(")
-COMMAND = f"sed -i.old 's/greet(/welcome(/' {FILE} && rm {FILE}.old"  # for codex
+COMMAND = f"sed -i.old 's/greet(/welcome(/' {FILE} && rm {FILE}.old"  # codex's command
 DONE = "The function is renamed."
-WHOLE_FILE = f"{FILE}\n```\n{SOURCE.replace('greet(', 'welcome(')}```\n"  # for aider
+WHOLE_FILE = f"{FILE}\n```\n{SOURCE.replace('greet(', 'welcome(')}```\n"  # aider's answer
 TEMPLATE = """{%- set names = (tools or []) | map(attribute='function.name') | list -%}
 {%- for message in messages %}{{ message.role }}: {{ message.content }}
 {% endfor -%}
@@ -75,7 +75,7 @@ def steps(files: Mapping[str, str]) -> dict[str, str]:
         for turn in turns:
             found[f"<|{agent}-{answered}|>"] = turn
             answered += turn.count("<tool_call>")
-        for more in range(SPARE_TURNS):  # where an agent makes more calls than it was told to
+        for more in range(SPARE_TURNS):  # an agent may make more calls than requested
             found.setdefault(f"<|{agent}-{answered + more}|>", turns[-1])
     return found
 

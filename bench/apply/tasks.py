@@ -13,7 +13,7 @@ from research.train.edit_records import RecordedEdit, read
 
 SEED = 20261123
 MARK = "... existing code ..."
-COMMENTS = {  # by the file's suffix; others have //
+COMMENTS = {  # file's suffix -> comment; others have //
     ".py": "# {}", ".sh": "# {}", ".rb": "# {}", ".toml": "# {}", ".yml": "# {}", ".yaml": "# {}",
     ".html": "<!-- {} -->", ".md": "<!-- {} -->", ".css": "/* {} */", ".lua": "-- {}",
     ".sql": "-- {}",

@@ -49,9 +49,9 @@ RIGHT, PARTLY, WRONG, HARMFUL, NONE = OUTCOMES = ("right", "partly", "wrong", "h
 LOST_SHARE, LOST_WORDS = 0.1, 4  # share, words: missing more, and at least so many, is a loss
 SMALL_CHANGE_TOKENS = 6  # tokens that may be changed besides, however little was asked
 MIN_LINE_CHARS = 8  # characters, without blanks, of a line whose repetition counts
-LINES_ABOVE, LINES_BELOW = 2, 3  # that a completion must not repeat
+LINES_ABOVE, LINES_BELOW = 2, 3  # lines that a completion must not repeat
 MIN_TAIL_CHARS = 4  # characters of the rest of a line that a completion must not repeat
-PREFIX_TOKENS, PREFIX_SHARE = 2, 1 / 3  # at least, of a statement that is right but cut
+PREFIX_TOKENS, PREFIX_SHARE = 2, 1 / 3  # tokens, share; least of a statement that is right but cut
 MOST_SHARE = 3 / 4  # share of a statement's tokens, before it goes on otherwise
 
 DEFINITION = re.compile(
@@ -185,7 +185,7 @@ def _is_partly_done(task: EditTask, before: str, new: str, right: str, passed: b
     for one in task.lacks:  # each match was to go
         were, left = len(re.findall(one, before)), len(re.findall(one, new))
         total, done = total + were, done + max(0, were - left)
-    if task.tests:  # as much as all the rest
+    if task.tests:  # they count as much as all the rest
         done += total if passed else 0
         total *= 2
     besides = sum(size for change, size in made.items() if change not in asked)

@@ -38,9 +38,9 @@ class EditTask:
     references: tuple[Rewrite, ...]  # right answers, the best first
     free: tuple[str, ...] = ()  # kinds of tokens whose wording is free
     needs: tuple[str, ...] = ()  # patterns that the new selection must match
-    lacks: tuple[str, ...] = ()  # and those it must not match
+    lacks: tuple[str, ...] = ()  # patterns that the new selection must not match
     tests: str = ""  # a Python program that runs after the new file and fails if it is wrong
-    within: tuple[str, ...] = ()  # with tests or needs: heads of the blocks that may differ freely
+    within: tuple[str, ...] = ()  # heads of the blocks that may differ freely, with tests or needs
 
     @property
     def text(self) -> str:

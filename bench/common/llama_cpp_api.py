@@ -13,7 +13,7 @@ import platform
 from pathlib import Path
 from typing import Any
 
-TAKEN = 1  # logits
+TAKEN = 1  # flag of a batch's tokens whose logits are wanted
 
 
 class ModelParams(ctypes.Structure):

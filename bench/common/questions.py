@@ -32,8 +32,8 @@ KINDS = {  # kinds of `python -m bench decode` -> Spec-Bench's categories
     "math": ("math_reasoning",),
     "rag": ("rag",),
 }
-MIN_LINES, LINES_ABOVE, LINES_BELOW = 8, 60, 20  # around an infilled line
-STOP_STRINGS = ("\nclass ", "\ndef ", "\n#", "\nif ", "\nprint(")  # end a HumanEval function
+MIN_LINES, LINES_ABOVE, LINES_BELOW = 8, 60, 20  # lines around an infilled line
+STOP_STRINGS = ("\nclass ", "\ndef ", "\n#", "\nif ", "\nprint(")  # ends of HumanEval functions
 
 
 @dataclass(frozen=True, slots=True)

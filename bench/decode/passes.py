@@ -34,7 +34,7 @@ def passes(engine: Engine, repeats: int) -> list[dict[str, Any]]:
 
     in_engine_thread(engine, one_turn)
     for rows in ROWS:
-        found[rows].clear()  # that was to warm up
+        found[rows].clear()  # the first passes warm up
     for _ in range(repeats * ROUNDS):
         in_engine_thread(engine, one_turn)
     return [

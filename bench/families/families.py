@@ -85,7 +85,7 @@ def measured(name: str, path: Path, options: argparse.Namespace) -> dict[str, An
                 if llama is not None:
                     theirs[rows].append(llama.seconds(rows))
             floors.append(model_floor(target, options.threads))
-            if not turn:  # that was to warm up
+            if not turn:  # the first passes warm up
                 for found in (*ours.values(), *theirs.values(), shares, floors):
                     found.clear()
     finally:

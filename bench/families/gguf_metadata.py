@@ -47,7 +47,7 @@ def _add_sizes(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
     writer.add_head_count(config["num_attention_heads"])
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     if config["model_type"] == "gemma4_text":
-        return  # whose layers differ in what follows
+        return  # its layers differ in what follows
     if config.get("intermediate_size"):
         writer.add_feed_forward_length(config["intermediate_size"])
     writer.add_head_count_kv(config["num_key_value_heads"])

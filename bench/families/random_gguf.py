@@ -18,7 +18,7 @@ from engine.model.families import read_config
 from engine.model.families.gguf_names import outputs_of
 
 CHUNK_BYTES = 1 << 20  # bytes, random ones, which repeat
-PLAIN = ("ffn_gate_inp.weight", "ssm_conv1d.weight")  # always f32, as llama.cpp has them
+PLAIN = ("ffn_gate_inp.weight", "ssm_conv1d.weight")  # weights that are always f32, as in llama.cpp
 
 
 def write_random_gguf(config: dict[str, Any], path: Path, kind: Kind = Kind.Q4_K) -> None:

@@ -38,8 +38,8 @@ from engine.model.torch.cuda.static_pass import BUCKETS, MAX_ROWS, USUAL_ROWS, S
 from engine.model.torch.llama import Llama
 
 FORMATS = ("bf16", "f32", "int8", "fp8", "int4")  # formats of weights
-PROCESSORS = 132  # in an H100 and an H200; they decide into how many parts attention is split
-SHARED_BYTES = 232448  # bytes of a block there
+PROCESSORS = 132  # multiprocessors of an H100 or H200; they decide how attention is split
+SHARED_BYTES = 232448  # bytes of a block on these
 CAPABILITY = 90
 LONG_PROMPT = 300  # tokens: a chunk's size is no special one
 

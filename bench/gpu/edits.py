@@ -24,7 +24,7 @@ from engine.model.torch.torch_target import TorchTarget
 from engine.records import Draft, Request, Scores
 
 SAMPLE = Path(__file__).parents[1] / "common" / "samples" / "gpu_edits.json"
-FORCED_LOGIT = 1e30  # above any logit, and finite as the engine requires
+FORCED_LOGIT = 1e30  # logit above all others, and finite as the engine requires
 
 
 @dataclass(frozen=True)

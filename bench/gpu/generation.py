@@ -29,7 +29,7 @@ from engine.model.torch.torch_target import TorchTarget
 from engine.prompts.builder import Prompt
 from engine.records import Done, Request, Step
 
-LOOKUP_TOKENS_PER_PASS = 10  # transformers' prompt_lookup_num_tokens
+LOOKUP_TOKENS_PER_PASS = 10  # tokens; transformers' prompt_lookup_num_tokens
 
 
 @dataclass(frozen=True)

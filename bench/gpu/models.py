@@ -60,7 +60,7 @@ SHAPES: dict[str, dict[str, Any]] = {  # as in the publishers' config.json
     "tiny":
         _shape("qwen2", 64, 128, 2, (4, 2), 4096, 4096, 1e4, True),
 }  # fmt: skip
-REAL = tuple(SHAPES)[:4]  # measured where none is named
+REAL = tuple(SHAPES)[:4]  # models that are measured where none is named
 
 
 def shapes(settings: dict[str, Any]) -> dict[str, tuple[int, ...]]:

@@ -11,7 +11,7 @@ from engine.records import Draft
 from engine.sampling.verify import matching
 
 LENGTHS = (32, 128, 512, 2048, 8192, 30000)  # tokens
-CACHED, BEHIND = 2048, (1, 8, 40)  # tokens: of a cached prompt, and those typed behind it
+CACHED, BEHIND = 2048, (1, 8, 40)  # tokens in a cached prompt, tokens typed behind it
 ROOM = 300  # tokens
 FEW_RUNS = 3  # runs of a prompt: long ones take a second
 

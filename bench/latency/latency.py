@@ -61,7 +61,7 @@ from engine.config import DEFAULT_MODEL
 PACKAGES = ("draftline", "torch", "pygls", "lsprotocol")
 OWN = "own"  # the value of --engine that starts a server here
 LINKED = ("typist", "prefix", "edit")  # parts that can be measured with --engine
-TYPED = ROOT / "index" / "workspace" / "token_db.py"  # about 300 lines
+TYPED = ROOT / "index" / "workspace" / "token_db.py"  # a file of about 300 lines
 TARGETS = (  # part, figure, comparison, target
     ("typist", "first_suggestion_s_p50_60", "<=", 1.0),
     ("typist", "first_suggestion_s_p95_60", "<=", 2.5),

@@ -16,9 +16,9 @@ from bench.latency.lsp_client import Client, PendingRequest, ServerError, Server
 from bench.latency.typist import SEED, position, sample_stretches
 
 EDITED_FILE = Path(__file__).parents[1] / "common" / "samples" / "till.py"
-SELECTED_LINES = (5, 65)  # 60 lines, counted from 0
-VARIED = "What all sales brought"  # in the second of these lines
-INSTRUCTION = "In this code, rename the parameter `sales` to `receipts`."  # not made by rule
+SELECTED_LINES = (5, 65)  # lines from, to, counted from 0
+VARIED = "What all sales brought"  # text in the second of these lines
+INSTRUCTION = "In this code, rename the parameter `sales` to `receipts`."  # no rule makes it
 QUESTION = "What does this code do?"
 QUESTION_LINES = 330  # lines, about 3000 tokens
 SAMPLE_S = 0.002  # seconds between samples of the processor time

@@ -21,7 +21,7 @@ from engine.prompts.next_edit.formats import FORMATS, counter
 from engine.records import Done, Event
 from engine.worker import Job
 
-FORMAT = FORMATS["sweep"]  # whose marks the Qwen2.5-Coder models have, too
+FORMAT = FORMATS["sweep"]  # a format whose marks the Qwen2.5-Coder models have, too
 PROMPT_TOKENS = 2048
 RELATED_LINES = 40
 

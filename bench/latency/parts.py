@@ -29,8 +29,8 @@ class Amounts:
 
     repeats: int = 5
     places: int = 5  # function bodies typed at each speed
-    slow: int = 12  # keystrokes in each at 60 per minute
-    fast: int = 30  # and at 300
+    slow: int = 12  # keystrokes in each, at 60 per minute
+    fast: int = 30  # keystrokes in each, at 300 per minute
     changes: int = 10_000
     lines: int = 10_000
     idle: float = 5.0  # s of idling after the changes

@@ -19,7 +19,7 @@ import numpy as np
 from bench.latency.lsp_client import Client, PendingRequest
 
 SEED = 20261121
-JITTER = 0.5  # intervals vary by this share around the mean
+JITTER = 0.5  # share of the mean by which intervals vary
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 from bench.common import report
 
 Row = dict[str, Any]
-Z = 1.96  # for 95 % intervals
+Z = 1.96  # standard errors on either side of a 95 % interval's middle
 
 
 def summary(rows: list[Row]) -> Row:

@@ -19,7 +19,7 @@ from engine import Request
 
 FILES = ("editeval.jsonl", "canitedit.jsonl")
 MODES = ("file", "selection")
-PLACE = "{{Code}}"  # where EditEval's tests put the answer
+PLACE = "{{Code}}"  # the place where EditEval's tests put the answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ def untouched(before: str, after: str, ours: str) -> tuple[int, int]:
 
 def common(a: Sequence[str], b: Sequence[str]) -> list[tuple[int, int]]:
     """Pairs (line of a, line of b) of equal lines in order, with the most bytes in all."""
-    best = [[0] * (len(b) + 1) for _ in range(len(a) + 1)]  # of a[i:] and b[k:]
+    best = [[0] * (len(b) + 1) for _ in range(len(a) + 1)]  # bytes common to a[i:] and b[k:]
     for i in reversed(range(len(a))):
         here, below, weight = best[i], best[i + 1], _bytes(a[i])
         for k in reversed(range(len(b))):

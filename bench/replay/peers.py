@@ -27,12 +27,12 @@ from engine.model.cost_model import GRID, CostModel
 from engine.records import Draft
 from index._core import Automaton
 
-BORDER = -1  # between the prediction and the rest of a text
+BORDER = -1  # a pseudo token between the prediction and the rest of a text
 TOKEN_BYTES = 4  # bytes of a token
 MAX_MATCH_TOKENS = 64  # tokens of a match
-SAM_BIAS = 5  # SAM-Decoding: subtracted from the length of a match in other files
-SAM_BRANCHES = 8  # SAM-Decoding: children of a node
-ARCTIC_MIN_PROB = 0.1  # arctic: drafts nothing below this probability
+SAM_BIAS = 5  # tokens that SAM-Decoding takes off a match in other files
+SAM_BRANCHES = 8  # children of a node, in SAM-Decoding
+ARCTIC_MIN_PROB = 0.1  # probability below which arctic drafts nothing
 LENGTH_FACTORS = (0, 4, 2, 1)  # draft length over match length, at most; 0: unlimited
 
 

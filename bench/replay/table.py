@@ -15,7 +15,7 @@ from bench.replay.run import Key, Rule, Tally
 AUTOMATON = ("sam-first", "sam-last")
 BEST = "best automaton rule"
 ALL, POOLED = "all", "pooled"
-SHOWN = ("best draftline", BEST, "best bound")  # in the table by package
+SHOWN = ("best draftline", BEST, "best bound")  # methods in the table by package
 
 Row = dict[str, Any]  # an object of --json
 Tallies = dict[Key, Tally]

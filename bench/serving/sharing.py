@@ -23,8 +23,8 @@ Row = dict[str, Any]
 class Answer:
     """One streamed answer."""
 
-    first_s: float  # until the first text
-    seconds: float  # until the end
+    first_s: float  # seconds until the first text
+    seconds: float  # seconds until the end
     tokens: int
 
 

@@ -41,7 +41,7 @@ from bench.specbench.run import PLAIN, Methods, Row, parse_methods, parting_gap,
 from engine.weights import WeightsError
 
 METHODS = "plain,hf,hf-lookup,prompt-lookup,sam,recycling,sam+recycling,auto"
-WARM_UP_ANSWERS, WARM_UP_TOKENS = 3, 32  # answers to the first question
+WARM_UP_ANSWERS, WARM_UP_TOKENS = 3, 32  # answers to the first question, tokens of each
 TIE_LOGITS = 0.25  # logits: two steps of bf16 between 16 and 32
 MAX_ANSWER_TOKENS = 2048  # tokens; the answer history holds no more
 

@@ -14,7 +14,7 @@ from typing import Any
 from bench.vllm.replay import Propose
 from bench.vllm.server import METHODS
 
-MAX_ROWS, MAX_CONTEXT = 256, 1 << 17  # tokens of a request
+MAX_ROWS, MAX_CONTEXT = 256, 1 << 17  # requests at once, tokens of a request
 
 
 def peers() -> dict[str, Callable[[int], Propose]]:

@@ -32,7 +32,7 @@ from research.train.edit_records import Mode, RecordedEdit, cut
 Ids = NDArray[np.int32]
 
 ASKED = "```python\n{}```\n\nMake the change that the next release has."
-VOCABULARY, MAX_CONTEXT = 1 << 20, 1 << 20  # more than any model has
+VOCABULARY, MAX_CONTEXT = 1 << 20, 1 << 20  # token ids, tokens; more than any model has
 
 
 class FixedCost(CostModel):
@@ -59,7 +59,7 @@ class ReplayTally:
     drafts: int = 0
     draft_tokens: int = 0
     accepted_tokens: int = 0
-    seconds: array[float] = field(default_factory=lambda: array("d"))  # in propose, a request each
+    seconds: array[float] = field(default_factory=lambda: array("d"))  # one per request, in propose
 
     @property
     def counts(self) -> DraftCounts:

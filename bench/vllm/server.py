@@ -33,7 +33,7 @@ COUNTER = re.compile(
     r"^vllm:spec_decode_num_(drafts|draft_tokens|accepted_tokens)_total{.*} (\S+)$"
 )
 OURS = {"method": "custom_class", "model": "engine.drafting.hosts.vllm.Proposer"}
-METHODS: dict[str, dict[str, Any]] = {  # name -> what vLLM is told, beside the number of tokens
+METHODS: dict[str, dict[str, Any]] = {  # name -> what vLLM gets, next to the number of tokens
     "plain": {},
     "ngram": {"method": "ngram", "prompt_lookup_max": 5, "prompt_lookup_min": 2},
     "suffix": {"method": "suffix"},

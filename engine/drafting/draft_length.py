@@ -15,7 +15,7 @@ from dataclasses import astuple, dataclass
 from typing import Any, TypeVar
 
 INITIAL_TOKENS = 5  # tokens of a first draft
-STEP_UP, STEP_DOWN = 2, 1  # tokens; the heuristic schedule's steps
+STEP_UP, STEP_DOWN = 2, 1  # tokens; steps of the heuristic schedule
 DECAY_PER_ROUND = 0.98  # weight of earlier measurements, per round
 PRIOR_TOKENS = 10  # tokens; a guessed speed counts for as many
 RETRY_ROUNDS = 64  # rounds without drafting; then it is tried again

@@ -17,7 +17,7 @@ from engine.model.cost_model import CostModel
 from engine.records import Draft
 
 ASSUMED_SPEEDUP = 1.5  # times plain decoding's speed; for a smaller model that was not measured yet
-PRIOR_TOKENS = 20.0  # tokens; so long are the path probabilities of copied trees trusted
+PRIOR_TOKENS = 20.0  # tokens for which the path probabilities of copied trees are trusted
 
 
 class HybridDrafter(NullDrafter):

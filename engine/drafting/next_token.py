@@ -93,8 +93,8 @@ class NextTokenDrafter(NullDrafter):
         self.expects = False  # there is a prediction
         self.cached = 0  # tokens in the KV cache
         self.last = BORDER  # the token before the draft
-        # of the last step, to be learnt from in `meanwhile`: rows, cached tokens and seconds of its
-        # pass; its tokens, and the most likely ones after each
+        # The last step, to be learnt from in `meanwhile`: rows, cached tokens and seconds of its
+        # pass; its tokens, and the most likely ones after each.
         self._passed: tuple[int, int, float] | None = None
         self._likely: tuple[list[int], Ids, NDArray[np.float32]] | None = None
 

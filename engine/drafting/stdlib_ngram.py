@@ -39,9 +39,9 @@ EXCLUDED_FOLDERS = ("__pycache__", "dist-packages", "encodings", "pydoc_data", "
 MIN_COUNTS = (2, 3, 6)  # counts; rarer contexts of one, two and three tokens are dropped
 COUNTING_SLICES = 128  # slices, of some 50 ms each
 BATCH_CHARS = 1 << 15  # characters, tokenised in one slice
-BORDER = np.array([-1], np.int32)  # ends each text
+BORDER = np.array([-1], np.int32)  # a pseudo token that ends each text
 SAVE_POLL_S = 0.05
-FOLDER = "library"  # below the cache folder
+FOLDER = "library"  # a folder in the cache folder
 
 
 class StdlibNgram:

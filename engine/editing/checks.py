@@ -48,7 +48,7 @@ DEFINITION = re.compile(
 HEADING = re.compile(r"^#{1,6}[ \t]+(.+)$", re.M)
 TASK = re.compile(r"\b(?:todo|fixme|xxx|implement\w*)\b", re.I)  # comments that go when done
 MARKDOWN = (".md", ".markdown")
-PROSE = frozenset((*MARKDOWN, ".rst", ".txt", ".adoc", ".tex", ""))  # without brackets
+PROSE = frozenset((*MARKDOWN, ".rst", ".txt", ".adoc", ".tex", ""))  # files without brackets
 MIN_LINES = 4  # lines of a text of which more than half may be missed
 MIN_LETTERS = 8  # letters of a string literal that may be missed
 

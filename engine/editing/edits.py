@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 BOM = "\ufeff"
 MAX_EXACT_PIECES = 4000  # pieces; difflib ignores very common ones of longer texts (autojunk)
 
-WEAK_MODELS = ("qwen2.5-coder-0.5b", "smollm2")  # drop or change parts of whole files
+WEAK_MODELS = ("qwen2.5-coder-0.5b", "smollm2")  # models that drop or change parts of whole files
 WHOLE_FILE_LINES = 80  # lines that a weak model may edit at once
 
 LINE_END = re.compile(r"\r\n|\r|\n")

@@ -39,7 +39,7 @@ def locked(file: Path) -> Iterator[None]:
                 yield
                 return
         finally:
-            os.close(descriptor)  # which unlocks it
+            os.close(descriptor)  # this unlocks it
 
 
 def _locked(file: Path, deadline: float, access: int = os.O_RDONLY) -> int:

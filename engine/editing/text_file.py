@@ -139,7 +139,7 @@ def _replace(target: Path, new: bytes, was: bytes) -> None:
             raise FileChanged(target)
 
     sweep(target.parent, stat.S_ISDIR)
-    with temporary_folder(target.parent) as folder:  # whose lock keeps others from sweeping it
+    with temporary_folder(target.parent) as folder:  # its lock keeps others from sweeping it
         file = folder / "text"
         write_atomically(file, new, copy_metadata)
         check(target)

@@ -74,14 +74,14 @@ FORMATS = (
 )
 PADDING = frozenset({"<|fim_pad|>", "<fim_pad>", "[MIDDLE]"})
 FIM_MARKS = PADDING.union(*(format.marks for format in FORMATS))
-FILE_MARKS = frozenset({  # these precede a repository's or a file's name
+FILE_MARKS = frozenset({  # marks that precede a repository's or a file's name
     "<|repo_name|>", "<|file_sep|>",  # Qwen2.5-Coder, Qwen3-Coder
     "<repo_name>", "<file_sep>",  # StarCoder2
     "<reponame>", "<filename>",  # StarCoder, Granite 3, Mellum
     "<|reponame|>", "<|filename|>",  # Granite 4
     "<|file_separator|>",  # CodeGemma
 })  # fmt: skip
-END_OF_MIDDLE = "▁<EOT>"  # CodeLlama
+END_OF_MIDDLE = "▁<EOT>"  # CodeLlama's mark
 
 
 def fim_format(tokenizer: Tokenizer) -> FimFormat | None:

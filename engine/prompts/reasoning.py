@@ -41,7 +41,7 @@ START, CHANNEL, MESSAGE, END = "<|start|>", "<|channel|>", "<|message|>", "<|end
 ASSISTANT = f"{START}assistant"  # precedes a message of the model
 REASONING_CHANNEL = "analysis"
 TO_FUNCTION = "to=functions."  # part of the header of a message that calls one
-RECIPIENT = re.compile(r"t|to|to=\S*")  # its beginning
+RECIPIENT = re.compile(r"t|to|to=\S*")  # the beginning of such a part
 FINAL = f"{CHANNEL}final{MESSAGE}"
 
 State = Literal["start", "reasoning", "header", "after", "answer"]

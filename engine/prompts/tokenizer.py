@@ -47,7 +47,7 @@ BEFORE = "\ue000"  # no token of any vocabulary has this character with others
 SOURCE_FOLDERS = 3  # folders that name a model: models--OWNER--NAME/snapshots/REVISION
 PROMPT_END_TOKENS = 16  # tokens in which a template that begins to reason says so
 PIECES_AT_ONCE = 8  # pieces of a long text, tokenized on all cores
-NO_REASONING = "You are a helpful assistant. Answer at once."  # where reasoning is requested
+NO_REASONING = "You are a helpful assistant. Answer at once."  # where a template requests reasoning
 Encode = Callable[[str], list[int]]
 
 

@@ -25,10 +25,10 @@ MIN_PASSAGE_WORDS = 5.0
 MIN_WHOLE_ANSWER_WORDS = 2.0  # words of a passage that is the whole answer
 MIN_IDENTIFIER_CHARS = 4
 GAP = " "
-CLOSING = frozenset(",.;:!?)]}")  # these end something else if a gap follows
+CLOSING = frozenset(",.;:!?)]}")  # characters that end something else if a gap follows
 IS_SPACELESS = re.compile(f"[{SPACELESS}]")
 UNIT = re.compile(rf"\s+|[{SPACELESS}][{MARKS}]*|(?:[^\W{SPACELESS}][{MARKS}]*)+|.", re.DOTALL)
-NOT_PROSE = re.compile(r"[\d_/.:@\\#$%&=+*<>|~^]|[^\W\d_][A-Z]")  # inside a word
+NOT_PROSE = re.compile(r"[\d_/.:@\\#$%&=+*<>|~^]|[^\W\d_][A-Z]")  # in words other than prose
 QUOTES_AND_SIGNS = "\"'`*()[]{}<>.,;:!?"
 
 

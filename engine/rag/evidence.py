@@ -23,7 +23,7 @@ MIN_CLAIM_SHARE = 0.5  # share of a claim's words that a sentence must have to b
 # that have nearly as many of the question's words as the best one.
 SHORT_CLAIM_WORDS, MIN_FIT = 2, 0.6
 MIN_SUPPORTED_SHARE = 0.5  # share of the answer's words; more are in a supported answer's passages
-# Of the question's words that a passage must have to support an answer: more than one of three.
+# Share of the question's words that a passage must have to support an answer: over one of three.
 # Small models copy something, whatever the question is. Tuned in bench/qa.
 MIN_QUESTION_FIT = 0.34
 # Lines of prose go on in the next one, those of lists, tables and code do not.

@@ -19,7 +19,7 @@ from index.documents.languages import DEFAULT_LANGUAGE, WordFinder, detect
 NEARBY_WEIGHT = 0.5  # weight of the question's words in the passage; those in the sentence have 1
 MIN_FIT = 0.4  # share of the question's words, by rarity, that a sentence must have
 MAX_CHARS = 600  # characters; longer ones are not worth reading twice
-# Of what a sentence introduces: the items of a list may have blank lines between them.
+# The end of what a sentence introduces: items of a list may have blank lines between them.
 BLOCK_END = re.compile(r"\n[ \t]*\n(?=\S)(?!(?:[-*+\u2022]|\d+[.)])\s)|\Z")
 TERM = re.compile(r"[^\n]*\n[ \t]*\n[ \t]+\S")  # a line above indented text, which explains it
 TITLE = re.compile(r"#|.*\n([=~^\"'`*+#-])\1{2,}\s*\Z|_[^\n]*:\Z", re.DOTALL)

@@ -32,7 +32,7 @@ BORDER = re.compile(
     re.DOTALL,
 )
 ABBREVIATION = re.compile(rf"(?:^|[\s(])(?:{ABBREVIATIONS}|[A-Za-z])\.$")
-ORDINAL = re.compile(r", \d{1,2}\.$")  # such as "Hauptstraße 7, 3. Stock"
+ORDINAL = re.compile(r", \d{1,2}\.$")  # an ordinal at a break, such as "Hauptstraße 7, 3. Stock"
 DAY = re.compile(r"(?:^|\s)\d{1,2}\.$")
 GERMAN_MONTH = re.compile(
     r"(?:Januar|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember)\b"

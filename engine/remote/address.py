@@ -139,7 +139,7 @@ def runtime_folders() -> list[Path]:
     """
     from engine.weights import home
 
-    if IS_WINDOWS:  # which has no sockets there
+    if IS_WINDOWS:  # Windows has no sockets there
         return [Path(platformdirs.user_runtime_dir("draftline", appauthor=False))]
     short = Path(tempfile.gettempdir()) / f"draftline-{os.getuid()}"
     system = _system_folder()
@@ -263,7 +263,7 @@ def start_lock(address: Address, wait: bool = True) -> Iterator[bool]:
         else:
             yield True
     finally:
-        os.close(file)  # and releases the lock
+        os.close(file)  # this releases the lock, too
 
 
 # -- connecting --------------------------------------------------------------------------------

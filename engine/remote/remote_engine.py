@@ -47,7 +47,7 @@ from index.version import own_version
 
 CHECK_S = 0.5  # seconds between two looks at whether the server was stopped
 INVALID_PARAMS = -32602
-OTHER_SERVERS = (-32601, -32002)  # MethodNotFound, ServerNotInitialized of another language server
+OTHER_SERVERS = (-32601, -32002)  # errors of other servers: MethodNotFound, ServerNotInitialized
 CHUNK_BYTES = 1 << 16
 MAX_REQUEST_CHARS = MAX_BODY_BYTES - 1024  # characters of ASCII JSON
 ENDED = "the shared server has ended: run it again"

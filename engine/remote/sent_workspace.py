@@ -37,7 +37,7 @@ MIN_PAUSE_S, MAX_PAUSE_S = 1.0, 60.0  # seconds between attempts to reach it, do
 BATCH_CHARS = 2 << 20
 BATCH_FILES = 1000
 BATCH_NAMES = 10_000  # names of files in one message
-MACHINE_FILE = "machine"  # in the cache folder: a random name of this machine
+MACHINE_FILE = "machine"  # a file in the cache folder with a random name of this machine
 
 
 class SentWorkspace(Workspace):

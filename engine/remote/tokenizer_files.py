@@ -26,7 +26,7 @@ MAX_SENT_BYTES = 64 << 20  # bytes of all of them, as another machine sends them
 FLAT = re.compile(
     rb'\s*+\{(?:\s*+[:,]?+\s*+"(?:[^"\\]++|\\.)*+"){0,%d}+\s*+\}\s*+' % (2 * len(FILES)), re.DOTALL
 )
-FOLDER = "tokenizers"  # below the cache folder
+FOLDER = "tokenizers"  # a folder in the cache folder
 DIGEST = re.compile(r"[0-9a-f]{64}")
 PRIVATE = 0o600
 

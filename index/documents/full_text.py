@@ -108,7 +108,7 @@ def query_terms(query: str, written: tuple[str, ...] = ()) -> list[QueryTerm]:
             for each in (*humps, part):
                 low = each.lower()
                 tells = low not in vague and (len(each) > 1 or each.isdigit())
-                # Of maxSize the parts say what it is about, of E07 the whole.
+                # The parts of maxSize say what it is about; for E07 the whole does.
                 is_content = tells and (not humps or (each == part) != part.isalpha())
                 terms = stopped if low in stop else found
                 match = _word_match(each, written or (language,))

@@ -24,7 +24,7 @@ SAMPLES, SAMPLE_CHARS = 10, 5000  # samples, characters each; they decide a text
 MIN_SCRIPT_SHARE = 0.3  # share of a text's letters; a script with more decides its language
 MIN_COMPOUND_LETTERS = 8
 MIN_PART_LETTERS = 4  # letters of a compound's part
-COMPOUNDING = frozenset(("da", "de", "fi", "hu", "nl", "no", "sv"))  # write compounds as one word
+COMPOUNDING = frozenset(("da", "de", "fi", "hu", "nl", "no", "sv"))  # compounds are one word
 NGRAM, LONG_NGRAM = 2, 3  # characters; a Thai word has more of them than a Chinese one
 
 # Scripts without spaces: Thai, Lao, Myanmar, Khmer, kana, Chinese characters. Classes of a regex.
@@ -38,7 +38,7 @@ MARKS = "".join(
 )
 WORD = re.compile(rf"[^\W_]+(?:[{MARKS}]+[^\W_]*)*")
 NGRAM_RUN = re.compile(rf"(?:(?![{MARKS}])[{SPACELESS}{HANGUL}][{MARKS}]*)+")
-CHARACTER = re.compile(rf".[{MARKS}]*", re.DOTALL)  # with its marks
+CHARACTER = re.compile(rf".[{MARKS}]*", re.DOTALL)  # a character with its marks
 SINGLE_HUMP = re.compile(r"[A-Z]?[a-z]*|[A-Z]+|\d+")
 HUMP = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
 SCRIPTS = {  # the main language of each
@@ -60,7 +60,7 @@ SCRIPTS = {  # the main language of each
         "ta": "\u0b80-\u0bff",
     }.items()
 }
-OWN_SCRIPT = frozenset(("ja", "zh", "ko", "th", "lo", "my", "km"))  # no other language has it
+OWN_SCRIPT = frozenset(("ja", "zh", "ko", "th", "lo", "my", "km"))  # their scripts are their own
 STEMMERS = {
     **{"ar": "arabic", "ca": "catalan", "cs": "czech", "da": "danish", "de": "german"},
     **{"el": "greek", "en": "english", "es": "spanish", "et": "estonian", "eu": "basque"},

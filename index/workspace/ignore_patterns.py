@@ -16,7 +16,8 @@ from typing import Any
 import re2
 
 MAX_PATTERN_BYTES = 4096  # bytes of one line; the longest path has as many
-# What trying one path costs, in wildcards: a regular expression is as many, and bytes are one.
+# Wildcards: the cost of trying one path, where REGEX_WORK stands for a regular expression, and one
+# for WILDCARD_BYTES.
 MAX_WORK = 16_000
 REGEX_WORK = 16
 WILDCARD_BYTES = 128
@@ -28,7 +29,7 @@ BOM = b"\xef\xbb\xbf"
 FOLDER = b"\0"
 
 WILDCARDS = (b"*", b"?", b"[")
-ANY = rb"[^/\x00]"  # byte of a name
+ANY = rb"[^/\x00]"  # a byte of a name
 ANY_FOLDERS = rb"(?:[^\x00]*/)?"
 EVERYTHING = rb"[^\x00]*"
 # The bytes in each class of characters. git knows ASCII ones only.

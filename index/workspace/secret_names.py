@@ -10,7 +10,7 @@ FOLDERS = frozenset({
     ".aliyun", ".aws", ".azure", ".bluemix", ".chef", ".docker", ".gcloud", ".gnupg", ".kube",
     ".minikube", ".oci", ".password-store", ".putty", ".ssh", ".step", ".terraform.d",
 })
-NAMES = frozenset({  # all in lower case
+NAMES = frozenset({  # names, all in lower case
     # histories of shells, databases and interpreters
     ".dbshell", ".histfile", ".history", ".lesshst", ".octave_hist", ".rhistory", ".viminfo",
     ".zhistory", "consolehost_history.txt", "lesshst", "repl_history.jl",

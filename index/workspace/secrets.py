@@ -149,7 +149,7 @@ OPERATOR = (
     r"=>|:=|\?=|[:=,>(]|,?\s*[\x22']?(?i:value)[\x22']?\s*[:=]|</key>\s*<string>"
     r"|(?:</name)?>\s*<(?i:value)>"
 )
-SCHEME = r"(?i:basic|bearer|is|token)\s+"  # in an Authorization header, or in a sentence
+SCHEME = r"(?i:basic|bearer|is|token)\s+"  # a word of an Authorization header or a sentence
 ASSIGNMENT = re.compile(rf"(?s)(.*?)[\x22'`\]\\]*\s*({OPERATOR}|)\s*([\x22'`@\\]*)({SCHEME})?")
 QUOTED = {quote: re.compile(rf"([^\s{quote}]{{8,200}}?)\\*{quote}") for quote in "\"'`"}
 UNQUOTED = re.compile(r"([^\s\"'`(){}<>\[\],;&|\\]{8,200})(?![\w(\[{.])")

@@ -73,7 +73,7 @@ class Segment:
     def __init__(self, core: Core, documents: list[IndexedDocument]) -> None:
         self.core = core
         self.documents = documents
-        self.name: str | None = None  # on disk
+        self.name: str | None = None  # the name on disk
 
     @property
     def frozen(self) -> bool:

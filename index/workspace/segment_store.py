@@ -67,7 +67,7 @@ class SegmentStore:
         self.fingerprint = fingerprint
         self._table = self.folder / "table"
         self._lock: FileLock | None = None
-        self._warned = False  # that the folder cannot be used
+        self._warned = False  # whether it was warned that the folder cannot be used
         self._locked = (0, 0)  # device and inode of our lock file
         self._known: dict[str, FileIdentity] = {}  # parts that were written, or loaded and verified
         self._unverified: list[ArrayFile] = []  # parts that were loaded

@@ -269,7 +269,7 @@ class TokenCache:
             return False
         if text.isascii():
             return int(lengths.sum()) == len(text)
-        # Of composed and decomposed characters, one may lose as many bytes as another gains.
+        # Among composed and decomposed characters, one may lose as many bytes as another gains.
         by_id = self._encoder.token_bytes
         return b"".join(by_id[token] or b"" for token in ids.tolist()) == text.encode()
 

@@ -28,8 +28,8 @@ Ids = NDArray[np.int32]
 Row = tuple[Ids, NDArray[np.int32] | None]  # see `token_cache.Encoded`
 Result = TypeVar("Result")
 
-WRITE_BATCH_BYTES = 4 << 20  # bytes of ids that are written at once,
-WRITE_DELAY_S = 1.0  # or seconds until then
+WRITE_BATCH_BYTES = 4 << 20  # bytes of ids that are written at once
+WRITE_DELAY_S = 1.0  # seconds until fewer are written
 BUSY_TIMEOUT_S = 2.0  # seconds to wait for a lock of another process
 RETRY_DELAY_S = 60.0  # seconds after a failure
 JOURNALS = ("-wal", "-shm")  # next to the file; deleted first, as SQLite reads any that is there

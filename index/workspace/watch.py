@@ -40,11 +40,11 @@ logger = logging.getLogger(__name__)
 
 FolderIdentity = tuple[str, int, int]  # a folder's real path, device and inode
 
-# They, or what is in them, decide which other files are indexed; the group is their folder.
+# Files that decide, by what they are or hold, which others are indexed; the group is their folder.
 RULE_FILE = re.compile(r"(?:(.*)/)?\.git(?:/info(?:/exclude)?|ignore|modules)?", re.DOTALL)
 READ_EVENTS = {"opened", "closed_no_write"}  # events that change nothing, such as our own reads
 
-MOUNTS = Path("/proc/self/mountinfo")  # on Linux
+MOUNTS = Path("/proc/self/mountinfo")  # Linux's list of mounts
 # File systems that other machines change without this kernel's knowledge.
 REMOTE_FILE_SYSTEM = re.compile(
     r"(nfs\d?|cifs|smb.*|9p|fuse\..*|virtiofs|vboxsf|vmhgfs|prl_fs|drvfs|afs|ceph|lustre|gpfs)$"

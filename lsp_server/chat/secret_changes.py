@@ -19,7 +19,7 @@ NAMES = re.compile(r"^(?:diff --git (.+)|Binary files (.+) differ)$", re.MULTILI
 PREFIX = re.compile(r"[a-z]/")  # git writes it before names
 QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 ESCAPE = re.compile(rb"\\([0-7]{1,3}|.)", re.DOTALL)
-CONTROL = dict(zip(b"abtnvfr", b"\a\b\t\n\v\f\r", strict=True))  # by the letter of an escape
+CONTROL = dict(zip(b"abtnvfr", b"\a\b\t\n\v\f\r", strict=True))  # letter of an escape -> character
 LINE = re.compile(r" in line \d+$")  # in a reason: a line of the diff, not of the file
 MAX_BLANKS = 64  # blanks at which a line of two names may be split
 MIN_LINE_CHARS = 8  # characters; shorter lines do not tell where they were copied from

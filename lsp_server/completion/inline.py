@@ -30,7 +30,7 @@ SUFFIX_SHARE = 1 / 6  # share of the prompt: text after the cursor, prefilled at
 SNIPPETS_SHARE = 1 / 4  # largest share of the prompt: text of other files
 SPECIAL_TOKENS = 16  # tokens reserved for FIM tokens and separators
 CANDIDATES = 3  # completions if invoked explicitly; all but the first are sampled
-TEMPERATURE, TOP_P = 0.6, 0.95  # for the sampled candidates
+TEMPERATURE, TOP_P = 0.6, 0.95  # sampling of all candidates but the first
 CONTEXT_CHARS = 8000  # characters on either side of the cursor, for post-processing
 # Shares of the prefill budget: the least before a prompt's length is chosen again, and the new one
 MIN_BUDGET_USE, BUDGET_USE = 0.5, 0.85

@@ -21,9 +21,9 @@ from lsp_server.completion.indentation import (
     reindent,
 )
 
-PUNCTUATION = ")]}>\"'`;,: \t"  # may follow the cursor in a multi-line completion
-CLOSING_WORDS = ("end", "fi", "done", "esac")  # close a block as brackets do
-LABELS = ("case", "default")  # not indented against the line that opens their block
+PUNCTUATION = ")]}>\"'`;,: \t"  # characters that may follow the cursor in a multi-line completion
+CLOSING_WORDS = ("end", "fi", "done", "esac")  # words that close a block as brackets do
+LABELS = ("case", "default")  # words whose lines are indented like the one that opens their block
 MAX_BLANK_LINES = 2  # blank lines in a row; they end a completion
 REPEAT_WINDOW_LINES = 8  # lines below the cursor, searched for repeated pairs of them
 

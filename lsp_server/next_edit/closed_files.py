@@ -28,8 +28,9 @@ MAX_MATCHES = 32  # matches of one name in the index
 MAX_FILES = 12
 MAX_CHARS = 1 << 18  # characters of all files together
 BEFORE = ("", " ", ".", "(")  # text that a name may be tokenized with
-WHOLE_FOLDERS = frozenset({".go", ".java", ".c", ".h", ".cc", ".cpp", ".hpp"})  # one module each
-MODULE_FILES = frozenset({"__init__", "index", "mod", "lib"})  # named after their folder
+# Endings of files whose folder is one module.
+WHOLE_FOLDERS = frozenset({".go", ".java", ".c", ".h", ".cc", ".cpp", ".hpp"})
+MODULE_FILES = frozenset({"__init__", "index", "mod", "lib"})  # modules named after their folder
 
 
 def closed_documents(

@@ -100,7 +100,7 @@ def _explain(error: BaseException, name: str) -> str:
     The result is such as `params.position.line: not an integer`.
     """
     for note in reversed(getattr(error, "__notes__", [])):  # the outermost comes last
-        field = getattr(note, "name", None)  # of cattrs' notes
+        field = getattr(note, "name", None)  # cattrs' notes have one
         name += str(note) if field is None else f".{_camel(field)}"
     if isinstance(error, BaseExceptionGroup):
         return _explain(error.exceptions[0], name)

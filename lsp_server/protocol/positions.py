@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-ENCODINGS = ("utf-8", "utf-16", "utf-32")  # whose code units LSP positions count
+ENCODINGS = ("utf-8", "utf-16", "utf-32")  # encodings whose code units LSP positions count
 LINE_END = re.compile("\r\n?|\n")
 SURROGATE = re.compile("[\ud800-\udfff]")
 

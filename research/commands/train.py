@@ -1,9 +1,11 @@
-"""`draftline train drafter`: fit the drafter's weights to recorded edits, and with --questions to a
-model's own answers. Without --questions no model is loaded.
+"""`draftline train drafter`: fit the drafter's weights.
+
+They are fitted to recorded edits, and with --questions to a model's own answers. Without
+--questions no model is loaded.
 
 The result goes to stdout, progress and problems to stderr. The weights are written last,
-atomically: until then, and after Ctrl-C, the old file stays. Training is in
-`research.train`; it changes how fast answers are, never what they say.
+atomically: until then, and after Ctrl-C, the old file stays. Training is in `research.train`; it
+changes how fast answers are, never what they say.
 """
 
 from __future__ import annotations
@@ -87,7 +89,7 @@ def add_parser(commands: Any) -> None:
 
 
 def packages(text: str) -> tuple[str, ...]:
-    """The names in a comma-separated list."""
+    """Split a comma-separated list into its names."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
@@ -161,7 +163,7 @@ def _print_scores(scores: Iterator[Score], rivals: int) -> None:
 
 
 def _edits(file: Path, test: tuple[str, ...]) -> tuple[list[RecordedEdit], list[RecordedEdit]]:
-    """The edits to train on, and those of the packages held out. Raises Failure."""
+    """Read the edits to train on, and those of the packages held out. Raises Failure."""
     from research.train.edit_records import EditError, read
 
     try:
@@ -189,7 +191,7 @@ def _edits(file: Path, test: tuple[str, ...]) -> tuple[list[RecordedEdit], list[
 
 
 def _questions(file: Path) -> list[str]:
-    """The questions in a file. Raises Failure."""
+    """Read the questions in a file. Raises Failure."""
     from research.train.sample_file import SampleError, read_questions
 
     try:
@@ -203,7 +205,7 @@ def _packages(edits: list[RecordedEdit]) -> str:
 
 
 def _stdlib_ngram(tokenizer: Tokenizer) -> StdlibNgram:
-    """The n-gram model of the standard library, counted first if necessary. Raises Failure."""
+    """Load the n-gram model of the standard library, counted first if necessary. Raises Failure."""
     from engine.drafting.stdlib_ngram import StdlibNgram
     from engine.weights import home
 
@@ -221,7 +223,7 @@ def _stdlib_ngram(tokenizer: Tokenizer) -> StdlibNgram:
 
 
 def _shipped() -> list[dict[WeightKind, Weights]]:
-    """The weights in use as a list of one; empty, with a line on stderr, if unreadable."""
+    """Load the weights in use as a list of one; empty, with a line on stderr, if unreadable."""
     from engine.drafting.drafter_weights import load_weights
 
     try:
@@ -235,7 +237,7 @@ def _shipped() -> list[dict[WeightKind, Weights]]:
 
 
 def _out(given: Path | None, edits: Path) -> Path:
-    """The file to write, checked to be writable. Raises Failure."""
+    """Choose the file to write, and check that it is writable. Raises Failure."""
     from engine.drafting.drafter_weights import SHIPPED
 
     if given is None:

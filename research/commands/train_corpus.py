@@ -1,7 +1,7 @@
 """`draftline train corpus`: a corpus to draft from, of files or of the model's own answers.
 
 The result goes to stdout, progress and problems to stderr. The corpus is written last, atomically;
-answers are saved beside it one by one, and the same command resumes from them.
+answers are saved next to it one by one, and the same command resumes from them.
 """
 
 from __future__ import annotations

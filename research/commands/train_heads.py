@@ -150,12 +150,12 @@ def _add_plan_options(parser: argparse.ArgumentParser) -> None:
 
 
 def fraction(text: str) -> float:
-    """A number from 0 to 1."""
+    """Parse a number from 0 to 1."""
     return _number(text, lambda value: 0 <= value <= 1, "from 0 to 1")
 
 
 def positive_number(text: str) -> float:
-    """A finite number above 0."""
+    """Parse a finite number above 0."""
     return _number(text, lambda value: 0 < value < float("inf"), "above 0")
 
 
@@ -237,7 +237,7 @@ def _train_adaptive_tokens(args: argparse.Namespace) -> None:
 def _answers(
     args: argparse.Namespace, model: TorchTarget, tokenizer: Tokenizer, longest: int
 ) -> list[TrainingText]:
-    """The texts to train on: read from --data, or chunks and the model's answers."""
+    """Get the texts to train on: read from --data, or chunks and the model's answers."""
     from research.train import self_distill
 
     if args.data is not None:
@@ -251,7 +251,7 @@ def _answers(
 
 
 def _chunks(args: argparse.Namespace, tokenizer: Tokenizer, context: int) -> list[TrainingText]:
-    """Chunks of the texts in --files."""
+    """Draw chunks from the texts in --files."""
     from research.train import source_chunks
 
     if not args.files:
@@ -262,7 +262,7 @@ def _chunks(args: argparse.Namespace, tokenizer: Tokenizer, context: int) -> lis
 
 
 def _samples(args: argparse.Namespace, draft: TorchTarget, tokenizer: Tokenizer) -> list[Sample]:
-    """The samples to train on: read from --data, or made with both models."""
+    """Get the samples to train on: read from --data, or made with both models."""
     from engine.drafting.draft_model import check_pair
     from research.train import acceptance_data
 
@@ -294,7 +294,7 @@ def _questions(file: Path | None) -> list[str]:
 
 
 def _plan(plan: TrainingPlan, args: argparse.Namespace) -> TrainingPlan:
-    """`plan` with the values of the options that were given."""
+    """Return `plan` with the values of the options that were given."""
     from dataclasses import replace
 
     given = {name: getattr(args, name) for name in ("epochs", "batch", "rate", "seed")}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from research.comparison import TimedRun
     from research.model_pair import ModelPair
 
-DEFAULT_RUNS = 10  # of a benchmark
+DEFAULT_RUNS = 10  # runs of each method in a benchmark
 DTYPES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 DEVICE_MEMORY = re.compile(r"(cpu|[0-9]{1,3})=([0-9]+(?:\.[0-9]+)?[KMG]i?B)")
 
@@ -205,7 +205,7 @@ def _continue_one(
     args: argparse.Namespace,
     choices: dict[str, Any],
 ) -> dict[str, Any]:
-    """A prompt with its text, or with an error."""
+    """Return a prompt with its text, or with an error."""
     from research.commands.two_models_view import record
     from research.comparison import decode
 
@@ -219,7 +219,7 @@ def _continue_one(
 
 
 def _items(file: Path) -> list[dict[str, Any]]:
-    """The prompts of a file; a bad one has an `error`. Raises Failure if there are none."""
+    """Read the prompts of a file; a bad one has an `error`. Raises Failure if there are none."""
     try:
         lines = file.read_text("utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
@@ -249,7 +249,7 @@ def _items(file: Path) -> list[dict[str, Any]]:
 
 
 def _load(args: argparse.Namespace, device: str = "") -> ModelPair:
-    """Both models. Raises Failure."""
+    """Load both models. Raises Failure."""
     from research.model_pair import load
 
     _agree(args)
@@ -296,7 +296,7 @@ def _errors_as_failure() -> Iterator[None]:
 
 
 def _device(args: argparse.Namespace) -> str:
-    """The device of --device. Raises Failure if it is not available."""
+    """Choose the device that --device names. Raises Failure if it is not available."""
     from engine.model.torch.placement import choose_device
 
     try:
@@ -306,7 +306,7 @@ def _device(args: argparse.Namespace) -> str:
 
 
 def _methods(text: str) -> list[str]:
-    """A list of methods, without duplicates."""
+    """Parse a list of methods, without duplicates."""
     choices = ("target", "draft", "leviathan", "chen", "ours")  # METHODS, without importing torch
     methods = [*dict.fromkeys(text.split(","))]
     for method in methods:
@@ -316,7 +316,7 @@ def _methods(text: str) -> list[str]:
 
 
 def _memory(text: str) -> dict[int | str, str]:
-    """The memory limit of each device, as transformers takes it."""
+    """Parse the memory limit of each device, as transformers takes it."""
     limits: dict[int | str, str] = {}
     for part in text.split(","):
         match = DEVICE_MEMORY.fullmatch(part)

@@ -18,7 +18,7 @@ from research.comparison import (
 from research.two_models import Round
 from ui.common.answer_view import AnswerView
 
-# LLMSpeculativeSampling's
+# The colours of LLMSpeculativeSampling.
 ORIGIN_COLOURS = {"accepted": "red", "corrected": "blue", "own": "magenta"}
 RoundText = list[tuple[str, str]]  # the text and the origin of each token of a round
 
@@ -51,7 +51,7 @@ def show_text(
 
 
 def round_texts(rounds: Sequence[Round], prompt: str, tokenizer: Tokenizer) -> list[RoundText]:
-    """The text of each token of each round; a character belongs to its last token."""
+    """Decode the text of each token of each round; a character belongs to its last token."""
     detokenizer = Detokenizer(tokenizer)
     for token in tokenizer.encode(prompt):
         detokenizer.push(token)
@@ -67,7 +67,7 @@ def round_texts(rounds: Sequence[Round], prompt: str, tokenizer: Tokenizer) -> l
 
 
 def _origin(round_: Round, n: int) -> str:
-    """The origin of a round's nth token."""
+    """Name the origin of a round's nth token."""
     if n < round_.accepted:
         return "accepted"
     return "corrected" if round_.accepted < round_.drafted else "own"
@@ -104,7 +104,7 @@ def show_gains(view: AnswerView, timed: Mapping[str, Sequence[TimedRun]], gamma:
 def _gains(
     timed: Mapping[str, Sequence[TimedRun]], gamma: int
 ) -> Iterator[tuple[str, ExpectedGain]]:
-    """The expected speedup of each method; nothing unless each model was also timed alone."""
+    """Yield the expected speedup of each method; nothing unless each model was also timed alone."""
     if not {"target", "draft"} <= set(timed):
         return
     draft_rate, target_rate = median_rate(timed["draft"]), median_rate(timed["target"])
@@ -115,7 +115,7 @@ def _gains(
 
 
 def record(runs: Sequence[TimedRun]) -> dict[str, Any]:
-    """A text with its counters, for JSON; the speed is the median run's."""
+    """Make the record of a text with its counters, for JSON; the speed is the median run's."""
     result = runs[0].result
     (rounds,) = result.rounds
     return {
@@ -129,7 +129,7 @@ def record(runs: Sequence[TimedRun]) -> dict[str, Any]:
 
 
 def as_json(timed: Mapping[str, Sequence[TimedRun]], gamma: int) -> dict[str, Any]:
-    """All methods with their expected speedups, for JSON."""
+    """Make the record of all methods with their expected speedups, for JSON."""
     gains = {method: gain._asdict() for method, gain in _gains(timed, gamma)}
     return {
         "gamma": gamma,

@@ -25,8 +25,8 @@ from index.workspace.workspace import Workspace
 KIND = "corpus"
 ARRAYS = ("text", "starts", "order", "ranks")
 MAX_MATCH_TOKENS = 256
-MAX_OCCURRENCES = 4096  # searched for the first one, and counted in a tree
-MAX_OVERSAMPLING = 16  # nodes requested per node kept, at most
+MAX_OCCURRENCES = 4096  # occurrences searched for the first one, and counted in a tree
+MAX_OVERSAMPLING = 16  # nodes requested per node of the pruned tree, at most
 Ids = NDArray[np.int32]
 
 
@@ -36,14 +36,19 @@ class Datastore(Protocol):
     name: str  # the source named in drafts
 
     def after(self, tail: list[int], count: int) -> tuple[int, list[int]]:
-        """Length of the longest matching suffix of `tail`, and `count` tokens that follow it at one
-        occurrence."""
+        """Find the longest suffix of `tail` that occurs here.
+
+        Returns its length, and `count` tokens that follow it at one occurrence.
+        """
         ...
 
     def tree(
         self, tail: list[int], nodes: int, width: int, *, limit: int, most: int, least: int
     ) -> Tree:
-        """The continuations at up to `most` occurrences; see index._core.Segments.tree."""
+        """Build a tree of the continuations at up to `most` occurrences.
+
+        See index._core.Segments.tree.
+        """
         ...
 
 
@@ -56,7 +61,7 @@ class Corpus:
         self.core, self.segments = core, Segments([core])
 
     def after(self, tail: list[int], count: int) -> tuple[int, list[int]]:
-        """Uses the first occurrence, as published, among the last MAX_OCCURRENCES."""
+        """Use the first occurrence, as published, among the last MAX_OCCURRENCES."""
         ids = np.array(tail[-MAX_MATCH_TOKENS:], np.int32)
         length, places, _ = self.segments.match(ids, 1, MAX_MATCH_TOKENS)
         if not length:
@@ -99,16 +104,17 @@ class TreeShape:
     across: int = 1 << 30  # nodes at one depth
     deep: int = 1 << 30  # levels
     limit: int = MAX_MATCH_TOKENS  # matching tokens at most
-    least: int = 1  # and at least
+    least: int = 1  # matching tokens at least
     most: int = MAX_OCCURRENCES  # occurrences that are counted
 
 
 def best_first_tree(
     datastore: Datastore, tail: list[int], nodes: int, shape: TreeShape
 ) -> tuple[int, Draft]:
-    """The number of matching tokens, and the tree of the `nodes` most likely nodes within `shape`.
+    """Build the tree of the `nodes` most likely nodes within `shape`.
 
-    Nodes are ordered by probability, then by token. A node that is pruned takes its subtree along.
+    Returns the number of matching tokens, and the tree. Nodes are ordered by probability, then by
+    token. A node that is pruned takes its subtree along.
     """
     requested = nodes
     while True:
@@ -122,7 +128,7 @@ def best_first_tree(
 
 
 def prune_tree(tree: Tree, nodes: int, shape: TreeShape, name: str) -> Draft:
-    """The first `nodes` nodes of a tree with at most `across` nodes per depth and `deep` levels."""
+    """Take a tree's first `nodes` nodes, with at most `across` per depth and `deep` levels."""
     draft = Draft()
     place: dict[int, tuple[int, int]] = {
         -1: (-1, 0)
@@ -146,18 +152,22 @@ def prune_tree(tree: Tree, nodes: int, shape: TreeShape, name: str) -> Draft:
 
 
 class CorpusError(ValueError):
-    """A corpus file cannot be used. The message is one line."""
+    """A corpus file that cannot be used. The message is one line."""
 
 
 def build(documents: Sequence[Ids]) -> Corpus:
-    """Build a corpus from the token ids of documents. Earlier documents hold earlier
-    occurrences."""
+    """Build a corpus from the token ids of documents.
+
+    Earlier documents hold earlier occurrences.
+    """
     return Corpus(Frozen(list(documents)))
 
 
 def save(corpus: Corpus, file: Path, fingerprint: str, about: dict[str, object]) -> None:
-    """Write a corpus atomically. `fingerprint`: of the tokenizer; `about`: extra metadata. Raises
-    OSError."""
+    """Write a corpus atomically.
+
+    `fingerprint`: of the tokenizer; `about`: extra metadata. Raises OSError.
+    """
     core = corpus.core
     arrays = {name: np.ascontiguousarray(getattr(core, name)) for name in ARRAYS}
     write(file, fingerprint, {"kind": KIND, "documents": core.documents, **about}, arrays)
@@ -165,8 +175,10 @@ def save(corpus: Corpus, file: Path, fingerprint: str, about: dict[str, object])
 
 
 def load(file: Path, fingerprint: str, vocabulary: int, model: str = "this model") -> Corpus:
-    """Map a saved corpus for use with `model`. Raises CorpusError if the file is not a corpus, or
-    of another tokenizer."""
+    """Map a saved corpus for use with `model`.
+
+    Raises CorpusError if the file is not a corpus, or of another tokenizer.
+    """
     remedy = "make it with `draftline train corpus`"
     try:
         opened = ArrayFile(file)

@@ -24,7 +24,7 @@ from research.methods.head_checkpoint import CheckpointError
 if TYPE_CHECKING:
     from engine.model.torch.torch_target import TorchTarget
 
-TOTAL, DEPTH, WIDTH = 60, 7, 10  # as published; `total` includes the root
+TOTAL, DEPTH, WIDTH = 60, 7, 10  # nodes with the root, levels, nodes expanded in each; as published
 PREFILL_CHUNK_TOKENS = 256
 TREE_SIZES = {
     40: 1.0,
@@ -37,7 +37,7 @@ MIN_LOGIT = -1e30  # replaces non-finite logits, which a bad head may produce
 
 
 class Eagle(NullDrafter):
-    """Drafts one answer."""
+    """A drafter for one answer."""
 
     def __init__(
         self, head: EagleHead, total: int = TOTAL, depth: int = DEPTH, width: int = WIDTH
@@ -53,7 +53,7 @@ class Eagle(NullDrafter):
 
     @torch.inference_mode()
     def propose(self, context: DraftContext, target: TorchTarget) -> Draft:
-        """The reranked tree."""
+        """Expand a tree and return its best nodes."""
         room = min(self.total - 1, context.room)
         if room <= 0:
             return Draft()
@@ -63,7 +63,7 @@ class Eagle(NullDrafter):
         return self._expanded(target, context.eos_ids).reranked(room)
 
     def _read(self, text: list[int], target: TorchTarget) -> None:
-        """Feed the head with the pairs (state of a token, next token) it has not read yet."""
+        """Feed the head with the pairs (state of a token, next token) that it has not read yet."""
         states = target.sequence.states
         assert states is not None, "eagle() makes the target keep its states"
         start = self.past[0].shape[1]
@@ -79,10 +79,11 @@ class Eagle(NullDrafter):
             start = stop
 
     def _expanded(self, target: TorchTarget, ends: frozenset[int]) -> EagleTree:
-        """Every node that was considered.
+        """Expand a tree and return every node that was considered.
 
         A node is read with the state predicted at its parent. Rows of drafted nodes go into a copy
-        of the cache that is discarded."""
+        of the cache that is discarded.
+        """
         tree, base, past = EagleTree(), self.past[0].shape[1], self.past
         frontier = tree.grow([-1], self._best(target, self.state))
         after = {-1: self.state[0]}
@@ -103,7 +104,7 @@ class Eagle(NullDrafter):
         return tree
 
     def _best(self, target: TorchTarget, states: Tensor) -> list[list[tuple[int, float]]]:
-        """The most likely tokens after each of `states` [rows, width], with log probabilities."""
+        """Find the most likely tokens after `states` [rows, width], with log probabilities."""
         logits = target.model.head(states.to(target.model.dtype)).float()
         said = logits.nan_to_num(MIN_LOGIT, -MIN_LOGIT, MIN_LOGIT).log_softmax(-1)
         found = said.topk(min(self.width, said.shape[-1]))
@@ -123,7 +124,7 @@ class EagleTree:
         self.scores: list[float] = []  # log probability of the path
 
     def grow(self, parents: list[int], best: list[list[tuple[int, float]]]) -> list[int]:
-        """Add successors to each parent. Returns the new nodes."""
+        """Add successors to each parent, and return the new nodes."""
         first = len(self.tokens)
         for parent, successors in zip(parents, best, strict=True):
             above = self.scores[parent] if parent >= 0 else 0.0
@@ -135,8 +136,10 @@ class EagleTree:
         return list(range(first, len(self.tokens)))
 
     def mask(self, nodes: list[int], seen: list[int], base: int) -> Tensor:
-        """Attention mask [nodes, base + seen] of `nodes`: committed rows, ancestors and the node
-        itself are True."""
+        """Make the attention mask [nodes, base + seen] of `nodes`.
+
+        Committed rows, ancestors and the node itself are True.
+        """
         place = {node: base + n for n, node in enumerate(seen)}
         found = torch.zeros(len(nodes), base + len(seen), dtype=torch.bool)
         found[:, :base] = True
@@ -147,7 +150,10 @@ class EagleTree:
         return found
 
     def reranked(self, count: int) -> Draft:
-        """The `count` best nodes. Ties go to the earlier node, so parents are always included."""
+        """Take the `count` best nodes.
+
+        Ties go to the earlier node, so parents are always included.
+        """
         best = sorted(range(len(self.tokens)), key=lambda node: -self.scores[node])[:count]
         draft, place = Draft(), {-1: -1}
         for node in sorted(best):
@@ -158,7 +164,7 @@ class EagleTree:
 
 
 def embed(target: TorchTarget, tokens: list[int]) -> Tensor:
-    """The model's embeddings of tokens: float32 [tokens, width]."""
+    """Look up the model's embeddings of tokens: float32 [tokens, width]."""
     model: Any = target.model
     ids = torch.tensor(tokens, dtype=torch.int64, device=target.device)
     found: Tensor = model.embedding[ids.to(model.embedding.device)].float()
@@ -166,16 +172,20 @@ def embed(target: TorchTarget, tokens: list[int]) -> Tensor:
 
 
 def auto_total(seconds: Callable[[int], float]) -> int:
-    """The published choice of the tree size: the least time of a pass over `total` rows relative to
-    the value of such a tree."""
+    """Choose the tree size as published.
+
+    It has the least time of a pass over `total` rows relative to the value of such a tree.
+    """
     return min(TREE_SIZES, key=lambda total: seconds(total) / TREE_SIZES[total])
 
 
 def eagle(
     target: TorchTarget, head: EagleHead, total: int = TOTAL, depth: int = DEPTH, width: int = WIDTH
 ) -> Eagle:
-    """A drafter for one answer of `target`, which keeps its hidden states from now on. Raises
-    CheckpointError for unsupported models."""
+    """Make a drafter for one answer of `target`, which keeps its hidden states from now on.
+
+    Raises CheckpointError for unsupported models.
+    """
     if not hasattr(target.model, "embedding"):
         raise CheckpointError(
             f"{target.folder.name}: EAGLE heads support the Llama family only: choose such a "

@@ -35,11 +35,11 @@ class HeadShape:
     rms_norm_eps: float
     rope_theta: float
     qkv_bias: bool
-    bias: bool = True  # of `fc`, which combines hidden state and embedding
+    bias: bool = True  # whether `fc`, which combines hidden state and embedding, has one
 
 
 def shape_of(settings: dict[str, Any]) -> HeadShape:
-    """From the contents of a model's config.json."""
+    """Read the shape from the contents of a model's config.json."""
     heads = settings["num_attention_heads"]
     rope = settings.get("rope_parameters") or {}
     return HeadShape(
@@ -112,7 +112,10 @@ class DecoderLayer(nn.Module):
 
 
 class EagleHead(nn.Module):
-    """The trainable part of EAGLE. `forward` is pure: it returns an extended copy of the cache."""
+    """The trainable part of EAGLE.
+
+    `forward` is pure: it returns an extended copy of the cache.
+    """
 
     def __init__(self, shape: HeadShape) -> None:
         super().__init__()
@@ -121,7 +124,7 @@ class EagleHead(nn.Module):
         self.layers = nn.ModuleList([DecoderLayer(shape)])
 
     def empty(self) -> tuple[Tensor, Tensor]:
-        """An empty cache: keys and values [kv heads, rows, d]."""
+        """Make an empty cache: keys and values [kv heads, rows, d]."""
         none = self.fc.weight.new_empty(self.shape.kv_heads, 0, self.shape.head_dim)
         return none, none
 
@@ -133,9 +136,11 @@ class EagleHead(nn.Module):
         past: tuple[Tensor, Tensor],
         mask: Tensor,
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Predict the hidden states [rows, width] one token later; also returns the cache with
-        these rows. `embedded`, `states`: [rows, width]. `mask` [rows, past + rows]: True where a
-        row may attend."""
+        """Predict the hidden states [rows, width] one token later.
+
+        Also returns the cache with these rows. `embedded`, `states`: [rows, width]. `mask` [rows,
+        past + rows]: True where a row may attend.
+        """
         layer: Any = self.layers[0]
         x = self.fc(torch.cat([embedded, states], -1))
         mixed, cache = layer.self_attn(x, positions, past, mask)
@@ -148,8 +153,10 @@ class EagleHead(nn.Module):
 
     @classmethod
     def load(cls, folder: Path, model: Path, settings: dict[str, Any]) -> EagleHead:
-        """Load a head for the model in the folder `model` with the config `settings`. Raises
-        CheckpointError. Other tensors of published checkpoints are ignored."""
+        """Load a head for the model in the folder `model` with the config `settings`.
+
+        Raises CheckpointError. Other tensors of published checkpoints are ignored.
+        """
         config, weights = load_head(folder, KIND, model)
         shape = shape_of(settings)
         shape = HeadShape(**(asdict(shape) | {"bias": config.get("bias", True)}))
@@ -165,7 +172,7 @@ class EagleHead(nn.Module):
 
 
 def untrained_head(shape: HeadShape, seed: int) -> EagleHead:
-    """A randomly initialised head; equal seeds give equal heads."""
+    """Make a randomly initialised head; equal seeds give equal heads."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return EagleHead(shape).eval()

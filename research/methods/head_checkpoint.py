@@ -21,11 +21,11 @@ CONFIG, WEIGHTS = "config.json", "model.safetensors"
 
 
 class CheckpointError(ValueError):
-    """A head cannot be used. The message is one line: what is wrong and the remedy."""
+    """A head that cannot be used. The message is one line: what is wrong and the remedy."""
 
 
 def fingerprint(folder: Path) -> str:
-    """Identifies the model in `folder` by its norms and biases, which any training changes."""
+    """Identify the model in `folder` by its norms and biases, which any training changes."""
     from engine.model.torch.gguf_weights import weights_of
 
     found, weights = sha256(), weights_of(folder)
@@ -39,9 +39,11 @@ def fingerprint(folder: Path) -> str:
 def save_head(
     folder: Path, kind: str, about: dict[str, Any], weights: dict[str, Tensor], model: Path
 ) -> None:
-    """Save a head for the model in the folder `model`. Raises OSError.
+    """Save a head for the model in the folder `model`.
 
-    If interrupted, it leaves the old files, or a mismatch that the checksum detects."""
+    If interrupted, it leaves the old files, or a mismatch that the checksum detects. Raises
+    OSError.
+    """
     from safetensors.torch import save
 
     data = save({name: one.contiguous() for name, one in weights.items()}, {"format": "pt"})
@@ -63,7 +65,8 @@ def load_head(
     """Load config and weights, checking the kind of head and the model in the folder `model`.
 
     `needed`: integers that config.json must have. Raises CheckpointError. Published heads, whose
-    config names neither kind nor model, are accepted."""
+    config names neither kind nor model, are accepted.
+    """
     from safetensors import SafetensorError
     from safetensors.torch import load
 

@@ -18,12 +18,16 @@ MAX_NGRAM, DRAFT_TOKENS = 3, 10
 
 
 class PromptLookupDrafter(NullDrafter):
-    """Drafts one chain per step. Serves one request."""
+    """A drafter of one chain per step, for one request."""
 
     def __init__(
         self, longest: int = MAX_NGRAM, tokens: int = DRAFT_TOKENS, whole: bool = True
     ) -> None:
-        """`longest`: of the n-gram. `whole`: only occurrences followed by `tokens` tokens count."""
+        """Set the limits of n-grams and drafts.
+
+        `longest`: tokens of the n-gram. `whole`: only occurrences followed by `tokens` tokens
+        count.
+        """
         self.longest, self.count, self.whole = longest, tokens, whole
 
     def begin(self, context: DraftContext) -> None:

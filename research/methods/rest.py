@@ -19,7 +19,7 @@ MAX_OCCURRENCES = 5000
 
 
 class RestDrafter(NullDrafter):
-    """Drafts one tree per step. Serves one request."""
+    """A drafter of one tree per step, for one request."""
 
     def __init__(
         self,
@@ -29,7 +29,10 @@ class RestDrafter(NullDrafter):
         longest: int = MAX_SUFFIX,
         least: int = MIN_SUFFIX,
     ) -> None:
-        """`longest`, `least`: tokens of the suffix that is looked up."""
+        """Set the limits of trees and suffixes.
+
+        `longest`, `least`: tokens of the suffix that is looked up.
+        """
         self.datastore, self.nodes = datastore, nodes
         self.shape = TreeShape(nodes, deep=deep, limit=longest, least=least, most=MAX_OCCURRENCES)
 

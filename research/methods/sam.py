@@ -24,13 +24,13 @@ from research.methods.datastore import (
 from research.methods.suffix_lookup import SuffixLookup
 
 BIAS = 5  # tokens by which a corpus match must be longer than one in the text
-MAX_NODES, FACTOR, MAX_NODES_PER_DEPTH = 60, 4.0, 8  # SamDrafter; max nodes includes the root
-RUN_TOKENS, THRESHOLD = 40, 5  # SamHybridDrafter: chain length with root, shortest match
+MAX_NODES, FACTOR, MAX_NODES_PER_DEPTH = 60, 4.0, 8  # SamDrafter: nodes, the root among MAX_NODES
+RUN_TOKENS, THRESHOLD = 40, 5  # SamHybridDrafter: tokens of a chain with its root, of a match
 SOURCE = "context"
 
 
 class SamDrafter(NullDrafter):
-    """Drafts FACTOR nodes per matched token, nothing without a match. Serves one request."""
+    """A drafter for one request: FACTOR nodes per matched token, nothing without a match."""
 
     def __init__(
         self,
@@ -57,7 +57,10 @@ class SamDrafter(NullDrafter):
         return chain(self.text.after(self.text.first(length), self.budget(length)), SOURCE)
 
     def budget(self, length: int) -> int:
-        """Nodes of a draft after a match of `length`. The published budget counts the root, too."""
+        """Count the nodes of a draft after a match of `length`.
+
+        The published budget counts the root, too.
+        """
         return min(self.most, 1 + int(self.factor * length)) - 1
 
     def observe(
@@ -67,7 +70,7 @@ class SamDrafter(NullDrafter):
 
 
 class SamHybridDrafter(NullDrafter):
-    """Drafts a chain after a long match, else whatever `other` proposes. Serves one request."""
+    """A drafter for one request: a chain after a long match, else whatever `other` proposes."""
 
     def __init__(
         self,

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from engine.prompts.tokenizer import Tokenizer
 
 KIND = "adaptive tokens"
-SLOTS = 5  # k, as published for the small model
+SLOTS = 5  # slots (k), as published for the small model
 TEMPLATES = {  # k -> nodes per level behind the certain token, as published
     5: (4, 8, 8, 5, 3),
     7: (4, 8, 8, 6, 5, 3, 2),
@@ -43,10 +43,13 @@ TEMPLATES = {  # k -> nodes per level behind the certain token, as published
 
 
 class SdsatDrafter(NullDrafter):
-    """Drafts chains, or trees of a published shape. Serves one answer."""
+    """A drafter of chains, or of trees of a published shape, for one answer."""
 
     def __init__(self, ids: Sequence[int], slots: int = SLOTS, tree: bool = False) -> None:
-        """`ids`: the adaptive tokens; the last one is repeated to fill the slots."""
+        """Check the shape of drafts.
+
+        `ids`: the adaptive tokens; the last one is repeated to fill the slots.
+        """
         if slots < 0 or not ids:
             raise ValueError(f"SDSAT with {slots} slots and {len(ids)} adaptive tokens: give 0 or "
                              "more slots, and a token")  # fmt: skip
@@ -59,7 +62,7 @@ class SdsatDrafter(NullDrafter):
         self.dice = Dice(context.request.seed, DRAFTING)
 
     def propose(self, context: DraftContext, target: TorchTarget) -> Draft:
-        """One pass of the model, then the tokens its rows predict."""
+        """Run one pass of the model, and draft the tokens that its rows predict."""
         slots = min(self.slots, context.room - 1)
         if slots <= 0:
             return Draft()
@@ -88,8 +91,10 @@ class SdsatDrafter(NullDrafter):
         return token
 
     def _best(self, logits: Tensor, slot: int, context: DraftContext) -> list[tuple[int, float]]:
-        """Tokens for one level and their probabilities, best first. When sampling, they are drawn
-        without replacement with the noise that verification will use."""
+        """Find tokens for one level and their probabilities, best first.
+
+        When sampling, they are drawn without replacement with the noise that verification will use.
+        """
         count = min(max(TEMPLATES[self.slots]) if self.tree else 1, logits.shape[-1])
         request = context.request
         if request.temperature == 0:
@@ -107,8 +112,11 @@ class SdsatDrafter(NullDrafter):
 def grow_levels(
     draft: Draft, levels: list[list[tuple[int, float]]], widths: Sequence[int], ends: frozenset[int]
 ) -> None:
-    """Add levels below the draft's first node. A level consists of the (parent, token) pairs with
-    the smallest sum of ranks, so likelier parents get more children."""
+    """Add levels below the draft's first node.
+
+    A level consists of the (parent, token) pairs with the smallest sum of ranks, so likelier
+    parents get more children.
+    """
     parents = [0]
     for best, width in zip(levels, widths, strict=True):
         pairs = sorted(
@@ -126,8 +134,10 @@ def grow_levels(
 
 
 def install_embeddings(target: TorchTarget, embeddings: Tensor) -> list[int]:
-    """Append adaptive tokens [tokens, width] to the model's embedding. Returns their ids. The
-    model's own outputs do not change. Raises CheckpointError for unsupported models."""
+    """Append adaptive tokens [tokens, width] to the model's embedding, and return their ids.
+
+    The model's own outputs do not change. Raises CheckpointError for unsupported models.
+    """
     model: Any = target.model
     if not hasattr(model, "embedding"):
         raise CheckpointError(
@@ -140,8 +150,10 @@ def install_embeddings(target: TorchTarget, embeddings: Tensor) -> list[int]:
 
 
 def check_reserved(ids: Sequence[int], tokenizer: Tokenizer, target: TorchTarget) -> list[int]:
-    """Check ids of a fine-tuned model that are to serve as adaptive tokens. Raises ValueError for
-    an id that is a word, or outside the vocabulary."""
+    """Check ids of a fine-tuned model that are to serve as adaptive tokens.
+
+    Raises ValueError for an id that is a word, or outside the vocabulary.
+    """
     words = {number: word for word, number in tokenizer.words.items()}
     for one in ids:
         if one in words:

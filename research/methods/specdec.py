@@ -29,10 +29,11 @@ THRESHOLD, BOUNDS = 0.7, (2, 20)  # as published
 
 
 class AcceptanceHead(nn.Module):
-    """`layers` blocks x + silu(W x + b), then logits [rows, 2] of (rejected, accepted).
+    """A stack of `layers` blocks x + silu(W x + b), then logits [rows, 2] of (rejected, accepted).
 
     `tied`: all blocks share their weights, as in the published code; else each has its own, as in
-    the paper."""
+    the paper.
+    """
 
     def __init__(self, width: int, layers: int = LAYERS, tied: bool = False) -> None:
         super().__init__()
@@ -50,11 +51,11 @@ class AcceptanceHead(nn.Module):
 
     @torch.inference_mode()
     def accepted(self, hidden: Tensor) -> Tensor:
-        """P(accepted) [rows] of the tokens whose hidden states [rows, width] are given."""
+        """Predict P(accepted) [rows] of the tokens whose hidden states [rows, width] are given."""
         return self.forward(hidden).softmax(-1)[..., 1]
 
     def _published(self) -> dict[str, str]:
-        """Tensor names: ours -> those of published checkpoints."""
+        """Map our tensor names to those of published checkpoints."""
         names = {}
         for part in ("weight", "bias"):
             names[f"out.{part}"] = f"model.{self.layers}.{part}"
@@ -73,8 +74,11 @@ class AcceptanceHead(nn.Module):
 
     @classmethod
     def load(cls, folder: Path, model: Path, width: int) -> AcceptanceHead:
-        """Load a head for the draft model in the folder `model`, whose hidden states have `width`
-        values. Raises CheckpointError. Heads that do not say otherwise are tied, as published."""
+        """Load a head for the draft model in the folder `model`.
+
+        `width`: values in its hidden states. Raises CheckpointError. Heads that do not say
+        otherwise are tied, as published.
+        """
         config, weights = load_head(folder, KIND, model, ("hidden_size", "num_layers"))
         if config["hidden_size"] != width:
             raise CheckpointError(
@@ -99,7 +103,7 @@ def specdec(
     threshold: float = THRESHOLD,
     bounds: tuple[int, int] = BOUNDS,
 ) -> DraftModel:
-    """A drafter for one answer."""
+    """Make a drafter for one answer."""
     head = head.to(model.device)
 
     def estimate(prob: float, hidden: Any) -> float:

@@ -15,11 +15,14 @@ from index._core import Automaton
 
 BORDER = -1  # a pseudo token between two texts
 TOKEN_BYTES = 4
-INITIAL_TAIL_TOKENS = 64  # looked up first; more if all of them match
+INITIAL_TAIL_TOKENS = 64  # tokens looked up first; more if all of them match
 
 
 class SuffixLookup:
-    """The text of a request, preceded by other texts. Matches never cross a border."""
+    """The text of a request, preceded by other texts.
+
+    Matches never cross a border.
+    """
 
     def __init__(self, others: list[list[int]], text: list[int]) -> None:
         self.tokens: list[int] = []
@@ -28,7 +31,7 @@ class SuffixLookup:
         for other in others:
             self.automaton.add(other)
             self._append([*other, BORDER])
-        self.start = len(self.tokens)  # of the text itself
+        self.start = len(self.tokens)  # where the text itself starts
         self.automaton.open()
         self.extend(text)
 
@@ -38,7 +41,7 @@ class SuffixLookup:
         self._append(tokens)
 
     def longest(self) -> int:
-        """Length of the longest suffix that also occurs earlier, followed by a token."""
+        """Measure the longest suffix, in tokens, that also occurs earlier, followed by a token."""
         size, limit = len(self.tokens) - self.start, INITIAL_TAIL_TOKENS
         while True:
             tail = np.array(self.tokens[self.start + max(size - limit, 0) :], np.int32)
@@ -48,8 +51,11 @@ class SuffixLookup:
             limit *= 4
 
     def first(self, length: int, stop: int | None = None) -> int:
-        """The position after the first occurrence of the last `length` tokens that is followed by a
-        token and starts before `stop`; -1 if there is none. `length` <= length of the text."""
+        """Find the first occurrence of the last `length` tokens, and return the position after it.
+
+        It is followed by a token and starts before `stop`; -1 if there is none. `length` is at most
+        the length of the text.
+        """
         size = len(self.tokens)
         run = array("i", self.tokens[size - length :]).tobytes()
         last = min((size if stop is None else stop) + length - 1, size - 1)
@@ -59,8 +65,11 @@ class SuffixLookup:
         return at // TOKEN_BYTES + length if at >= 0 else -1
 
     def first_before(self, length: int, count: int) -> int:
-        """The same for the longest suffix, up to `length`, whose first occurrence is followed by at
-        least `count` tokens; for the last token if no suffix qualifies."""
+        """Find the first occurrence, as `first` does, of a suffix of up to `length` tokens.
+
+        It is the longest suffix whose first occurrence is followed by at least `count` tokens, or
+        the last token if no suffix qualifies.
+        """
         low, high = 1, length  # shorter suffixes occur earlier, or at the same position
         while low < high:
             middle = (low + high + 1) // 2
@@ -71,7 +80,7 @@ class SuffixLookup:
         return self.first(low)
 
     def after(self, place: int, count: int) -> list[int]:
-        """Up to `count` tokens from `place` on, to the next border."""
+        """Return up to `count` tokens from `place` on, to the next border."""
         found = self.tokens[place : place + count]
         return found[: found.index(BORDER)] if BORDER in found else found
 

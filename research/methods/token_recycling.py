@@ -26,10 +26,13 @@ Template = list[tuple[int, int]]  # per node: (parent or -1 for the root, rank i
 
 
 class RecyclingDrafter(NullDrafter):
-    """Fills a tree template from the table. Serves one request; the table is shared."""
+    """A drafter that fills a tree template from the table, for one request. The table is shared."""
 
     def __init__(self, table: Recycling, template: Template, prompt: bool = False) -> None:
-        """`prompt`: learn from the prompt, too, whose logits must then be computed."""
+        """Set the table and the shape of drafts.
+
+        `prompt`: learn from the prompt, too, whose logits must then be computed.
+        """
         self.table, self.template, self.needs_prompt_states = table, template, prompt
         self.last = -1  # the token before the draft
 
@@ -39,7 +42,7 @@ class RecyclingDrafter(NullDrafter):
     def propose(self, context: DraftContext, target: Any) -> Draft:
         self.last = context.last
         draft, rows = Draft(), self.table.table
-        successors = [self._row(rows, self.last)]  # of the root, then of each node of the draft
+        successors = [self._row(rows, self.last)]  # those of the root, then of each drafted node
         placed = {-1: -1}  # node of the template -> node of the draft
         for node, (parent, rank) in enumerate(self.template):
             if parent not in placed or len(draft) >= context.room:
@@ -94,8 +97,10 @@ TEMPLATES = {
 
 
 def template(name: str) -> Template:
-    """A published template by name, or one from a JSON file: a list of paths, each a list of ranks.
-    Raises ValueError."""
+    """Return a published template by name, or one from a JSON file.
+
+    The file holds a list of paths, each a list of ranks. Raises ValueError.
+    """
     if name in TEMPLATES:
         counts = TEMPLATES[name]
         paths = [[*map(int, above), rank] for above in counts for rank in range(counts[above])]
@@ -112,8 +117,10 @@ def template(name: str) -> Template:
 
 
 def flatten(paths: Iterable[list[int]]) -> Template:
-    """Convert paths of ranks to a template, sorted by level and rank. Raises ValueError unless
-    every path is unique and its parent is present."""
+    """Convert paths of ranks to a template, sorted by level and rank.
+
+    Raises ValueError unless every path is unique and its parent is present.
+    """
     places: dict[tuple[int, ...], int] = {(): -1}
     out: Template = []
     for path in sorted(map(tuple, paths), key=lambda path: (len(path), path)):

@@ -1,4 +1,4 @@
-"""Trains SpecDec++'s acceptance head on a frozen draft model (Huang et al., arXiv 2405.19715).
+"""Training of SpecDec++'s acceptance head on a frozen draft model (Huang et al., arXiv 2405.19715).
 
 A sample's tokens are mixed once from the target's answer (a share `mixing`) and the draft model's
 own tokens. The draft model reads the mixture, and the head learns to predict from the hidden state
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 PLAN = TrainingPlan(
     epochs=10, batch=64, rate=1e-4, warmup=0.03
 )  # a higher rate than published: less data
-MIXING, WEIGHT = 0.15, 6.0  # as published
+MIXING, WEIGHT = 0.15, 6.0  # share of the answer's tokens; weight of a rejection; as published
 BINS = 10
-HELD_OUT_SHARE = 0.1  # of the samples, for validation and for testing each
+HELD_OUT_SHARE = 0.1  # share of the samples, for validation and for testing each
 Report = Callable[[str], None]
 
 
@@ -48,8 +48,11 @@ class AcceptanceLessons:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Quality of predicted probabilities: mean KL divergence from the truth in nats, expected
-    calibration error, and bins of (lower bound, mean prediction, mean truth, tokens)."""
+    """The quality of predicted probabilities.
+
+    It consists of the mean KL divergence from the truth in nats, the expected calibration error,
+    and bins of (lower bound, mean prediction, mean truth, tokens).
+    """
 
     kl: float
     ece: float
@@ -59,7 +62,7 @@ class Calibration:
 def mix_tokens(
     sample: Sample, mixing: float, noise: torch.Generator
 ) -> tuple[list[int], list[bool]]:
-    """The tokens to read after the prefix, and which of them are the draft model's."""
+    """Mix the tokens to read after the prefix, and tell which of them are the draft model's."""
     keep = (torch.rand(len(sample.tokens), generator=noise) < mixing).tolist()
     pairs = zip(sample.tokens, sample.draft, keep, strict=True)
     tokens = [answered if kept else drawn for answered, drawn, kept in pairs]
@@ -73,7 +76,7 @@ def lessons(
     seed: int = 0,
     report: Report = lambda line: None,
 ) -> AcceptanceLessons:
-    """The states and labels of all draft tokens."""
+    """Collect the states and labels of all draft tokens."""
     states, labels = [torch.empty(0, draft.model.width)], [torch.empty(0)]
     for number, sample in enumerate(samples):
         tokens, drawn = mix_tokens(sample, mixing, generator(seed, number))
@@ -90,8 +93,10 @@ def lessons(
 
 
 def weighted_loss(logits: Tensor, labels: Tensor, weight: float) -> Tensor:
-    """Cross entropy of (rejected, accepted) logits [rows, 2] with soft labels [rows], in which
-    rejections count `weight` times."""
+    """Compute the cross entropy of (rejected, accepted) logits [rows, 2] with soft labels [rows].
+
+    Rejections count `weight` times.
+    """
     log_probs = logits.log_softmax(-1)
     rejected, accepted = weight * (1 - labels), labels
     total = -(rejected * log_probs[:, 0] + accepted * log_probs[:, 1]).sum()
@@ -118,13 +123,16 @@ def calibration(predictions: Tensor, labels: Tensor) -> Calibration:
 
 
 def undo_weight(predictions: Tensor, weight: float) -> Tensor:
-    """The predictions as of a head trained with weight 1."""
+    """Convert predictions to those of a head trained with weight 1."""
     probs = predictions.double()
     return weight * probs / (weight * probs + 1 - probs)
 
 
 def split(samples: list[Sample], seed: int) -> tuple[list[Sample], list[Sample], list[Sample]]:
-    """Training, validation and test samples. Raises SampleError if there are too few."""
+    """Split samples into those for training, for validation and for testing.
+
+    Raises SampleError if there are too few.
+    """
     if len(samples) < 3:
         raise SampleError(f"{len(samples)} answers: at least three are needed: give more questions")
     held_out = max(1, round(len(samples) * HELD_OUT_SHARE))
@@ -144,7 +152,9 @@ def train(
     report: Report = lambda line: None,
 ) -> AcceptanceHead:
     """Train a head and save it to `folder` with report.json, loss.svg and reliability.svg.
-    An interrupted training resumes; equal samples, settings and seed give equal weights."""
+
+    An interrupted training resumes; equal samples, settings and seed give equal weights.
+    """
     parts = [lessons(part, draft, mixing, plan.seed, report) for part in split(samples, plan.seed)]
     for part, name in zip(parts, ("training", "validation", "testing"), strict=True):
         if not len(part.labels):
@@ -195,7 +205,7 @@ def train(
 
 
 def untrained_head(width: int, layers: int, tied: bool, seed: int) -> AcceptanceHead:
-    """A randomly initialised head; equal seeds give equal heads."""
+    """Make a randomly initialised head; equal seeds give equal heads."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return AcceptanceHead(width, layers, tied).eval()
@@ -203,8 +213,11 @@ def untrained_head(width: int, layers: int, tied: bool, seed: int) -> Acceptance
 
 @torch.no_grad()
 def start_at_the_mean(head: AcceptanceHead, labels: Tensor, weight: float) -> None:
-    """Initialise the output layer to predict the mean for every state. A few thousand tokens cannot
-    correct a random initialisation (KL 0.71, against 0.28 this way and 0.32 for the mean alone)."""
+    """Initialise the output layer to predict the mean for every state.
+
+    A few thousand tokens cannot correct a random initialisation (KL 0.71, against 0.28 this way and
+    0.32 for the mean alone).
+    """
     mean = labels.mean().clamp(0.01, 0.99)
     head.out.weight.zero_()
     head.out.bias.copy_(torch.stack((weight * (1 - mean), mean)).log())

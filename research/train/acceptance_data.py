@@ -27,13 +27,16 @@ from research.train.teacher_forcing import forced_rows
 if TYPE_CHECKING:
     from engine.model.torch.torch_target import TorchTarget
 
-MAX_ANSWER_TOKENS = 128  # 512 as published
+MAX_ANSWER_TOKENS = 128  # tokens; 512 as published
 Report = Callable[[str], None]
 
 
 @dataclass(slots=True)
 class Sample:
-    """One answer, with the published field names. Published files store the lists as JSON text."""
+    """One answer, with the published field names.
+
+    Published files store the lists as JSON text.
+    """
 
     prefix: list[int]
     tokens: list[int]  # the target's answer
@@ -53,7 +56,7 @@ def make(
     seed: int = 0,
     report: Report = lambda line: None,
 ) -> list[Sample]:
-    """A sample for each question with a non-empty answer, resuming from `file`."""
+    """Make a sample for each question with a non-empty answer, resuming from `file`."""
     header = {
         "questions": questions, "length": length, "seed": seed, "model": model.folder.name,
         "draft": draft.folder.name,
@@ -77,7 +80,7 @@ def along(
     seed: int = 0,
     report: Report = lambda line: None,
 ) -> list[Sample]:
-    """Samples along given texts, which neither model wrote: steps two to four."""
+    """Make samples along given texts, which neither model wrote: steps two to four."""
     digest = sha256(json.dumps([asdict(text) for text in texts]).encode()).hexdigest()
     header = {
         "questions": [], "texts": digest, "seed": seed, "model": model.folder.name,
@@ -100,7 +103,7 @@ def make_sample(
     length: int,
     seed: int,
 ) -> Sample:
-    """Steps one to four for one question."""
+    """Take steps one to four for one question."""
     answer = answer_question(
         question,
         model,
@@ -120,7 +123,7 @@ def label(
     draft: TorchTarget,
     noise: torch.Generator,
 ) -> Sample:
-    """Steps two to four: draw the draft model's tokens along an answer, and score them."""
+    """Draw the draft model's tokens along an answer, and score them: steps two to four."""
     text, first = [*prefix, *tokens][:-1], len(prefix) - 1
     drawn: list[int] = []
     log_q: list[float] = []

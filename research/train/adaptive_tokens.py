@@ -1,4 +1,4 @@
-"""Trains SDSAT's adaptive tokens: embeddings from which a frozen model predicts later tokens.
+"""Training of SDSAT's adaptive tokens: embeddings from which a frozen model predicts later tokens.
 
 Block-mask training. Blocks of slots follow a text, each attached to a token r: slot i has position
 r + i, attends to the text up to r and to the earlier slots of its block, and learns to predict
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from engine.model.torch.torch_target import TorchTarget
 
 PLAN = TrainingPlan(epochs=4, batch=2, rate=1e-2, warmup=0.1)
-BLOCKS_PER_TEXT = 16  # drawn at each step
+BLOCKS_PER_TEXT = 16  # blocks, drawn at each step
 MAX_TEXT_TOKENS = 1024
 HELD_OUT_SHARE = 0.1
 
@@ -45,7 +45,7 @@ class SlotBlocks:
 
 
 def slot_blocks(count: int, cuts: list[int], slots: int, tokens: list[int]) -> SlotBlocks:
-    """Blocks for a text of `count` tokens; `cuts`: index of the last token each block sees."""
+    """Make blocks for a text of `count` tokens; `cuts`: index of the last token each block sees."""
     positions = torch.tensor(cuts)[:, None] + torch.arange(1, slots + 1)
     ids = torch.tensor([*tokens, -100])
     labels = ids[(positions + 1).clamp(max=count)]
@@ -56,15 +56,18 @@ def slot_blocks(count: int, cuts: list[int], slots: int, tokens: list[int]) -> S
 
 
 class SlotEmbeddings(nn.Module):
-    """The trained embeddings [tokens, width]. If there are fewer than slots, the last one is
-    repeated and these slots differ only in their positions."""
+    """The trained embeddings [tokens, width].
+
+    If there are fewer than slots, the last one is repeated and these slots differ only in their
+    positions.
+    """
 
     def __init__(self, start: Tensor) -> None:
         super().__init__()
         self.embedding = nn.Parameter(start.clone())
 
     def rows(self, count: int) -> Tensor:
-        """The embeddings of the first `count` slots."""
+        """Return the embeddings of the first `count` slots."""
         return self.embedding[torch.arange(count).clamp(max=len(self.embedding) - 1)]
 
 
@@ -80,14 +83,16 @@ class FrozenTransformer:
         self.width: int = model.config.hidden_size
 
     def start(self, count: int, seed: int) -> Tensor:
-        """Initial embeddings: the mean of the vocabulary, plus noise to make them differ."""
+        """Initialise embeddings: the mean of the vocabulary, plus noise to make them differ."""
         embeddings: Tensor = self.model.get_input_embeddings().weight
         noise = torch.randn(count, self.width, generator=generator(seed, 0))
         return embeddings.mean(0) + 0.1 * embeddings.std() * noise
 
     def logits(self, tokens: list[int], blocks: SlotBlocks, slots: Tensor) -> Tensor:
-        """Logits [blocks * slots, vocabulary] of slots with the embeddings `slots` [slots,
-        width]."""
+        """Compute logits [blocks * slots, vocabulary] of slots.
+
+        `slots` [slots, width]: their embeddings.
+        """
         from transformers import DynamicCache
 
         cache = DynamicCache()
@@ -117,7 +122,7 @@ def draw_cuts(text: TrainingText, count: int, noise: torch.Generator) -> list[in
 def loss_of(
     model: FrozenTransformer, text: TrainingText, slots: SlotEmbeddings, count: int, cuts: list[int]
 ) -> Tensor:
-    """Mean cross entropy of all labelled slots."""
+    """Compute the mean cross entropy of all labelled slots."""
     tokens = [*text.prefix, *text.tokens]
     blocks = slot_blocks(len(tokens), cuts, count, tokens)
     logits = model.logits(tokens, blocks, slots.rows(count))
@@ -128,7 +133,7 @@ def loss_of(
 def accuracy(
     model: FrozenTransformer, texts: list[TrainingText], slots: SlotEmbeddings, count: int
 ) -> list[float]:
-    """Top-1 accuracy of each slot."""
+    """Measure the top-1 accuracy of each slot."""
     hits, total = torch.zeros(count), torch.zeros(count)
     for text in texts:
         cuts = draw_cuts(text, BLOCKS_PER_TEXT, generator(0, 0))
@@ -150,9 +155,11 @@ def train(
     tokens: int = sdsat.SLOTS,
     report: Report = lambda line: None,
 ) -> Tensor:
-    """Train `tokens` adaptive tokens for drafts of `slots` and save them to `folder` with
-    report.json and loss.svg. An interrupted training resumes; equal texts, plan and seed give equal
-    embeddings."""
+    """Train `tokens` adaptive tokens for drafts of `slots`.
+
+    They are saved to `folder` with report.json and loss.svg. An interrupted training resumes; equal
+    texts, plan and seed give equal embeddings.
+    """
     if not hasattr(target.model, "embedding"):
         raise CheckpointError(
             f"{target.folder.name}: adaptive tokens support the Llama family only: choose such "

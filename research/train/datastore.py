@@ -27,15 +27,17 @@ from index.workspace.workspace import Workspace
 if TYPE_CHECKING:
     from engine.model.torch.torch_target import TorchTarget
 
-MAX_ANSWER_TOKENS = 1024  # as published
+MAX_ANSWER_TOKENS = 1024  # tokens, as published
 TEMPERATURE, TOP_P = 0.8, 0.95  # as published
 Ids = NDArray[np.int32]
 Report = Callable[[str], None]
 
 
 def from_files(roots: list[Path], tokenizer: Tokenizer) -> list[Ids]:
-    """The files of folders, sorted by path and filtered as in a workspace: no ignored, binary or
-    secret files. Raises NotADirectoryError."""
+    """Tokenize the files of folders, sorted by path and filtered as in a workspace.
+
+    No ignored, binary or secret files are read. Raises NotADirectoryError.
+    """
     with Workspace(roots, tokenizer) as workspace:
         workspace.build()
         documents = sorted(workspace.documents, key=lambda document: document.path)
@@ -52,8 +54,11 @@ def from_answers(
     seed: int = 0,
     report: Report = lambda line: None,
 ) -> list[Ids]:
-    """Prompt and answer of each question that fits into the context of `target`, the model named
-    `model`. Answers in `file` are reused, new ones are appended. Raises OSError."""
+    """Answer each question that fits into the context of `target`.
+
+    Returns each prompt with its answer. `model`: the target's name. Answers in `file` are reused,
+    new ones are appended. Raises OSError.
+    """
     answers = read_answers(file)
     documents = []
     with file.open("a", encoding="utf-8") as out:
@@ -86,7 +91,10 @@ def from_answers(
 
 
 def read_answers(file: Path) -> dict[str, list[int]]:
-    """Answers by key. Damaged lines are skipped; their questions are asked again."""
+    """Read answers by key.
+
+    Damaged lines are skipped; their questions are asked again.
+    """
     answers: dict[str, list[int]] = {}
     if not file.exists():
         return answers
@@ -107,7 +115,7 @@ def _ends_with_newline(file: Path) -> bool:
 
 
 def _key(model: str, dtype: str, prompt: Prompt, request: Request) -> str:
-    """A hash of everything an answer depends on."""
+    """Hash everything that an answer depends on."""
     inputs = (prompt.ids, request.max_tokens, request.temperature, request.top_p, request.seed)
     return hashlib.sha256(json.dumps([model, dtype, *inputs]).encode()).hexdigest()
 

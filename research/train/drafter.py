@@ -1,7 +1,8 @@
-"""Fits the default drafter's weights on recorded edits, teacher-forced, one update per token.
+"""Training of the default drafter's weights on recorded edits, teacher-forced, token by token.
 
-AdaGrad on -log P(token) over the answers in random order, for a few epochs, the last one with a
-lower rate. Whole files and hunks get separate weights. No prompts and no model are involved.
+AdaGrad on -log P(token), with one update per token, over the answers in random order, for a few
+epochs, the last one with a lower rate. Whole files and hunks get separate weights. No prompts and
+no model are involved.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from research.train.edit_records import RecordedEdit, Replay, other_files, repla
 
 EPOCHS = 3
 LEARNING_RATE, FINAL_LEARNING_RATE = 0.1, 0.04
-INITIAL_SQUARES = (0.01, 100.0)  # of AdaGrad: plain features, hashed ones (which learn slowly)
+INITIAL_SQUARES = (0.01, 100.0)  # AdaGrad's sums for plain features and for hashed (slow) ones
 MAX_FILE_TOKENS = WORKSPACE_QUERY.width  # candidates from other files per position
 Report = Callable[[str], None]
 
@@ -37,13 +38,15 @@ class EditLesson:
     start: int
     output: NDArray[np.int32]
     files: NDArray[np.int32]  # [tokens, MAX_FILE_TOKENS]: next tokens in other files, or -1
-    probs: NDArray[np.float32]  # of `files`
+    probs: NDArray[np.float32]  # [tokens, MAX_FILE_TOKENS]: probabilities of `files`
     matches: NDArray[np.int32]  # [tokens]: matching tokens before each position
 
 
 def lessons(recorded: list[Replay], tokenizer: Tokenizer) -> Iterator[EditLesson]:
-    """Prepare replays. The other files of the same step, as they were before it, are queried at
-    each token."""
+    """Prepare replays.
+
+    The other files of the same step, as they were before it, are queried at each token.
+    """
     files = other_files(recorded)
     groups: dict[tuple[str, str], list[Replay]] = defaultdict(list)
     for replay in recorded:
@@ -106,7 +109,7 @@ def replay_answer(
     before: NDArray[np.int32],
     rate: float = 0.0,
 ) -> float:
-    """Replay an answer and learn from it. Returns its cost in bits. Rate 0 only scores."""
+    """Replay an answer, learn from it, and return its cost in bits. Rate 0 only scores."""
     drafter = Drafter(vocabulary, ngram, weights)
     drafter.begin(answer.expected, answer.start, before)
     return drafter.fit(answer.output, rate, answer.files, answer.probs, answer.matches)
@@ -164,16 +167,16 @@ def score(
 
 
 def line_start(tokenizer: Tokenizer) -> NDArray[np.int32]:
-    """The tokens before each answer: a newline."""
+    """Encode the text before each answer: a newline."""
     return np.array(tokenizer.encode("\n"), np.int32)
 
 
 def token_count(answers: list[EditLesson]) -> int:
-    """Total tokens of the answers."""
+    """Count the tokens of the answers."""
     return sum(len(answer.output) for answer in answers)
 
 
 def notes(edits: list[RecordedEdit], file: Path) -> dict[str, str]:
-    """The metadata of a file of weights."""
+    """Describe the edits in the metadata of a file of weights."""
     packages = sorted({edit.package for edit in edits})
     return {"edits": file.name, "records": str(len(edits)), "packages": ", ".join(packages)}

@@ -1,4 +1,4 @@
-"""Trains EAGLE's draft head on a frozen model (Li et al., 2024, arXiv 2401.15077).
+"""Training of EAGLE's draft head on a frozen model (Li et al., 2024, arXiv 2401.15077).
 
 Row i reads the model's hidden state at token i, with noise, and token i + 1. It learns the state at
 token i + 1 (smooth L1 loss) and, through the model's own LM head, the distribution there (cross
@@ -64,7 +64,10 @@ class FrozenEnds:
     """The parts of the model that are used: its embedding, and its LM head as a matrix."""
 
     def __init__(self, model: TorchTarget) -> None:
-        """Raises CheckpointError unless the model is of the Llama family."""
+        """Load the LM head.
+
+        Raises CheckpointError unless the model is of the Llama family.
+        """
         if not hasattr(model.model, "embedding"):
             raise CheckpointError(
                 f"{model.folder.name}: EAGLE heads support the Llama family only: choose such "
@@ -83,14 +86,14 @@ class FrozenEnds:
 def predict_states(
     head: EagleHead, text: EagleLesson, frozen: FrozenEnds, noise: Tensor | None = None
 ) -> Tensor:
-    """The hidden states [n - 1, width] that the head predicts."""
+    """Predict the hidden states [n - 1, width] of a text with the head."""
     return _forward(head, text, frozen, noise)[0]
 
 
 def _forward(
     head: EagleHead, text: EagleLesson, frozen: FrozenEnds, noise: Tensor | None = None
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """As `predict_states`, with the head's cache of all rows."""
+    """Predict as `predict_states` does, and return the head's cache of all rows, too."""
     count = len(text.tokens) - 1
     states = text.states[:-1] if noise is None else text.states[:-1] + noise
     mask = torch.ones(count, count, dtype=torch.bool).tril()
@@ -100,7 +103,7 @@ def _forward(
 
 
 def losses(predicted: Tensor, true: Tensor, frozen: FrozenEnds) -> Tensor:
-    """Loss per row of predicted and true states [rows, width]."""
+    """Compute the loss per row of predicted and true states [rows, width]."""
     state_loss = F.smooth_l1_loss(predicted, true, reduction="none").mean(-1)
     with torch.no_grad():
         probs = frozen.logits(true).softmax(-1)
@@ -114,7 +117,7 @@ def loss_of(
     frozen: FrozenEnds,
     noise: torch.Generator | None = None,
 ) -> Tensor:
-    """Mean loss over all rows that count."""
+    """Compute the mean loss over all rows that count."""
     total, rows = torch.zeros(()), 0
     for text in texts:
         state_noise = None
@@ -131,7 +134,10 @@ def loss_of(
 def accuracy(
     head: EagleHead, texts: list[EagleLesson], frozen: FrozenEnds, top: int = 3
 ) -> list[float]:
-    """Top-1 to top-`top` accuracy: how often the head's most likely tokens include the model's."""
+    """Measure top-1 to top-`top` accuracy.
+
+    It is how often the head's most likely tokens include the model's.
+    """
     hits, rows = torch.zeros(top), 0
     for text in texts:
         predicted = frozen.logits(predict_states(head, text, frozen)[text.counts]).topk(top).indices
@@ -145,9 +151,11 @@ def accuracy(
 def chain_accuracy(
     head: EagleHead, texts: list[EagleLesson], frozen: FrozenEnds, depth: int = REPORT_DEPTH
 ) -> list[float]:
-    """Share of positions where a greedy draft's first 1, 2 ... `depth` tokens all equal the model's
-    own, the head reading its own predicted states. A position counts only as far as the text itself
-    continues with the model's tokens."""
+    """Measure how often a greedy draft's first 1, 2 ... `depth` tokens all equal the model's own.
+
+    The head reads its own predicted states. A position counts only as far as the text itself
+    continues with the model's tokens.
+    """
     hits, tried = torch.zeros(depth), torch.zeros(depth)
     for text in texts:
         out, past = _forward(head, text, frozen)
@@ -185,8 +193,10 @@ def train(
     plan: TrainingPlan = PLAN,
     report: Report = lambda line: None,
 ) -> EagleHead:
-    """Train a head and save it to `folder` with report.json and loss.svg. An interrupted training
-    resumes; equal texts, plan and seed give equal weights."""
+    """Train a head and save it to `folder` with report.json and loss.svg.
+
+    An interrupted training resumes; equal texts, plan and seed give equal weights.
+    """
     if len(texts) < 2:
         raise SampleError(f"{len(texts)} answers: at least two are needed: give more questions")
     frozen = FrozenEnds(model)

@@ -27,7 +27,7 @@ REQUIRED_FIELDS = ("before", "after", "path", "package", "old_version", "new_ver
 
 
 class EditError(ValueError):
-    """A file of edits cannot be read. The message is one line: file, line number, remedy."""
+    """A file of edits that cannot be read. The message is one line: file, line number, remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Replay:
 
 
 def read(path: Path) -> list[RecordedEdit]:
-    """All edits of a file. Raises EditError for invalid lines, or OSError."""
+    """Read all edits of a file. Raises EditError for invalid lines, or OSError."""
     edits = []
     try:
         lines = path.read_text("utf-8").split("\n")
@@ -102,14 +102,17 @@ def _edit(where: str, line: str) -> RecordedEdit:
 def load(
     path: Path | str, mode: Mode, encoder: Encoder, package: str = "", limit: int = 0
 ) -> list[Replay]:
-    """The replays of a file's edits, in order. `package`: only this one's; `limit`: maximum number
-    of records, 0 for all."""
+    """Load the replays of a file's edits, in order.
+
+    `package`: the only one whose edits count, if given; `limit`: maximum number of records, 0 for
+    all.
+    """
     edits = [edit for edit in read(Path(path)) if not package or edit.package == package]
     return replays(edits[: limit or None], mode, encoder)
 
 
 def replays(edits: list[RecordedEdit], mode: Mode, encoder: Encoder) -> list[Replay]:
-    """One replay per edit, or per hunk."""
+    """Make one replay per edit, or per hunk."""
     rows = [(edit, number, *part) for edit in edits for number, part in enumerate(cut(edit, mode))]
     pieces = Pieces(encoder, [text for row in rows for text in row[2:]])
     found = []
@@ -128,8 +131,11 @@ def replays(edits: list[RecordedEdit], mode: Mode, encoder: Encoder) -> list[Rep
 
 
 class Pieces:
-    """Tokenises texts in pieces, split where tokenizers always split. Each distinct piece is
-    encoded once: the hunks of a file share most of theirs. Lists of ids share their ints."""
+    """A tokenizer of texts in pieces, split where tokenizers always split.
+
+    Each distinct piece is encoded once: the hunks of a file share most of theirs. Lists of ids
+    share their ints.
+    """
 
     def __init__(self, encoder: Encoder, texts: list[str]) -> None:
         *parts, whole = encoder.encode_batch([*SPLIT_PROBE, "".join(SPLIT_PROBE)])
@@ -146,15 +152,18 @@ class Pieces:
 
 
 def cut(edit: RecordedEdit, mode: Mode) -> list[tuple[str, str, str, str]]:
-    """For each answer: the old text above it, the old text it replaces, the old text below it, and
-    the answer."""
+    """Cut an edit into its answers.
+
+    For each: the old text above it, the old text it replaces, the old text below it, and the
+    answer.
+    """
     if mode == "file":
         return [("", edit.before, "", edit.after)]
     return list(hunks(edit.before, edit.after))
 
 
 def hunks(before: str, after: str) -> Iterator[tuple[str, str, str, str]]:
-    """As `cut`, for each hunk of a unified diff."""
+    """Cut an edit as `cut` does, into the hunks of a unified diff."""
     old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
     for group in SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(CONTEXT_LINES):
         (_, a, _, c, _), (_, _, b, _, d) = group[0], group[-1]
@@ -162,7 +171,7 @@ def hunks(before: str, after: str) -> Iterator[tuple[str, str, str, str]]:
 
 
 def other_files(replays: list[Replay]) -> dict[str, list[tuple[str, str]]]:
-    """By step: path and old text of all its files, including the replayed one."""
+    """Collect path and old text of all files of each step, including the replayed one."""
     found: dict[str, dict[str, str]] = {}
     for replay in replays:
         found.setdefault(replay.step, {})[replay.path] = replay.before

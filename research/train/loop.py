@@ -27,13 +27,15 @@ STATE = "training.safetensors"
 
 
 class StateError(ValueError):
-    """A checkpoint belongs to another training or is damaged. The message is one line."""
+    """A checkpoint of another training, or a damaged one. The message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingPlan:
-    """Hyperparameters. The learning rate warms up over the share `warmup` of the steps, then decays
-    as a cosine."""
+    """The hyperparameters of a training.
+
+    The learning rate warms up over the share `warmup` of the steps, then decays as a cosine.
+    """
 
     epochs: int = 3
     batch: int = 32
@@ -49,8 +51,11 @@ class TrainingPlan:
 
 @dataclass(slots=True)
 class Curve:
-    """The course of a training: per epoch the mean loss and the held-out score (lower is better),
-    and the epoch whose weights were kept."""
+    """The course of a training.
+
+    It consists of the mean loss and the held-out score (lower is better) of each epoch, and of the
+    epoch whose weights were kept.
+    """
 
     losses: list[float]
     scores: list[float]
@@ -71,7 +76,8 @@ def fit(
 
     loss(samples, noise): the loss of a batch of sample numbers; `noise` is seeded by the step.
     score(): the held-out score. With `folder`, an interrupted training of the same plan and data
-    (described by `about`) is resumed; raises StateError if the checkpoint is from another one."""
+    (described by `about`) is resumed; raises StateError if the checkpoint is from another one.
+    """
     with all_threads():
         return _fit(module, count, loss, score, plan, folder, about, report)
 
@@ -131,8 +137,10 @@ def _fit(
 
 @contextmanager
 def all_threads() -> Iterator[None]:
-    """Let torch use all CPU cores, then restore the previous number of threads, which is 1 where a
-    q8 model is loaded."""
+    """Let torch use all CPU cores, then restore the previous number of threads.
+
+    That number is 1 where a q8 model is loaded.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(os.cpu_count() or 1)
     try:
@@ -142,24 +150,24 @@ def all_threads() -> Iterator[None]:
 
 
 def is_stale(curve: Curve, patience: int) -> bool:
-    """Whether the score has not improved for `patience` epochs."""
+    """Return whether the score has not improved for `patience` epochs."""
     return bool(curve.scores) and len(curve.scores) - 1 - curve.best >= patience
 
 
 def shuffled_order(count: int, seed: int, epoch: int) -> list[int]:
-    """A permutation of `count` samples for an epoch."""
+    """Shuffle the numbers of `count` samples for an epoch."""
     order: list[int] = torch.randperm(count, generator=generator(seed, -1 - epoch)).tolist()
     return order
 
 
 def generator(seed: int, number: int) -> torch.Generator:
-    """A random generator derived from (seed, number)."""
+    """Make a random generator derived from (seed, number)."""
     key = sha256(f"{seed} {number}".encode()).digest()[:7]
     return torch.Generator().manual_seed(int.from_bytes(key, "big"))
 
 
 def rate_factor(step: int, steps: int, warmup: float) -> float:
-    """Factor of the learning rate: linear warmup, then cosine decay."""
+    """Compute the factor of the learning rate: linear warmup, then cosine decay."""
     warmup_steps = max(1, round(steps * warmup))
     if step < warmup_steps:
         return (step + 1) / warmup_steps
@@ -168,7 +176,7 @@ def rate_factor(step: int, steps: int, warmup: float) -> float:
 
 
 def digest(plan: TrainingPlan, count: int, about: str, weights: Sequence[Tensor]) -> str:
-    """Identifies a training: plan, data and initial weights."""
+    """Identify a training by its plan, data and initial weights."""
     shapes = [list(weight.shape) for weight in weights]
     values = sha256(b"".join(weight.detach().float().cpu().numpy().tobytes() for weight in weights))
     parts = [asdict(plan), count, about, shapes, values.hexdigest()]
@@ -224,8 +232,10 @@ class TrainingState:
         write_atomically(self.file, save(tensors, {"draftline": json.dumps(note)}))
 
     def load(self) -> tuple[int, Curve, float]:
-        """Step, curve and the current epoch's loss so far; zeros if nothing was saved. Raises
-        StateError for another training's checkpoint, or a damaged one."""
+        """Load step, curve and the current epoch's loss so far; zeros if nothing was saved.
+
+        Raises StateError for another training's checkpoint, or a damaged one.
+        """
         if self.file is None or not self.file.is_file():
             return 0, Curve([], []), 0.0
         from safetensors import SafetensorError

@@ -10,7 +10,7 @@ Line = list[tuple[float, float]]
 
 
 def draw(title: str, lines: dict[str, Line]) -> str:
-    """A plot of named lines over common axes, as SVG."""
+    """Draw named lines over common axes, as SVG."""
     points = [point for line in lines.values() for point in line] or [(0.0, 0.0)]
     xs, ys = [x for x, _ in points], [y for _, y in points]
     left, right, low, high = min(xs), max(xs), min(ys), max(ys)
@@ -46,7 +46,7 @@ def draw(title: str, lines: dict[str, Line]) -> str:
 
 
 def losses(training: list[float], held_out: list[float]) -> str:
-    """Training loss and held-out score by epoch."""
+    """Draw training loss and held-out score by epoch."""
     lines = {"training": training, "held out": held_out}
     epochs = {name: [(n + 1.0, y) for n, y in enumerate(line)] for name, line in lines.items()}
     return draw("loss by epoch", epochs)

@@ -1,4 +1,4 @@
-"""Fits the weights of the Token Recycling source on a model's answers to questions.
+"""Training of the Token Recycling source's weights on a model's answers to questions.
 
 The other weights are fitted on edits made by people, which say nothing about what a model considers
 likely. Here the model answers some questions once, without speculation, and the logits are
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 MAX_ANSWER_TOKENS = 128
 EPOCHS = 4
 LEARNING_RATE, FINAL_LEARNING_RATE = 0.1, 0.04
-INITIAL_SQUARE = 0.01  # of AdaGrad
+INITIAL_SQUARE = 0.01  # AdaGrad's sum of squares before the first update
 Report = Callable[[str], None]
 
 
@@ -41,11 +41,11 @@ class RecordedAnswer:
     prompt: list[int]
     tokens: list[int]
     ids: NDArray[np.int32]  # [tokens, WIDTH], best first
-    logits: NDArray[np.float32]  # of `ids`
+    logits: NDArray[np.float32]  # [tokens, WIDTH]: logits of `ids`
 
 
 class LogitRecorder(NullDrafter):
-    """Drafts nothing and records the most likely tokens."""
+    """A drafter that drafts nothing and records the most likely tokens."""
 
     def __init__(self) -> None:
         self.rows: list[Any] = []
@@ -64,7 +64,7 @@ def ask(
     report: Report = lambda line: None,
     length: int = MAX_ANSWER_TOKENS,
 ) -> list[RecordedAnswer]:
-    """The model's greedy answers without speculation, up to `length` tokens each."""
+    """Record the model's greedy answers, of up to `length` tokens each, without speculation."""
     found = []
     for number, text in enumerate(questions, 1):
         recorder = LogitRecorder()
@@ -87,8 +87,10 @@ def fit(
     report: Report = lambda line: None,
     rounds: int = EPOCHS,
 ) -> None:
-    """Fit the weights of the recycling source in place, the same for both kinds of answers. `size`:
-    of the model's vocabulary."""
+    """Fit the weights of the recycling source in place, the same for both kinds of answers.
+
+    `size`: token ids in the model's vocabulary.
+    """
     trained = weights["hunk"]
     trained.squares[:] = np.inf  # freezes all other weights
     for start, stop in Weights.recycling():
@@ -120,8 +122,10 @@ def replay_answer(
     table: Recycling,
     rate: float = 0.0,
 ) -> float:
-    """Replay an answer as `NextTokenDrafter` would draft it, filling the table. Returns its cost in
-    bits."""
+    """Replay an answer as `NextTokenDrafter` would draft it, filling the table.
+
+    Returns its cost in bits.
+    """
     expected, _ = join_with_borders([answer.prompt])
     drafter = Drafter(vocabulary, ngram, weights)
     drafter.recycle(table)

@@ -20,7 +20,7 @@ QUESTION_FIELDS = ("turns", "prompt", "question", "instruction")
 
 
 class SampleError(ValueError):
-    """A file of records cannot be used. The message is one line."""
+    """A file of records that cannot be used. The message is one line."""
 
 
 def resume_samples(
@@ -31,10 +31,11 @@ def resume_samples(
     report: Report = lambda line: None,
     noun: str = "answer",
 ) -> Iterator[dict[str, Any]]:
-    """Yield `count` samples: those in `file`, then new ones from `make(number)`, which are
-    appended.
+    """Yield `count` samples: those in `file`, then new ones, which are appended.
 
-    `header`: what the samples are made from; it has a key "questions". `noun`: for the report."""
+    New ones come from `make(number)`. `header`: what the samples are made from; it has a key
+    "questions". `noun`: for the report.
+    """
     existing = _resume(file, header)
     yield from existing
     with file.open("a", encoding="utf-8") as out:
@@ -51,7 +52,7 @@ def resume_samples(
 
 
 def _resume(file: Path, header: dict[str, Any]) -> list[dict[str, Any]]:
-    """The complete samples in `file`; a partial last line is truncated."""
+    """Read the complete samples in `file`; a partial last line is truncated."""
     file.parent.mkdir(parents=True, exist_ok=True)
     lines = file.read_bytes().split(b"\n")[:-1] if file.is_file() else []
     head = json.dumps(header).encode()
@@ -70,8 +71,10 @@ def _resume(file: Path, header: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def read_records(file: Path, errors: str = "replace") -> Iterator[tuple[str, Any]]:
-    """Yield (location, record) for each record, without the header of `resume_samples`. `errors`:
-    how invalid UTF-8 is handled. Raises SampleError if the file cannot be read or parsed."""
+    """Yield (location, record) for each record, without the header of `resume_samples`.
+
+    `errors`: how invalid UTF-8 is handled. Raises SampleError if the file cannot be read or parsed.
+    """
     try:
         text = file.read_text("utf-8", errors=errors)
     except (OSError, UnicodeDecodeError) as error:
@@ -98,8 +101,11 @@ def read_records(file: Path, errors: str = "replace") -> Iterator[tuple[str, Any
 
 
 def read_questions(file: Path) -> list[str]:
-    """The questions in a file whose records have `turns` (the first one is used), `prompt`,
-    `question` or `instruction` (with `input`, as Alpaca's). Raises SampleError."""
+    """Read the questions in a file.
+
+    Its records have `turns` (the first one is used), `prompt`, `question` or `instruction` (with
+    `input`, as Alpaca's). Raises SampleError.
+    """
     found = []
     for where, record in read_records(file, errors="strict"):
         question = _question(record)
@@ -113,7 +119,7 @@ def read_questions(file: Path) -> list[str]:
 
 
 def _question(record: Any) -> str:
-    """The question of a record, or ""."""
+    """Find the question of a record; "" if there is none."""
     if not isinstance(record, dict):
         return ""
     for name in QUESTION_FIELDS:

@@ -40,7 +40,7 @@ def answer_question(
     drafter: Drafter | None = None,
     **options: Any,
 ) -> TrainingText:
-    """The model's answer to a question. `options`: of the Request."""
+    """Let the model answer a question. `options`: fields of the Request."""
     request = Request("chat", messages=({"role": "user", "content": question},), **options)
     prompt = prompt_of(request, tokenizer)
     generation = Generation(request, prompt, tokenizer, model.context)
@@ -58,7 +58,7 @@ def ask(
     seed: int = 0,
     report: Report = lambda line: None,
 ) -> list[TrainingText]:
-    """The model's sampled answers, resuming from `file`."""
+    """Let the model answer questions, sampled, resuming from `file`."""
     header = {
         "questions": questions, "length": length, "seed": seed, "model": model.folder.name
     }  # fmt: skip
@@ -79,8 +79,10 @@ def ask(
 
 
 def load(file: Path, tokenizer: Tokenizer, longest: int) -> list[TrainingText]:
-    """Load a file that `ask` wrote, or published dialogues, truncated to `longest` tokens. Raises
-    SampleError."""
+    """Load a file that `ask` wrote, or published dialogues, truncated to `longest` tokens.
+
+    Raises SampleError.
+    """
     found = []
     for where, record in read_records(file):
         if isinstance(record, dict) and "conversations" in record:
@@ -111,7 +113,7 @@ def _text(where: str, record: dict[str, Any]) -> TrainingText:
 
 
 def _turns(where: str, turns: Any, tokenizer: Tokenizer) -> list[TrainingText]:
-    """One text per assistant turn."""
+    """Make one text per assistant turn."""
     messages: list[dict[str, str]] = []
     found = []
     for turn in turns if isinstance(turns, list) else [turns]:

@@ -16,7 +16,7 @@ from research.train.self_distill import TrainingText
 
 CHUNKS, CHUNK_TOKENS = 100, 256
 MAX_CHUNKS_PER_FILE = 4
-PREFIX_FRACTION = 8  # 1/8 of a chunk is its prefix, which is not learned
+PREFIX_FRACTION = 8  # chunk length over prefix length; the prefix is not learned
 
 
 def source_chunks(
@@ -27,8 +27,11 @@ def source_chunks(
     seed: int = 0,
     report: Report = lambda line: None,
 ) -> list[TrainingText]:
-    """Up to `count` chunks of text files, including git-ignored ones: libraries are often installed
-    in ignored folders. Raises SampleError if there are none."""
+    """Draw up to `count` chunks of text files.
+
+    Git-ignored files are included: libraries are often installed in ignored folders. Raises
+    SampleError if there are none.
+    """
     try:
         files = [file for folder in folders for file in walk(folder, gitignore=False)]
     except NotADirectoryError as error:

@@ -13,14 +13,16 @@ from engine.records import Draft
 if TYPE_CHECKING:
     from engine.model.torch.torch_target import TorchTarget
 
-CHUNK_ROWS = 64  # per pass: logits of 64 rows over a vocabulary of 150,000 take 40 MB
+CHUNK_ROWS = 64  # rows per pass; their logits over a vocabulary of 150,000 take 40 MB
 
 
 def forced_rows(
     model: TorchTarget, ids: list[int], first: int = 0
 ) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """For the rows from `first` on: (row, logits [rows, vocabulary], hidden [rows, width]). A row's
-    logits predict the token after it."""
+    """Yield (row, logits [rows, vocabulary], hidden [rows, width]) for the rows from `first` on.
+
+    A row's logits predict the token after it.
+    """
     model.begin(ids[: first + 1], len(ids) + 1)
     for _ in model.prefill(ids[: first + 1], len(ids) + 1):
         pass
@@ -33,6 +35,6 @@ def forced_rows(
 
 
 def hidden_states(model: TorchTarget, ids: list[int], first: int = 0) -> Tensor:
-    """Hidden states [rows, width] of the rows from `first` on, float32."""
+    """Compute hidden states [rows, width] of the rows from `first` on, float32."""
     chunks = [hidden.float().cpu() for _, _, hidden in forced_rows(model, ids, first)]
     return torch.cat(chunks).clone() if chunks else torch.empty(0, model.model.width)

@@ -24,7 +24,7 @@ from ui.api.schemas import REMEDIES, TOO_MANY, UNSUPPORTED
 log = logging.getLogger(__name__)
 
 ERROR_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
-ANTHROPIC_PATH = "/v1/messages"  # that path and below
+ANTHROPIC_PATH = "/v1/messages"  # a path, which stands for all below it, too
 ANTHROPIC_TYPES = {
     401: "authentication_error",
     403: "permission_error",

@@ -199,9 +199,7 @@ async def until_refused(stream: JobStream) -> AsyncIterator[Event | ApiError]:
 def finish_reason(done: Done) -> Any:
     """OpenAI's finish reason. Raises ApiError if the answer is incomplete."""
     if done.reason == "failed":
-        if (done.error or "").startswith(
-            TOO_COMPLEX
-        ):  # which may turn out in the middle of an answer
+        if (done.error or "").startswith(TOO_COMPLEX):  # known only as the answer is written
             raise ApiError(400, str(done.error))
         raise ApiError(500, f"the model failed: {done.error}")
     if done.reason == "cancelled":

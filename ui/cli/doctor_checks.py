@@ -67,7 +67,7 @@ def checks(port: int) -> Iterator[Finding]:
     yield memory()
     yield disk()
     yield cache_folder()
-    if not IS_WINDOWS:  # where there is no shared server
+    if not IS_WINDOWS:  # Windows has no shared server
         yield runtime_folder()
     yield watch_limits()
     yield serve_port(port)

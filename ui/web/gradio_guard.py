@@ -70,7 +70,7 @@ MAX_LOGIN_BYTES = 64 << 10
 BROWSER_COOKIE = "draftline-browser"  # tells browsers apart where there are no logins
 MIN_BROWSER_CHARS = 16  # characters; a shorter value could be guessed
 MAX_TOKENS = 64  # logins of a user that stay valid
-DOWNLOAD_HEADERS = [  # uploaded files are never rendered as pages
+DOWNLOAD_HEADERS = [  # headers by which uploaded files are never rendered as pages
     (b"content-security-policy", b"default-src 'none'; sandbox"),
     (b"content-disposition", b"attachment"),
 ]

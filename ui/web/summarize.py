@@ -47,7 +47,7 @@ STOPPED = "Stopped before the overall statement: Continue goes on from there."
 class SummaryProgress:
     """The state of one summary."""
 
-    name: str  # of the document
+    name: str  # the document's name
     answer: AnswerProgress = field(default_factory=AnswerProgress)  # the overall statement
     body: str = ""  # the rest of the summary
 

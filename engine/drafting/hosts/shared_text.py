@@ -16,7 +16,7 @@ from index._core import Automaton, Documents, Segments, Tree
 
 Ids = NDArray[np.int32]
 
-RECENT_TOKENS = 1 << 16  # tokens of answers that are kept
+RECENT_TOKENS = 1 << 16  # tokens of answers that stay in memory
 
 
 class SharedText:

@@ -27,7 +27,7 @@ TARGETS = {  # nodes whose names a statement binds as it binds the whole
     "tuple", "list", "list_splat", "parenthesized_expression", "expression_list",
     "dictionary_splat_pattern", "case_pattern", "union_pattern", "dict_pattern", "splat_pattern",
 }  # fmt: skip
-DYNAMIC = {"globals", "locals", "vars", "eval", "exec", "dir"}  # find names by their text
+DYNAMIC = {"globals", "locals", "vars", "eval", "exec", "dir"}  # they find names by their text
 ANNOTATIONS = {"type", "subscript", "generic_type", "type_parameter", "tuple"}
 NOT_NAMES = re.compile(r"\s*(?:\w+\.)*(?:Literal|Annotated)\b")  # types whose strings are values
 STRING_ANNOTATION = re.compile(r"[\w\s.\[\],|]*")
@@ -302,7 +302,7 @@ class PythonNames(Walker):
         if last.type != "type" or len(content) != 1:
             return
         if scope.kind != "class":
-            scope = self.top  # where those that read annotations look
+            scope = self.top  # readers of annotations look there
         start, stop = self.tree.span(content[0])
         text = self.tree.text[start:stop]
         if not STRING_ANNOTATION.fullmatch(text):

@@ -13,7 +13,7 @@ from engine.records import RequestError
 
 MAX_DEPTH = 32  # alternatives and references inside each other in a schema
 MAX_SHOWN_CHARS = 120  # characters of a schema in an error
-TYPES = ("array", "boolean", "integer", "null", "number", "object")  # all but texts
+TYPES = ("array", "boolean", "integer", "null", "number", "object")  # types other than texts
 TEXT_KEYS = frozenset({"type", "enum", "minLength", "maxLength", "pattern"})
 OF_OTHERS = frozenset(  # keys that say nothing about texts
     {"additionalProperties", "exclusiveMaximum", "exclusiveMinimum", "items", "maxItems", "maximum",

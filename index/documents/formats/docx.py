@@ -19,7 +19,7 @@ from xml.parsers import expat
 from index.documents.formats.blocks import Block, ParsedDocument, join_blocks
 
 MAX_ENTRIES = 10_000  # files in the archive
-MAX_ENTRY_BYTES = 256 << 20  # one file, unpacked
+MAX_ENTRY_BYTES = 256 << 20  # bytes of one file, unpacked
 MAX_COMPRESSION_RATIO = 400  # bytes unpacked per byte packed; for files over a MiB
 READ_BYTES = 1 << 16
 NAMESPACES = (

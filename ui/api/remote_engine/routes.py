@@ -64,7 +64,7 @@ class EngineHost:
         self.engine, self.jobs = engine, jobs
         self.indexes = ReceivedIndexes(engine.encoder)
         self.turns = BodyTurns()  # for messages about the indexes
-        # By owner and id, until it has ended or is cancelled
+        # The streams by owner and id, until they have ended or are cancelled.
         self._running: WeakValueDictionary[tuple[str, str], JobStream] = WeakValueDictionary()
 
     @cached_property
