@@ -34,7 +34,7 @@ from engine.records import Done, Event, Info, Message, Request, Step
 from engine.sampling.grammar import Grammars, GrammarState
 from engine.sampling.grammar_depth import check_rules
 from engine.weights import Progress, home, locate
-from engine.worker import Job, Turns, Worker, ended_job
+from engine.worker import Job, Slots, Worker, ended_job
 from index.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -63,13 +63,13 @@ class Engine:
         self,
         config: Config | None = None,
         progress: Progress | None = None,
-        turns: Turns | None = None,
+        slots: Slots | None = None,
         tensors: bool = False,
     ) -> None:
         """Load the model, index the configured workspace, if any, and start the thread.
 
         A built-in model that is missing is fetched first. The model and what its drafter needs are
-        loaded and checked. Engines of one process that share `turns` compute one at a time.
+        loaded and checked. Engines of one process that share `slots` compute one at a time.
         `tensors`: the model runs on torch whatever it is, for experiments. WeightsError,
         UnsupportedModel, ValueError or OSError with one line.
         """
@@ -78,11 +78,11 @@ class Engine:
         folder = locate(self.config.model, progress=progress)
         report = partial(progress or no_progress, f"loading {self.config.model}")
         report(0, 0)
-        with ThreadPoolExecutor(1, "draftline-tokenizer") as beside:
-            reading = beside.submit(Tokenizer, folder)
+        with ThreadPoolExecutor(1, "draftline-tokenizer") as executor:
+            loading = executor.submit(Tokenizer, folder)
             tensors = tensors or drafter.spec.needs_tensors
             target = open_target(folder, self.config, report, tensors)
-            tokenizer = reading.result()
+            tokenizer = loading.result()
         give_back_memory()  # both read in small blocks, and took twice what they keep
         self.folder = folder  # the model's
         self._machine = machine_key(folder, target, self.config)
@@ -104,7 +104,7 @@ class Engine:
             except BaseException:
                 self.workspace.close()
                 raise
-        self.worker = Worker(*self._background(), turns=turns, within=target.within)
+        self.worker = Worker(*self._background(), slots=slots, within=target.within)
 
     @property
     def info(self) -> Info:
@@ -116,7 +116,7 @@ class Engine:
             dtype=target.dtype_name,
             context=target.context,
             fills_middle=fim_format(tokenizer) is not None,
-            prefill_tokens_per_s=1 / self.parts.cost.reading,
+            prefill_tokens_per_s=1 / self.parts.cost.prefill,
         )
 
     @property
@@ -282,7 +282,7 @@ class Engine:
         """
         target, cost, history = self.parts.target, self.parts.cost, self.parts.history
         if target.device_type == "cpu":
-            target.chunk = prefill_chunk(cost.reading)
+            target.chunk = prefill_chunk(cost.prefill)
         answer = Generation(
             request,
             prompt,

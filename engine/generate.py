@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 MIN_FORCED_TOKENS = 16  # tokens; shorter runs are left to the drafter
 SPARE_ROWS = 128  # cache rows beyond prompt and answer, for drafts that reach past its end
-ROOM_TOKENS = 4096  # tokens of an answer for which the cache takes memory at a time
+RESERVED_TOKENS = 4096  # tokens of an answer for which the cache takes memory at a time
 
 
 def generate(
@@ -64,7 +64,7 @@ def generate(
         start = perf_counter()
         answer.resume(target)
         with answer.usage.drafting:
-            draft = drafter.propose(answer.context, target).first(answer.context.room)
+            draft = drafter.propose(answer.context, target).first(answer.context.capacity)
             draft = answer.allowed(draft)
         scores = target.forward(answer.context.last, draft)
         with answer.usage.drafting:
@@ -92,8 +92,8 @@ def prefill(
     """
     if answer.reason is not None:
         return
-    answer.usage.cached = target.begin(answer.prompt.ids, answer.room, answer.owner)
-    answer.takes(target)
+    answer.usage.cached = target.begin(answer.prompt.ids, answer.capacity, answer.owner)
+    answer.attach(target)
     on_chunk = partial(drafter.observe_prompt, target) if drafter.needs_prompt_states else None
     yield from read(answer, target, answer.usage.cached, on_chunk, cancelled)
 
@@ -119,8 +119,8 @@ def write_forced(
     if answer.reason is None:
         if answer.must_begin(target):
             ids = [*answer.prompt.ids, *answer.output]
-            cached = target.begin(ids, answer.room, answer.owner)
-            answer.takes(target)
+            cached = target.begin(ids, answer.capacity, answer.owner)
+            answer.attach(target)
         for step in read(answer, target, cached, None, cancelled):
             answer.usage.forwards += 1
             yield step
@@ -140,8 +140,8 @@ def read(
     """
     ids = [*answer.prompt.ids, *answer.output]
     start = perf_counter()
-    for done in target.prefill(ids, answer.room, on_chunk, answer.owner):
-        answer.takes(target)
+    for done in target.prefill(ids, answer.capacity, on_chunk, answer.owner):
+        answer.attach(target)
         answer.chunk_tokens, cached = done - cached, done
         yield Step(seconds=perf_counter() - start, prefill=(done + 1, len(ids)))
         if cancelled():
@@ -234,7 +234,7 @@ class Generation:
         )
         self.usage = UsageCounter()
         self.reason: Reason | None = "length" if self.limit == 0 else None
-        self._turn = -1  # the target's turn when this answer last used it
+        self._epoch = -1  # the target's epoch when this answer last used it
         self._reach = 0  # tokens of the answer for which the target's sequence has rows
         self.chunk_tokens = 0  # tokens that the last prefill step read
         self._grammar = grammar
@@ -254,24 +254,24 @@ class Generation:
         return self.reason in ("stop", "length")
 
     @property
-    def room(self) -> int:
+    def capacity(self) -> int:
         """The rows that the sequence takes in the cache beyond what is committed."""
-        return min(self.limit - len(self.output), ROOM_TOKENS) + SPARE_ROWS
+        return min(self.limit - len(self.output), RESERVED_TOKENS) + SPARE_ROWS
 
-    def takes(self, target: Target) -> None:
-        """Note that the target's current sequence is this answer's, and has `room` for more."""
-        self._turn, self._reach = target.turn, len(self.output) + self.room - SPARE_ROWS
+    def attach(self, target: Target) -> None:
+        """Note that the target's current sequence is this answer's, and has `capacity` for more."""
+        self._epoch, self._reach = target.epoch, len(self.output) + self.capacity - SPARE_ROWS
 
     def must_begin(self, target: Target) -> bool:
         """Return whether another request ran since, or the sequence needs more rows."""
-        return target.turn != self._turn or self._reach <= len(self.output) < self.limit
+        return target.epoch != self._epoch or self._reach <= len(self.output) < self.limit
 
     def resume(self, target: Target) -> None:
         """Make this answer the target's current sequence again, if it must begin."""
         if self.must_begin(target):
-            target.resume([*self.prompt.ids, *self.output], self.room, self.owner)
-            self.takes(target)
-        self.context.room = min(self.limit - len(self.output) - 1, target.room())
+            target.resume([*self.prompt.ids, *self.output], self.capacity, self.owner)
+            self.attach(target)
+        self.context.capacity = min(self.limit - len(self.output) - 1, target.capacity())
 
     def take_forced(self) -> list[int]:
         """Take the next tokens, as far as the answer's grammar leaves no choice.

@@ -36,8 +36,8 @@ class TextStream:
         """
         self.marks = marks or {}
         self.detokenizer = Detokenizer(tokenizer, continues)
-        self.stop = tuple(one for one in stop if one)
-        self._begins_stop = {one[0] for one in self.stop}
+        self.stop = tuple(text for text in stop if text)
+        self._begins_stop = {text[0] for text in self.stop}
         self.filter = reasoning
         self.held: list[Piece] = []
         self.released: list[str] = []
@@ -122,7 +122,7 @@ class TextStream:
     def _overlap(self, waiting: str) -> int:
         """Measure the longest suffix of `waiting` that is a prefix of a stop string."""
         for count in range(min(len(waiting), max(map(len, self.stop), default=1) - 1), 0, -1):
-            if any(one.startswith(waiting[-count:]) for one in self.stop):
+            if any(text.startswith(waiting[-count:]) for text in self.stop):
                 return count
         return 0
 

@@ -146,8 +146,8 @@ class Schedule:
         self._rested: dict[Job, float] = {}  # since when a job has waited, in order of arrival
         self._begun: set[Job] = set()
         self._used: dict[str, float] = {}  # owner -> seconds, the latest to come last
-        self._turns: dict[str, int] = {}  # client -> number of its last turn, the latest last
-        self._turn = 0
+        self._served: dict[str, int] = {}  # client -> number of its last turn, the latest last
+        self._count = 0
         self._floor = 0.0  # seconds that a new owner begins with
         self._current: Job | None = None
         self._ran = 0.0  # seconds of the current slice
@@ -208,10 +208,10 @@ class Schedule:
             )
         if chosen not in self._begun:
             self._begun.add(chosen)
-            self._turn += 1
-            self._turns.pop(chosen.client, None)
-            self._turns[chosen.client] = self._turn
-            _forget_first(self._turns, {chosen.client})
+            self._count += 1
+            self._served.pop(chosen.client, None)
+            self._served[chosen.client] = self._count
+            _forget_first(self._served, {chosen.client})
         return chosen
 
     def _chosen(self) -> Job:
@@ -250,17 +250,19 @@ class Schedule:
         If none has, choose that of the client whose last turn is longest ago.
         """
         begun = next((job for job in jobs if job in self._begun), None)
-        return begun or min(jobs, key=lambda job: self._turns.get(job.client, 0))
+        return begun or min(jobs, key=lambda job: self._served.get(job.client, 0))
 
 
 def _forget_first(known: dict[str, int] | dict[str, float], kept: Iterable[str]) -> None:
     """Drop the oldest name that is not `kept`, where there are more than MAX_CLIENTS."""
-    if len(known) > MAX_CLIENTS and (old := next((one for one in known if one not in kept), None)):
+    if len(known) > MAX_CLIENTS and (
+        old := next((name for name in known if name not in kept), None)
+    ):
         del known[old]
 
 
-class Turns:
-    """Turns of the engines in one process: one computes at a time, for the most urgent job.
+class Slots:
+    """The slots in which the engines of one process compute: one at a time, for the most urgent job.
 
     The engines share the processors. A smaller urgency goes first.
     """
@@ -284,8 +286,8 @@ class Turns:
                 self._changed.notify_all()
 
     @contextmanager
-    def turn(self, urgency: int, stop: Callable[[], bool]) -> Iterator[None]:
-        """Hold the turn for one step of such a job.
+    def slot(self, urgency: int, stop: Callable[[], bool]) -> Iterator[None]:
+        """Hold the slot for one step of such a job.
 
         Waits while another engine computes, or has a more urgent job. A job that `stop` ends need
         not wait for more urgent ones.
@@ -308,22 +310,22 @@ class Worker:
     def __init__(
         self,
         *background: Iterable[float],
-        turns: Turns | None = None,
+        slots: Slots | None = None,
         within: Callable[[], AbstractContextManager[object]] = nullcontext,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         """Start the thread.
 
         `background`: work to do while idle. Each slice yields the seconds until the next one; the
-        first that is due runs. A job waits for one slice at most. `turns`: shared with the other
+        first that is due runs. A job waits for one slice at most. `slots`: shared with the other
         engines of this process. `within`: a context that the whole thread runs in. `clock`:
         seconds, by which jobs take turns.
         """
         self._within = within
-        self._engines = turns or Turns()
+        self._engines = slots or Slots()
         self._idle_at = monotonic() + IDLE_SECONDS  # when background work may go on
         # work -> when its next slice is due
-        self._background: dict[Iterator[float], float] = {iter(one): 0.0 for one in background}
+        self._background: dict[Iterator[float], float] = {iter(work): 0.0 for work in background}
         self._clock = clock
         self._schedule = Schedule(clock)
         self._begun: dict[Job, Iterator[Event]] = {}  # the events to come of each job
@@ -390,8 +392,8 @@ class Worker:
                     self._wake.wait(pause)
                 if self._closed and not self._schedule:
                     return
-                asked = bool(self._schedule)
-            if asked:
+                has_jobs = bool(self._schedule)
+            if has_jobs:
                 self._run_jobs()
                 self._idle_at = monotonic() + IDLE_SECONDS
             else:
@@ -406,13 +408,13 @@ class Worker:
     def _run_slice(self) -> None:
         now = monotonic()
         work = next(one for one, due in self._background.items() if due <= now)
-        turns = self._engines
+        slots = self._engines
 
         def stop() -> bool:
             return self._closed or bool(self._schedule)
 
         try:
-            with turns.job(BACKGROUND), turns.turn(BACKGROUND, stop):
+            with slots.job(BACKGROUND), slots.slot(BACKGROUND, stop):
                 if not stop():
                     self._background[work] = now + next(work)
         except StopIteration:
@@ -462,7 +464,7 @@ class Worker:
             if stop():
                 return Done("cancelled")
             self._begun[job] = job.run(stop)
-        with self._engines.turn(job.urgency, stop):
+        with self._engines.slot(job.urgency, stop):
             began = self._clock()
             event = next(self._begun[job], None)
             seconds = self._clock() - began

@@ -214,8 +214,8 @@ class LoadingProgress:
             log.warning("the client shows no progress: %s", error)
             return False
         main = self._session.shared_engine
-        beside = main.for_next_edits
-        engine = beside if (main.state, beside.state) == ("ready", "loading") else main
+        second = main.for_next_edits
+        engine = second if (main.state, second.state) == ("ready", "loading") else main
         is_fetching = engine.is_fetching
         begin = types.WorkDoneProgressBegin(title="Draftline", cancellable=is_fetching or None)
         progress.begin(token, begin)

@@ -98,7 +98,7 @@ def _documents(server: Server, session: Session) -> None:
 
     @feature(types.WORKSPACE_DID_CHANGE_WATCHED_FILES)
     def watched(params: types.DidChangeWatchedFilesParams) -> None:
-        session.index.refresh([path for one in params.changes if (path := path_of(one.uri))])
+        session.index.refresh([path for change in params.changes if (path := path_of(change.uri))])
 
 
 def _completions(server: Server, session: Session) -> None:
@@ -118,7 +118,7 @@ def _completions(server: Server, session: Session) -> None:
             return types.InlineCompletionList([])
         made = await complete(session, document, offset, invoked, layout)
         here = server.documents.position(document, offset)
-        return types.InlineCompletionList([_inline(here, one) for one in made])
+        return types.InlineCompletionList([_inline(here, item) for item in made])
 
     async def _next_edit_nearby(
         document: OpenDocument, offset: int, params: types.InlineCompletionParams
@@ -154,7 +154,7 @@ def _completions(server: Server, session: Session) -> None:
             return types.CompletionList(is_incomplete=True, items=[])
         made = await complete(session, document, offset, False, layout)
         here = server.documents.position(document, offset)
-        items = [_item(server, document, offset, here, one) for one in made]
+        items = [_item(server, document, offset, here, item) for item in made]
         return types.CompletionList(is_incomplete=True, items=items)
 
     @feature("textDocument/didShowCompletion")
@@ -242,9 +242,9 @@ def _edits(server: Server, session: Session) -> None:
             warned = types.ShowMessageParams(types.MessageType.Warning, f"Draftline: {why}")
             server.window_show_message(warned)
         elif made is not None:
-            asked = types.ApplyWorkspaceEditParams(edit=made, label="Draftline")
+            request = types.ApplyWorkspaceEditParams(edit=made, label="Draftline")
             try:
-                applied = (await server.workspace_apply_edit_async(asked)).applied
+                applied = (await server.workspace_apply_edit_async(request)).applied
             except JsonRpcException as error:  # the edit is in the answer, so it is not lost
                 log.warning("the client did not apply an edit: code %s", error.code)
         return {"applied": applied, **result.answer(made)}
@@ -289,9 +289,9 @@ def _edits(server: Server, session: Session) -> None:
 
     def without_version(made: types.WorkspaceEdit | None) -> None:
         """Drop the version of a file that is not open, in the edit of one document."""
-        for one in (made and made.document_changes) or ():
-            if isinstance(one, types.TextDocumentEdit):
-                one.text_document.version = None
+        for change in (made and made.document_changes) or ():
+            if isinstance(change, types.TextDocumentEdit):
+                change.text_document.version = None
 
     kinds = [code_actions.REWRITE, code_actions.FIX, code_actions.EXPLAIN]
 
@@ -310,7 +310,7 @@ def _edits(server: Server, session: Session) -> None:
 
 def _questions(server: Server, session: Session) -> None:
     @server.feature("draftline/ask")
-    async def asked(params: AskParams) -> dict[str, Any]:
+    async def request(params: AskParams) -> dict[str, Any]:
         if not params.question.strip():
             raise failed("the question is empty: say what you want to know")
         return await explain.ask(server, session, params, "Asking about")

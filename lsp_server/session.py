@@ -144,7 +144,7 @@ class Session:
         self.shared_engine.configure(self.name, self.settings.model, self.settings.device)
         self.index.configure(gitignore=self.settings.respectGitignore)
         self._configured.set()
-        new = [one for one in dict.fromkeys(warnings) if one not in self._warnings]
+        new = [warning for warning in dict.fromkeys(warnings) if warning not in self._warnings]
         self._warnings = warnings
         return new
 
@@ -229,10 +229,14 @@ class Session:
 
         They are limited to what the engine may see.
         """
-        shown = {one.uri: one.text.text for one in self.documents if not self.why_withheld(one)}
-        edits = [one for one in self.edit_history.edits() if one.uri in shown]
+        shown = {
+            document.uri: document.text.text
+            for document in self.documents
+            if not self.why_withheld(document)
+        }
+        edits = [edit for edit in self.edit_history.edits() if edit.uri in shown]
         if self.elsewhere:  # a secret that was deleted is still in an edit
-            edits = [one for one in edits if not self.index.why_secret("", one.before)]
+            edits = [edit for edit in edits if not self.index.why_secret("", edit.before)]
         return edits, shown
 
     def is_starting(self) -> bool:

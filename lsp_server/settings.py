@@ -138,7 +138,7 @@ def _switch(value: Any) -> str | None:
 
 
 def _strings(value: Any) -> str | None:
-    valid = isinstance(value, list) and all(isinstance(one, str) for one in value)
+    valid = isinstance(value, list) and all(isinstance(item, str) for item in value)
     return None if valid else "a list of strings"
 
 

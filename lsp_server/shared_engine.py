@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from engine.config import DEFAULT_MODEL
-from engine.worker import Turns
+from engine.worker import Slots
 
 if TYPE_CHECKING:
     from engine.remote.any_engine import EditorEngine
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # Options of the engine next to the main one, whose prompts are short.
-BESIDE: dict[str, Any] = {"max_context": 8192, "cached_sequences": 2, "cache_bytes": 1 << 29}
+SECOND_ENGINE: dict[str, Any] = {"max_context": 8192, "cached_sequences": 2, "cache_bytes": 1 << 29}
 
 # Seconds between attempts to reach another machine, doubled each time.
 MIN_PAUSE_S, MAX_PAUSE_S = 1.0, 30.0
@@ -57,7 +57,7 @@ class NextEdits(NamedTuple):
     format: str = ""
 
 
-class Wish(NamedTuple):
+class ModelChoice(NamedTuple):
     """A client's configuration. Without a model: the usual one."""
 
     model: str
@@ -94,14 +94,14 @@ class SharedEngine:
         self.is_fetching = False  # the model is being downloaded
         self.listeners: list[Listener] = []
         self.progress: list[OnProgress] = main.progress if main else []
-        self.turns: Turns = main.turns if main else Turns()
+        self.slots: Slots = main.slots if main else Slots()
         self.next_edits = next_edits or NextEdits()
         self._model, self._fetch, self._main = model, fetch, main
         self._usual = ""  # the model of clients that name none; "" before it is known
-        self._wishes: dict[str, Wish] = {}  # by client
-        self._wanted: Wish | None = None  # the one that is loaded, or being loaded
+        self._choices: dict[str, ModelChoice] = {}  # by client
+        self._wanted: ModelChoice | None = None  # the one that is loaded, or being loaded
         self._offers: list[Download] = []  # while `asking`
-        self._asked = ""  # the client whose user is being asked
+        self._asking = ""  # the client whose user is being asked
         self._cancel_fetch = threading.Event()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -127,7 +127,7 @@ class SharedEngine:
     @property
     def clients(self) -> int:
         """The clients that have configured a model."""
-        return len(self._wishes)
+        return len(self._choices)
 
     # -- what clients want -------------------------------------------------------------------------
 
@@ -140,8 +140,8 @@ class SharedEngine:
         usual = self._usual or (_usual_model() if names_none else "")
         with self._lock:
             self._usual = usual
-            self._wishes.pop(client, None)
-            self._wishes[client] = Wish(model, device)
+            self._choices.pop(client, None)
+            self._choices[client] = ModelChoice(model, device)
             started = self._decide(retry=True)
         if started:
             self._notify()
@@ -149,51 +149,51 @@ class SharedEngine:
     def leave(self, client: str) -> None:
         """Forget a client that is gone. Those that remain may now agree on another model."""
         with self._lock:
-            self._wishes.pop(client, None)
+            self._choices.pop(client, None)
             started = self._decide(retry=False)
-            was_asked, self._asked = self._asked == client, ""
-            unused = self._unload() if self._main and not self._wishes else None
+            was_asking, self._asking = self._asking == client, ""
+            unused = self._unload() if self._main and not self._choices else None
         if unused:
             threading.Thread(target=unused.close, name="unloading", daemon=True).start()
-        if started or was_asked:
+        if started or was_asking:
             self._notify()
 
     def other_model_for(self, client: str) -> str | None:
         """Return the model that a client wants and does not get, because others use this one."""
         with self._lock:
-            wish = self._wishes.get(client)
-            wanted = self._resolved(wish) if wish else None
+            choice = self._choices.get(client)
+            wanted = self._resolved(choice) if choice else None
             if wanted is None or self._wanted in (None, wanted):
                 return None
             other = wanted.model != self.model
             return wanted.model if other else f"{wanted.model} on {wanted.device}"
 
-    def _resolved(self, wish: Wish) -> Wish:
+    def _resolved(self, choice: ModelChoice) -> ModelChoice:
         if self.elsewhere:
-            model = self._model or wish.model
-            return Wish(model if self.elsewhere.is_openai else "", str(self.elsewhere))
-        return Wish(self._model or wish.model or self._usual, wish.device)
+            model = self._model or choice.model
+            return ModelChoice(model if self.elsewhere.is_openai else "", str(self.elsewhere))
+        return ModelChoice(self._model or choice.model or self._usual, choice.device)
 
     def _decide(self, retry: bool) -> bool:
         """Start loading if no client wants the model in use, or with `retry` if it failed.
 
         Returns whether it was started. The lock is held.
         """
-        wishes = [self._resolved(wish) for wish in self._wishes.values()]
-        if self._closed or not wishes:
+        choices = [self._resolved(choice) for choice in self._choices.values()]
+        if self._closed or not choices:
             return False
-        if self._wanted in wishes and not (retry and self.state == "error"):
+        if self._wanted in choices and not (retry and self.state == "error"):
             return False
-        self._start(wishes[-1], fetch=self._fetch)
+        self._start(choices[-1], fetch=self._fetch)
         return True
 
-    def _start(self, wanted: Wish, fetch: bool) -> None:
+    def _start(self, wanted: ModelChoice, fetch: bool) -> None:
         self._wanted = wanted
         self.loads += 1
         what = f"connecting to {self.elsewhere}" if self.elsewhere else f"loading {wanted.model}"
         self.state, self.message = "loading", what
         self.is_fetching = fetch and bool(self._offers)
-        self._offers, self._asked = [], ""
+        self._offers, self._asking = [], ""
         self._cancel_fetch.clear()
         previous = self._thread
         self._thread = threading.Thread(
@@ -219,9 +219,9 @@ class SharedEngine:
         There are none if nothing is to be asked, or if a client's user is being asked already.
         """
         with self._lock:
-            if self.state != "asking" or self._asked:
+            if self.state != "asking" or self._asking:
                 return []
-            self._asked = client
+            self._asking = client
             return self._offers
 
     def answer(self, model: str | None) -> None:
@@ -239,7 +239,7 @@ class SharedEngine:
             else:
                 if self._wanted.model == self._usual:
                     self._usual = model
-                self._start(Wish(model, self._wanted.device), fetch=True)
+                self._start(ModelChoice(model, self._wanted.device), fetch=True)
         self._notify()
 
     def cancel_fetch(self) -> None:
@@ -303,7 +303,7 @@ class SharedEngine:
         for listener in list(self.progress):
             listener(what, done, total)
 
-    def _load(self, wanted: Wish, fetch: bool, previous: threading.Thread | None) -> None:
+    def _load(self, wanted: ModelChoice, fetch: bool, previous: threading.Thread | None) -> None:
         if previous:
             previous.join()
         with self._lock:
@@ -353,11 +353,11 @@ class SharedEngine:
 
     def _check_memory(self, model: str, other: str) -> None:
         """Raise WeightsError where a model does not fit into memory next to another one."""
-        from engine.weights.model_list import Machine, check_beside
+        from engine.weights.model_list import Machine, check_both_fit
 
-        check_beside(model, other, Machine.this())
+        check_both_fit(model, other, Machine.this())
 
-    def _engine(self, wanted: Wish) -> EditorEngine:
+    def _engine(self, wanted: ModelChoice) -> EditorEngine:
         from engine import Config, Engine
 
         if self.elsewhere:
@@ -370,8 +370,8 @@ class SharedEngine:
 
         config = Config(model=wanted.model, device=wanted.device)
         if self._main:
-            config = replace(config, **BESIDE)
-        return Engine(config, progress, self.turns)
+            config = replace(config, **SECOND_ENGINE)
+        return Engine(config, progress, self.slots)
 
     def _connect(self, url: EngineUrl, model: str) -> HttpEngine | OpenAiEngine:
         """Connect to the engine of another machine, as soon as it can be reached.

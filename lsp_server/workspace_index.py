@@ -207,7 +207,9 @@ class WorkspaceIndex:
         self._dirty.pop(uri, None)
         if path := path_of(uri):
             self._closed_paths.add(path)
-            self._dirty |= dict.fromkeys(one.uri for one in self._documents if one.path == path)
+            self._dirty |= dict.fromkeys(
+                document.uri for document in self._documents if document.path == path
+            )
             self._schedule_update()
 
     def refresh(self, paths: list[str]) -> None:

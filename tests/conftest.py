@@ -193,22 +193,22 @@ class HashTarget:
     def __init__(self, vocab: int = 11, context: int = 400, seed: int = 0, eos: int = -1) -> None:
         self.vocab, self.context, self.seed, self.eos = vocab, context, seed, eos
         self.tokens: list[int] = []
-        self.capacity = self.turn = 0
+        self.rows = self.epoch = 0
         self.pending: tuple[int, Draft] | None = None
 
-    def begin(self, prompt: list[int], room: int, owner: str = "") -> int:
-        self.tokens, self.capacity = [], len(prompt) + room
-        self.turn += 1
+    def begin(self, prompt: list[int], capacity: int, owner: str = "") -> int:
+        self.tokens, self.rows = [], len(prompt) + capacity
+        self.epoch += 1
         return 0
 
     def prefill(
-        self, prompt: list[int], room: int, on_chunk: Any = None, owner: str = ""
+        self, prompt: list[int], capacity: int, on_chunk: Any = None, owner: str = ""
     ) -> Iterator[int]:
-        turn = self.turn
+        epoch = self.epoch
         while True:
-            if self.turn != turn:  # another request ran between two chunks
-                self.begin(prompt, room)
-                turn = self.turn
+            if self.epoch != epoch:  # another request ran between two chunks
+                self.begin(prompt, capacity)
+                epoch = self.epoch
             if len(self.tokens) >= len(prompt) - 1:
                 return
             before, self.tokens = self.tokens, prompt[: min(len(self.tokens) + 3, len(prompt) - 1)]
@@ -223,12 +223,12 @@ class HashTarget:
 
         return torch.stack([self.row(text) for text in states])
 
-    def resume(self, tokens: list[int], room: int, owner: str = "") -> None:
-        self.tokens, self.capacity = tokens[:-1], len(tokens) + room
-        self.turn += 1
+    def resume(self, tokens: list[int], capacity: int, owner: str = "") -> None:
+        self.tokens, self.rows = tokens[:-1], len(tokens) + capacity
+        self.epoch += 1
 
-    def room(self) -> int:
-        return self.capacity - len(self.tokens) - 1
+    def capacity(self) -> int:
+        return self.rows - len(self.tokens) - 1
 
     def row(self, text: list[int]) -> Any:
         """Logits after `text`. They depend on its last three tokens only, so that text repeats."""
@@ -237,7 +237,7 @@ class HashTarget:
     def forward(self, last: int, draft: Draft, hidden: bool = False) -> Scores:
         import torch
 
-        assert len(draft) <= self.room(), "a draft longer than the cache"
+        assert len(draft) <= self.capacity(), "a draft longer than the cache"
         texts = [[*self.tokens, last]]
         for node, parent in enumerate(draft.parents):
             texts.append([*texts[parent + 1], draft.tokens[node]])

@@ -168,7 +168,7 @@ def test_a_cache_that_grows_with_the_answer_does_not_change_it(
 ) -> None:
     target = HashTarget(VOCAB, seed=3)
     expected, truth = plain(target, endless, Prompt([1, 2], max_tokens=40))
-    monkeypatch.setattr(loop, "ROOM_TOKENS", room)
+    monkeypatch.setattr(loop, "RESERVED_TOKENS", room)
     for name, drafter in drafters(truth, VOCAB).items():
         _, done = run(target, endless, Prompt([1, 2], max_tokens=40), drafter)
         assert answer(done) == answer(expected), name

@@ -29,7 +29,7 @@ from time import perf_counter
 from typing import Any
 
 from bench.agents import scripted_model
-from bench.agents.recipes import AGENTS, Asked, Recipe
+from bench.agents.recipes import AGENTS, AgentRequest, Recipe
 from bench.agents.tasks import FILE, SOURCE, TASKS, Task
 from bench.common import report
 from bench.common.cli import argument_parser, complain
@@ -52,9 +52,9 @@ def run_task(name: str, task_name: str, server: Server, model: str, place: Path,
     folder.mkdir(parents=True)
     home.mkdir()
     (folder / FILE).write_text(SOURCE, "utf-8")
-    asked = Asked(server.url, model, str(home), task.text, FILE)
+    request = AgentRequest(server.url, model, str(home), task.text, FILE)
     before, began = server.figures(), perf_counter()
-    code = run_agent(AGENTS[name](asked), folder, home, place / OUTPUT, limit)
+    code = run_agent(AGENTS[name](request), folder, home, place / OUTPUT, limit)
     seconds = perf_counter() - began
     server.wait_idle()
     answered, errors = requests_between(before, server.figures())

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
-class Asked:
+class AgentRequest:
     """One task for an agent."""
 
     url: str  # the server's, without /v1
@@ -31,87 +31,95 @@ class Recipe:
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
-def aider(asked: Asked) -> Recipe:
+def aider(request: AgentRequest) -> Recipe:
     options = "--yes-always --no-git --no-check-update --analytics-disable --no-gitignore"
     quiet = "--no-show-model-warnings --no-show-release-notes --no-suggest-shell-commands"
-    model = ("--model", f"openai/{asked.model}", "--edit-format", "whole")
+    model = ("--model", f"openai/{request.model}", "--edit-format", "whole")
     return Recipe(
-        ("aider", *options.split(), *quiet.split(), *model, "--message", asked.task, asked.file),
-        variables={"OPENAI_API_BASE": f"{asked.url}/v1", "OPENAI_API_KEY": "none"},
+        (
+            "aider",
+            *options.split(),
+            *quiet.split(),
+            *model,
+            "--message",
+            request.task,
+            request.file,
+        ),
+        variables={"OPENAI_API_BASE": f"{request.url}/v1", "OPENAI_API_KEY": "none"},
     )
 
 
-def opencode(asked: Asked) -> Recipe:
+def opencode(request: AgentRequest) -> Recipe:
     provider = {
         "npm": "@ai-sdk/openai-compatible",
         "name": "Draftline",
-        "options": {"baseURL": f"{asked.url}/v1"},
-        "models": {asked.model: {}},
+        "options": {"baseURL": f"{request.url}/v1"},
+        "models": {request.model: {}},
     }
     denied = dict.fromkeys(("bash", "webfetch", "external_directory"), "deny")
     config = {"provider": {"draftline": provider}, "permission": denied}
     return Recipe(
-        ("opencode", "run", "--auto", "-m", f"draftline/{asked.model}", asked.task),
+        ("opencode", "run", "--auto", "-m", f"draftline/{request.model}", request.task),
         {".config/opencode/opencode.json": json.dumps(config)},
         {"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1"},
     )
 
 
-def pi(asked: Asked) -> Recipe:
+def pi(request: AgentRequest) -> Recipe:
     provider = {
-        "baseUrl": f"{asked.url}/v1",
+        "baseUrl": f"{request.url}/v1",
         "api": "openai-completions",
         "apiKey": "none",
-        "models": [{"id": asked.model}],
+        "models": [{"id": request.model}],
     }
-    chosen = ("--provider", "draftline", "--model", asked.model, "--tools", "read,edit,write,ls")
+    chosen = ("--provider", "draftline", "--model", request.model, "--tools", "read,edit,write,ls")
     return Recipe(
-        ("pi", "-p", "--offline", *chosen, asked.task),
+        ("pi", "-p", "--offline", *chosen, request.task),
         {".pi/agent/models.json": json.dumps({"providers": {"draftline": provider}})},
     )
 
 
-def cn(asked: Asked) -> Recipe:
+def cn(request: AgentRequest) -> Recipe:
     model = {
         "name": "Draftline",
         "provider": "openai",
-        "model": asked.model,
-        "apiBase": f"{asked.url}/v1",
+        "model": request.model,
+        "apiBase": f"{request.url}/v1",
         "apiKey": "none",
         "roles": ["chat"],
         "capabilities": ["tool_use"],
     }
     config = {"name": "draftline", "version": "1.0.0", "schema": "v1", "models": [model]}
     path = ".continue/config.yaml"
-    options = ("--auto", "--exclude", "Bash", "--config", f"{asked.home}/{path}")
-    return Recipe(("cn", "-p", *options, asked.task), {path: json.dumps(config)})  # JSON is YAML
+    options = ("--auto", "--exclude", "Bash", "--config", f"{request.home}/{path}")
+    return Recipe(("cn", "-p", *options, request.task), {path: json.dumps(config)})  # JSON is YAML
 
 
-def qwen(asked: Asked) -> Recipe:
+def qwen(request: AgentRequest) -> Recipe:
     server = {
-        "OPENAI_BASE_URL": f"{asked.url}/v1",
+        "OPENAI_BASE_URL": f"{request.url}/v1",
         "OPENAI_API_KEY": "none",
-        "OPENAI_MODEL": asked.model,
+        "OPENAI_MODEL": request.model,
     }
     settings = {"privacy": {"usageStatisticsEnabled": False}}
     allowed = ("--approval-mode", "auto-edit", "--exclude-tools", "run_shell_command")
     return Recipe(
-        ("qwen", "--auth-type", "openai", *allowed, "-p", asked.task),
+        ("qwen", "--auth-type", "openai", *allowed, "-p", request.task),
         {".qwen/settings.json": json.dumps(settings)},
         server,
     )
 
 
-def codex(asked: Asked) -> Recipe:
+def codex(request: AgentRequest) -> Recipe:
     config = (
-        f'model = "{asked.model}"\nmodel_provider = "draftline"\n\n[model_providers.draftline]\n'
-        f'name = "Draftline"\nbase_url = "{asked.url}/v1"\nwire_api = "responses"\n'
+        f'model = "{request.model}"\nmodel_provider = "draftline"\n\n[model_providers.draftline]\n'
+        f'name = "Draftline"\nbase_url = "{request.url}/v1"\nwire_api = "responses"\n'
     )
     options = ("--skip-git-repo-check", "--sandbox", "workspace-write")
-    return Recipe(("codex", "exec", *options, asked.task), {".codex/config.toml": config})
+    return Recipe(("codex", "exec", *options, request.task), {".codex/config.toml": config})
 
 
-AGENTS: dict[str, Callable[[Asked], Recipe]] = {
+AGENTS: dict[str, Callable[[AgentRequest], Recipe]] = {
     "aider": aider,
     "opencode": opencode,
     "pi": pi,

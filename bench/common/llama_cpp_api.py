@@ -120,12 +120,12 @@ def library() -> ctypes.CDLL:
 
 def _defaults(function: Any, kind: type[Any], expected: dict[str, Any]) -> Any:
     """Return the parameters that `function` makes; None for another layout than `kind`'s."""
-    room = ctypes.create_string_buffer(bytes([PROBE]) * PROBE_BYTES, PROBE_BYTES)
+    buffer = ctypes.create_string_buffer(bytes([PROBE]) * PROBE_BYTES, PROBE_BYTES)
     function.argtypes, function.restype = [ctypes.c_void_p], None
-    function(room)  # a large struct is returned where a hidden first argument points to
-    params = kind.from_buffer_copy(room)
+    function(buffer)  # a large struct is returned where a hidden first argument points to
+    params = kind.from_buffer_copy(buffer)
     same = all(getattr(params, name) == value for name, value in expected.items())
-    written = len(room.raw.rstrip(bytes([PROBE])))
+    written = len(buffer.raw.rstrip(bytes([PROBE])))
     padded = -(-written // ctypes.alignment(kind)) * ctypes.alignment(kind)
     return params if same and padded == ctypes.sizeof(kind) else None
 

@@ -106,12 +106,12 @@ class ForcedTransformers:
     runs under torch.compile (reduce-overhead) on a GPU.
     """
 
-    def __init__(self, model: Any, lookup: bool = False, room: int = 0) -> None:
+    def __init__(self, model: Any, lookup: bool = False, capacity: int = 0) -> None:
         self.model, self.lookup, self.cache = model, lookup, None
-        if room:
+        if capacity:
             from transformers import StaticCache
 
-            self.cache = StaticCache(config=model.config, max_cache_len=room)
+            self.cache = StaticCache(config=model.config, max_cache_len=capacity)
 
     def __call__(self, answer: RecordedAnswer) -> ForcedRun:
         from transformers import GenerationConfig

@@ -37,12 +37,12 @@ def texts(target: TorchTarget) -> Iterator[dict[str, Any]]:
     That is where its text first differs from plain decoding (None: nowhere).
     """
     prompt = arbitrary(PROMPT, target.vocab)
-    room = min(WIDEST_DRAFT, target.max_rows - 1)
+    capacity = min(WIDEST_DRAFT, target.max_rows - 1)
     for name, request in REQUESTS.items():
         truth, _ = write(target, prompt, request, lambda output: Draft())
         for kind, draft_of in {"none": lambda output: Draft(), **drafts(truth, target)}.items():
             text, passes = write(
-                target, prompt, request, lambda output, made=draft_of: made(output).first(room)
+                target, prompt, request, lambda output, made=draft_of: made(output).first(capacity)
             )
             apart = (n for n, pair in enumerate(zip(text, truth, strict=True)) if len({*pair}) > 1)
             yield {"request": name, "draft": kind, "tokens": len(truth), "passes": passes,
@@ -54,11 +54,11 @@ def arbitrary(count: int, vocab: int) -> list[int]:
     return [(11 * n * n + 7 * n) % (vocab - 1) + 1 for n in range(count)]
 
 
-def start(target: TorchTarget, prompt: list[int], room: int) -> None:
+def start(target: TorchTarget, prompt: list[int], capacity: int) -> None:
     """Read a prompt into an empty cache."""
     clear(target)
-    target.begin(prompt, room)
-    for _ in target.prefill(prompt, room):
+    target.begin(prompt, capacity)
+    for _ in target.prefill(prompt, capacity):
         pass
 
 
@@ -110,7 +110,7 @@ def drafts(truth: Sequence[int], target: TorchTarget) -> dict[str, DraftOf]:
 
 
 @torch.inference_mode()
-def logits_beside(target: TorchTarget, theirs: Any) -> Iterator[dict[str, Any]]:
+def compare_logits(target: TorchTarget, theirs: Any) -> Iterator[dict[str, Any]]:
     """Compare the logits of passes of several widths with those of transformers' model.
 
     Returns the relative error, and the share of rows with the same likeliest token.

@@ -79,7 +79,7 @@ def weight_bytes(settings: dict[str, Any], size: int) -> int:
 def read_bytes(settings: dict[str, Any], dtype: str) -> int:
     """Bytes of weights read per step: all of them, but of an untied embedding only a few rows."""
     sizes = {
-        name: int(prod(shape) * speed.WEIGHT_BYTES[speed.kept_as(name, dtype)])
+        name: int(prod(shape) * speed.WEIGHT_BYTES[speed.storage_format(name, dtype)])
         for name, shape in shapes(settings).items()
     }
     return speed.read_bytes(sizes, settings)

@@ -12,13 +12,13 @@ from engine.sampling.verify import matching
 
 LENGTHS = (32, 128, 512, 2048, 8192, 30000)  # tokens
 CACHED, BEHIND = 2048, (1, 8, 40)  # tokens in a cached prompt, tokens typed behind it
-ROOM = 300  # tokens
+ANSWER_TOKENS = 300  # tokens
 FEW_RUNS = 3  # runs of a prompt: long ones take a second
 
 
 def times(target: TorchTarget) -> Iterator[dict[str, Any]]:
     """Milliseconds to the first token, by the tokens that were cached and those that were read."""
-    longest = target.context - ROOM
+    longest = target.context - ANSWER_TOKENS
     for count in LENGTHS:
         if count <= longest:
             prompt = [7 * n % (target.vocab - 1) + 1 for n in range(count)]
@@ -48,8 +48,8 @@ def line(target: TorchTarget, cached: int, prompt: list[int]) -> dict[str, Any]:
 
 def first_token(target: TorchTarget, prompt: list[int]) -> None:
     """Read a prompt and choose the token behind it."""
-    target.begin(prompt, ROOM)
-    for _ in target.prefill(prompt, ROOM):
+    target.begin(prompt, ANSWER_TOKENS)
+    for _ in target.prefill(prompt, ANSWER_TOKENS):
         pass
     scores, nothing = target.forward(prompt[-1], Draft()), Draft()
     if scores.chosen is None:

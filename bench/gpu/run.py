@@ -364,7 +364,7 @@ def logits(bench: GpuBench, name: str, settings: dict[str, Any], target: TorchTa
         bench.leave_out(f"{name}, logits beside transformers'", why)
         return
     theirs = random_hf(settings, bench.at, torch.float32)
-    for line in gpu_law.logits_beside(target, theirs):
+    for line in gpu_law.compare_logits(target, theirs):
         bench.found["logits"].append({"shape": name} | line)
 
 
@@ -396,7 +396,9 @@ def edits(
             methods["hf"] = lambda answer: plain(answer.from_middle(HF_TOKENS))
             methods["hf-lookup"] = lambda answer: lookup(answer.from_middle(LOOKUP_TOKENS))
             if bench.options.compiled:
-                compiled = ForcedTransformers(model, room=min(STATIC_CACHE_TOKENS, target.context))
+                compiled = ForcedTransformers(
+                    model, capacity=min(STATIC_CACHE_TOKENS, target.context)
+                )
                 methods["hf-compiled"] = lambda answer: compiled(answer.from_middle(HF_TOKENS))
     able: dict[str, Method] = {}
     for method, run in methods.items():

@@ -94,9 +94,9 @@ def draft_of(bucket: int) -> Draft:
     return chain([5 + n % 7 for n in range(bucket - 1)], "bench")
 
 
-def place_at(target: TorchTarget, cached: int, room: int) -> None:
-    """Make current a sequence of `cached` arbitrary tokens with room for `room` more rows."""
-    target.begin([1] * (cached + 1), room)
+def place_at(target: TorchTarget, cached: int, capacity: int) -> None:
+    """Make current a sequence of `cached` arbitrary tokens with room for `capacity` more rows."""
+    target.begin([1] * (cached + 1), capacity)
     current = target.sequence
     for part in current.cache:
         part.normal_()  # unwritten or zero memory is read too fast

@@ -66,10 +66,10 @@ class CopyRule(NullDrafter):
 
     def propose(self, context: DraftContext, target: Any) -> Draft:
         tail = context.tail(MAX_MATCH_TOKENS)
-        return chain(self.run(tail, context.room), "copy")
+        return chain(self.run(tail, context.capacity), "copy")
 
-    def run(self, tail: list[int], room: int) -> list[int]:
-        """Propose at most `room` tokens that may follow the tail."""
+    def run(self, tail: list[int], capacity: int) -> list[int]:
+        """Propose at most `capacity` tokens that may follow the tail."""
         raise NotImplementedError
 
     def after(self, place: int, count: int) -> list[int]:
@@ -101,14 +101,14 @@ class PromptLookupRule(CopyRule):
         super().__init__(setup)
         self.most, self.least, self.whole = most, least, whole
 
-    def run(self, tail: list[int], room: int) -> list[int]:
+    def run(self, tail: list[int], capacity: int) -> list[int]:
         size = len(self.text.tokens)
         for count in range(min(self.most, len(tail)), self.least - 1, -1):
-            stop = size - room if self.whole else size - 1  # the last end of the n-gram
+            stop = size - capacity if self.whole else size - 1  # the last end of the n-gram
             place = self.text.find(tail[-count:], max(stop, 0))
             if place >= 0:
-                return self.after(place + count, room)
-        return self.elsewhere(tail[-self.most :], room)
+                return self.after(place + count, capacity)
+        return self.elsewhere(tail[-self.most :], capacity)
 
 
 class SamRule(CopyRule):
@@ -133,10 +133,12 @@ class SamRule(CopyRule):
         bonus = others[0].length - SAM_BIAS if others else 0
         if bonus > length:
             tree = self.setup.workspace.tree(
-                tail, self.reach(bonus, context.room), SAM_BRANCHES, limit=MAX_MATCH_TOKENS
+                tail, self.reach(bonus, context.capacity), SAM_BRANCHES, limit=MAX_MATCH_TOKENS
             )
             return draft_of(tree.tokens.tolist(), tree.parents.tolist(), tree.probs.tolist())
-        return chain(self.after(place, self.reach(length, context.room)) if length else [], "copy")
+        return chain(
+            self.after(place, self.reach(length, context.capacity)) if length else [], "copy"
+        )
 
     def match(self, tail: np.ndarray[Any, np.dtype[np.int32]]) -> tuple[int, int]:
         """Return the length of the longest match in the text, and the position after it."""
@@ -153,8 +155,8 @@ class SamRule(CopyRule):
             return length, self.text.find(run, border - 1) + length
         return length, self.text.find(run, start=border + 1) + length
 
-    def reach(self, length: int, room: int) -> int:
-        return min(room, self.factor * length) if self.factor else room
+    def reach(self, length: int, capacity: int) -> int:
+        return min(capacity, self.factor * length) if self.factor else capacity
 
     def observe(
         self, draft: Draft, path: list[int], committed: list[int], scores: Any, seconds: float
@@ -199,7 +201,7 @@ class ArcticRule(NullDrafter):
 
     def propose(self, context: DraftContext, target: Any) -> Draft:
         tail = np.array(context.tail(MAX_MATCH_TOKENS), np.int32)
-        asked = (context.room, self.factor, 0.0, ARCTIC_MIN_PROB, self.branches)
+        asked = (context.capacity, self.factor, 0.0, ARCTIC_MIN_PROB, self.branches)
         ours, theirs = (one.speculate_ndarray(tail, *asked) for one in (self.tree, self.others))
         best = ours if ours.score >= theirs.score else theirs
         return draft_of(best.token_ids, best.parents, best.probs)
@@ -218,7 +220,7 @@ class CopyBound(CopyRule):
 
     def propose(self, context: DraftContext, target: Any) -> Draft:
         done = len(context.output)
-        ahead = self.setup.replay.output[done:-1][: context.room]
+        ahead = self.setup.replay.output[done:-1][: context.capacity]
         low, high = 0, len(ahead)
         while low < high:  # a prefix of a copy is a copy
             middle = (low + high + 1) // 2

@@ -109,7 +109,7 @@ def play(
     drafter.begin(context)
     while len(context.output) < len(truth):
         done = len(context.output)
-        context.room = budget
+        context.capacity = budget
         start = perf_counter()
         draft = drafter.propose(context, None).first(budget)
         seconds = perf_counter() - start

@@ -9,7 +9,7 @@ TEXT, NUMBER = {"type": "string"}, {"type": "number"}
 COUNT, FLAG = {"type": "integer"}, {"type": "boolean"}
 
 
-class Asked(NamedTuple):
+class ToolRequest(NamedTuple):
     """A request, and the tool that it asks for."""
 
     tool: str
@@ -44,7 +44,7 @@ TOOLS = (
 )  # fmt: skip
 
 REQUESTS = tuple(
-    Asked(name, text)
+    ToolRequest(name, text)
     for name, texts in {
         "read_file": (
             "Show me what is in src/main.py.",

@@ -30,7 +30,7 @@ from bench.common.cli import argument_parser, complain
 from bench.common.engine_thread import in_engine_thread
 from bench.common.environment import environment, results_path
 from bench.common.stats import bootstrap, pairs
-from bench.tools.tasks import FORMATS, REQUESTS, TOOLS, Asked
+from bench.tools.tasks import FORMATS, REQUESTS, TOOLS, ToolRequest
 from engine import DEFAULT_MODEL, Config, Done, Engine, Request
 from engine.prompts.tool_calls import read_calls
 from engine.sampling.grammar import json_grammar
@@ -54,7 +54,7 @@ def chat(text: str, **options: Any) -> Request:
     return Request("chat", messages=({"role": "user", "content": text},), **options)
 
 
-def call(engine: Engine, asked: Asked, must: bool) -> Row:
+def call(engine: Engine, asked: ToolRequest, must: bool) -> Row:
     """Make one request, and return how it ends."""
     request = chat(asked.text, tools=TOOLS, max_tokens=MAX_CALL_TOKENS)
     done = answer(engine, replace(request, must_call=tuple(SCHEMAS)) if must else request)

@@ -20,13 +20,13 @@ from index.records import Span
 class DraftContext:
     """The data that a drafter may read. One instance per request.
 
-    `output` and `room` change per step.
+    `output` and `capacity` change per step.
     """
 
     prompt: list[int]
     predictions: list[list[int]] = field(default_factory=list)  # texts the answer may repeat
     output: list[int] = field(default_factory=list)  # committed tokens so far
-    room: int = 0  # maximum number of nodes in this step's draft
+    capacity: int = 0  # maximum number of nodes in this step's draft
     path: str = ""  # file being edited or completed, if any
     whole: bool = False  # the answer is a new version of all of predictions[0]
     start: int = 0  # token of predictions[0] at which the answer starts to repeat it
@@ -67,7 +67,7 @@ class Drafter(Protocol):
         """Start a request, after prefill."""
 
     def propose(self, context: DraftContext, target: Any) -> Draft:
-        """Propose a tree of at most `context.room` nodes that may follow the committed tokens.
+        """Propose a tree of at most `context.capacity` nodes that may follow the committed tokens.
 
         It may be empty.
         """

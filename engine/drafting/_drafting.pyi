@@ -131,9 +131,9 @@ class Drafter:
         """Use a Token Recycling table from now on."""
 
     def propose(
-        self, room: int, costs: NDArray[np.float64]
+        self, capacity: int, costs: NDArray[np.float64]
     ) -> tuple[list[int], list[int], list[float], list[str], list[int]]:
-        """Propose a tree of at most `room` nodes.
+        """Propose a tree of at most `capacity` nodes.
 
         It is expanded best first by path probability until a node is not worth its time
         (`least_worth` in drafter.cpp). `costs`: seconds of a pass over 1, 2, ... room + 1 tokens.

@@ -43,10 +43,10 @@ class PairError(ValueError):
 class DraftSource(Protocol):
     """The source of a chain: it reads the committed text, then its own tokens."""
 
-    def prepare(self, text: list[int], room: int, target: Any) -> int:
+    def prepare(self, text: list[int], capacity: int, target: Any) -> int:
         """Synchronise with the committed `text`, whose last token is not read yet.
 
-        Returns how many tokens may be drafted: `room` at most, 0 while still prefilling.
+        Returns how many tokens may be drafted: `capacity` at most, 0 while still prefilling.
         """
         ...
 
@@ -69,9 +69,9 @@ class SeparateModel:
         self.unread: list[int] = []  # committed tokens to read in the next pass
         self.warning = ""  # the last one, so that it is logged once
 
-    def prepare(self, text: list[int], room: int, target: Any) -> int:
+    def prepare(self, text: list[int], capacity: int, target: Any) -> int:
         """Prefill one chunk per round, so that a long prompt does not delay cancellation."""
-        left = min(room, self.model.context - len(text))
+        left = min(capacity, self.model.context - len(text))
         if left <= 0:
             return self._give_up(f"its context of {self.model.context} tokens is full")
         cached = self.model.begin(text, left)
@@ -107,7 +107,7 @@ class EarlyExit:
         self.layers, self.ahead = layers, 0
         self.target: Any = None
 
-    def prepare(self, text: list[int], room: int, target: Any) -> int:
+    def prepare(self, text: list[int], capacity: int, target: Any) -> int:
         """Check the target's layers.
 
         Raises PairError if it has no more layers than that, or cannot exit early.
@@ -124,7 +124,7 @@ class EarlyExit:
                 f"choose 1 to {available - 1}"
             )
         self.target, self.ahead = target, 0
-        return room
+        return capacity
 
     def step(self, token: int) -> tuple[Any, Any]:
         hidden = self.target.skim(token, self.ahead, self.layers)
@@ -155,10 +155,10 @@ class DraftModel(NullDrafter):
     def propose(self, context: DraftContext, target: Any) -> Draft:
         """Propose a chain as long as `lengths` allows; it stops at an end token."""
         start = perf_counter()
-        draft, most = Draft(), min(self.lengths.begin(), context.room)
+        draft, most = Draft(), min(self.lengths.begin(), context.capacity)
         if most > 0:
             text = [*context.prompt, *context.output]
-            most = min(most, self.source.prepare(text, context.room, target))
+            most = min(most, self.source.prepare(text, context.capacity, target))
             token = context.last
             while len(draft) < most and token not in context.eos_ids:
                 logits, hidden = self.source.step(token)

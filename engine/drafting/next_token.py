@@ -123,7 +123,7 @@ class NextTokenDrafter(NullDrafter):
         """Propose the tree that is worth its time by the cost model."""
         self.cached = len(context.prompt) + len(context.output)
         self.last = context.last
-        capacity = min(self.budget, context.room)
+        capacity = min(self.budget, context.capacity)
         if capacity <= 0:
             return Draft()
         costs = self.cost.table(self.cached, capacity + 1)

@@ -277,7 +277,7 @@ def _placed(file: File, parts: list[UpdateChunk], known: Counter[str], above: in
         doubt = "the update's chunks are not in the order of the file"
         return Merge(None, doubt, _ways(file, parts, every))
     for part, own in zip(parts, fitting, strict=True):
-        if any(not one.cost and _is_there(one, file) for one in own):
+        if any(not reading.cost and _is_there(reading, file) for reading in own):
             if part.only_locates:
                 continue
             return Merge(None, f"{part.name} shows no change: it may stand for a deletion")
@@ -331,13 +331,13 @@ def _in_order(every: list[list[Reading]]) -> list[list[Reading]]:
     found = []
     free = 0
     for own in every:
-        own = [one for one in own if one.start >= free]
-        free = min((one.stop for one in own), default=0)
+        own = [reading for reading in own if reading.start >= free]
+        free = min((reading.stop for reading in own), default=0)
         found.append(own)
     end = float("inf")
     for number, own in reversed([*enumerate(found)]):
-        own = [one for one in own if one.stop <= end]
-        end = max((one.start for one in own), default=end)
+        own = [reading for reading in own if reading.stop <= end]
+        end = max((reading.start for reading in own), default=end)
         found[number] = own
     return found
 
@@ -349,18 +349,18 @@ def _ways(file: File, parts: list[UpdateChunk], every: list[list[Reading]]) -> M
     or after its own.
     """
     found: list[Options] = []
-    room = MAX_LINES
+    lines_left = MAX_LINES
     for own in every:
         options: dict[int, list[tuple[int, Lines]]] = {}
-        for one in own:
-            for lines in (one.lines, *(_beside(one, file) if one.doubt else ())):
-                options.setdefault(one.start, []).append((one.stop, tuple(lines)))
-                room -= len(lines)
+        for reading in own:
+            for lines in (reading.lines, *(_next_to(reading, file) if reading.doubt else ())):
+                options.setdefault(reading.start, []).append((reading.stop, tuple(lines)))
+                lines_left -= len(lines)
         found.append(options)
-    return merge_ways(file.lines, found) if room > 0 else None
+    return merge_ways(file.lines, found) if lines_left > 0 else None
 
 
-def _beside(one: Reading, file: File) -> list[list[str]]:
+def _next_to(one: Reading, file: File) -> list[list[str]]:
     """Return the lines of a reading with those that it replaces, before and after its new ones."""
     old, new = [*file.lines[one.start : one.stop]], [*one.lines]
     first = common_prefix(old, new)
@@ -372,7 +372,7 @@ def _beside(one: Reading, file: File) -> list[list[str]]:
 
 def _ambiguous(part: UpdateChunk, own: list[Reading], above: int) -> str:
     """Write the error of a chunk that fits in several places, which it names."""
-    places = sorted({one.start for one in own})
+    places = sorted({reading.start for reading in own})
     named = [str(place + above) for place in places[:MAX_NAMED_LINES]]
     more = ", ..." if len(places) > MAX_NAMED_LINES else ""
     return (
@@ -385,7 +385,7 @@ def _joined(file: Sequence[str], chosen: list[Reading]) -> str:
     """Return the file with the lines of the chosen readings."""
     out: list[str] = []
     at = 0
-    for one in chosen:
-        out += [*file[at : one.start], *one.lines]
-        at = one.stop
+    for reading in chosen:
+        out += [*file[at : reading.start], *reading.lines]
+        at = reading.stop
     return "\n".join(line for line in [*out, *file[at:]] if line not in (START, END))

@@ -30,7 +30,7 @@ from engine.editing.instruction import (
     asks_example,
     asks_removal,
     asks_rewriting,
-    only_asked,
+    only_requested,
     speaks_of_comments,
     speaks_of_docstrings,
     speaks_of_imports,
@@ -62,7 +62,9 @@ def failed_checks(request: Request, new: str) -> list[FailedCheck]:
     after = Side(request.path, new, (start, len(new) - (len(request.text) - stop)))
     broken = [*_brackets(before, after), *_syntax(before, after)]
     checks = CHECKS[: FORM_INDEPENDENT if broken else None]
-    return broken + [one for check in checks for one in check(request.instruction, before, after)]
+    return broken + [
+        failed for check in checks for failed in check(request.instruction, before, after)
+    ]
 
 
 def failed_merge_checks(
@@ -83,7 +85,9 @@ def failed_merge_checks(
         *_syntax(before, after),
         *_vanished(request.instruction, before, after, unasked),
     ]
-    found += [one for check in MERGE_CHECKS for one in check(request.instruction, before, after)]
+    found += [
+        failed for check in MERGE_CHECKS for failed in check(request.instruction, before, after)
+    ]
     return [*found, *_comments(request.instruction, before, after, lost)]
 
 
@@ -249,17 +253,19 @@ def _texts(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]
 # -- what nobody asked for ---------------------------------------------------------------------
 
 
-def _only_asked(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
+def _only_requested(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
     """Check that the code stays where only comments or annotations are to be changed."""
-    asked = only_asked(instruction)
-    if not asked:
+    additions = only_requested(instruction)
+    if not additions:
         return
-    skipped = {kind for each in asked for kind in kinds_of(each)}
-    old, new = ([one for one in side.tokens if one.kind not in skipped] for side in (before, after))
+    skipped = {kind for each in additions for kind in kinds_of(each)}
+    old, new = (
+        [token for token in side.tokens if token.kind not in skipped] for side in (before, after)
+    )
     at = _first_difference(old, new)
     if at is None:
         return
-    what = " and ".join(f"{each}s" for each in sorted(asked, reverse=True))
+    what = " and ".join(f"{each}s" for each in sorted(additions, reverse=True))
     row = (new[at] if at < len(new) else old[at]).row
     text = (after if at < len(new) else before).text
     line = re.split(r"\r\n|\r|\n", text)[row]
@@ -307,7 +313,7 @@ def _duplicates(instruction: str, before: Side, after: Side) -> Iterator[FailedC
     old, new = (
         Counter(
             (each.scope, each.name)
-            for each in (definitions(side.tree, side.span, beside=True) if side.tree else ())
+            for each in (definitions(side.tree, side.span, siblings=True) if side.tree else ())
             if each.unique
         )
         for side in (before, after)
@@ -402,7 +408,7 @@ def _hidden(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck
         return
     old = imported_names(before.tree, (0, len(before.text)))
     first = before.tree.offset(before.tree.root.start_byte)
-    own = {each.name for each in definitions(before.tree, (first, first + 1), beside=True)}
+    own = {each.name for each in definitions(before.tree, (first, first + 1), siblings=True)}
     for name, origin in added.items():
         if old.get(name, origin) != origin or name in own - old.keys():
             warning = f"importing {origin} would hide the `{name}` that the file has"
@@ -412,7 +418,7 @@ def _hidden(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck
 Check = Callable[[str, Side, Side], Iterator[FailedCheck]]
 CHECKS: tuple[Check, ...] = (
     _deleted, _definitions, undone.missing_names, undone.blank, undone.remaining,
-    _only_asked, _comments, _docstrings, _texts, _headings, _elsewhere, _undefined, _hidden,
+    _only_requested, _comments, _docstrings, _texts, _headings, _elsewhere, _undefined, _hidden,
     _unused_imports, _duplicates, _loose, _idle, undone.additions, undone.renamed,
 )  # fmt: skip
 MERGE_CHECKS: tuple[Check, ...] = (_deleted, _duplicates)

@@ -120,12 +120,12 @@ def tokens(tree: Tree, span: Span) -> list[Token]:
     return found
 
 
-def definitions(tree: Tree, span: Span, beside: bool = False) -> list[Definition]:
-    """Find what is defined in a part of the text, in order; `beside`: and what is next to that."""
+def definitions(tree: Tree, span: Span, siblings: bool = False) -> list[Definition]:
+    """Find what is defined in a part of the text, in order, and with `siblings` next to it."""
     found = []
-    for node in _nodes(tree, span, beside):
+    for node in _nodes(tree, span, siblings):
         name = _name_of(node)
-        if name is None or not (beside or span[0] <= tree.offset(name.start_byte) < span[1]):
+        if name is None or not (siblings or span[0] <= tree.offset(name.start_byte) < span[1]):
             continue
         around = node.parent
         wrapper = around.type if around is not None and around.type in WRAPPERS else ""
@@ -304,16 +304,16 @@ def _is_read(node: Node) -> bool:
     return any(parent.child_by_field_name(field) == node for field in fields)
 
 
-def _nodes(tree: Tree, span: Span, beside: bool = False) -> Iterator[Node]:
-    """Yield the nodes that overlap a part of the text, in order; `beside`: and their neighbours."""
+def _nodes(tree: Tree, span: Span, siblings: bool = False) -> Iterator[Node]:
+    """Yield the nodes in a part of the text, in order, with `siblings` those next to them."""
     todo = [tree.root]
     while todo:
         node = todo.pop()
         start, stop = tree.span(node)
         inside = start < span[1] and stop > span[0]
-        if inside or beside:
+        if inside or siblings:
             yield node
-        if inside or (beside and node.type in WRAPPERS):
+        if inside or (siblings and node.type in WRAPPERS):
             todo += reversed(node.children)
 
 

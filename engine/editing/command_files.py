@@ -143,7 +143,7 @@ def repositories_in(folder: Path) -> list[Path]:
     """Find the folders directly in a folder that have a repository."""
     try:
         with os.scandir(folder) as entries:
-            found = sorted(one.path for one in entries if one.is_dir(follow_symlinks=False))
+            found = sorted(entry.path for entry in entries if entry.is_dir(follow_symlinks=False))
     except OSError:
         return []
     return [Path(path) for path in found if os.path.lexists(f"{path}/.git")]

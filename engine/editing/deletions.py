@@ -23,7 +23,7 @@ MAX_NEAR_LINES = 1  # lines deleted for no new ones, between two single lines of
 MAX_SHOWN_LINES = 10  # lines deleted for no new ones, between several lines of the update
 STRONG_LINES = 2  # lines of the file next to a deletion, in the update
 ALIKE_SHARE = 2 / 3  # share of the words of two lines, one of which is a new version of the other
-MAX_BESIDE_LINES = 50  # lines in either direction that a new line may be a version of, too
+MAX_NEARBY_LINES = 50  # lines in either direction that a new line may be a version of, too
 TAB_CHARS = 8
 HEADED = -10  # characters of indentation of what a heading begins
 
@@ -154,12 +154,12 @@ def repeated(old: Sequence[FullLine], new: Sequence[FullLine], group: Replaced) 
     tail = next(
         (at for at, _ in enumerate(texts) if group.new[1] - 1 - at not in added), len(texts)
     )
-    above = [line.text for line in old[: group.old[0]][-MAX_BESIDE_LINES:]]
-    below = [line.text for line in old[group.old[1] :][:MAX_BESIDE_LINES]]
-    beside = _overlap(texts[:head], above) or _overlap(
+    above = [line.text for line in old[: group.old[0]][-MAX_NEARBY_LINES:]]
+    below = [line.text for line in old[group.old[1] :][:MAX_NEARBY_LINES]]
+    nearby = _overlap(texts[:head], above) or _overlap(
         texts[len(texts) - tail :][::-1], below[::-1]
     )
-    return next((line for line in beside if known[line] == 1), None)
+    return next((line for line in nearby if known[line] == 1), None)
 
 
 def _overlap(lines: Sequence[str], above: Sequence[str]) -> Sequence[str]:
@@ -254,18 +254,18 @@ def _is_replaced(old: Sequence[FullLine], new: Sequence[FullLine], hunk: MergeHu
 
 def _is_version(old: Sequence[FullLine], at: int, line: FullLine) -> bool:
     """Return whether a new line is a version of that of the file, and of no other one near it."""
-    beside = [old[near].text for near in _siblings(old, at)]
+    nearby = [old[near].text for near in _siblings(old, at)]
     head = head_of(line.text)
-    if head and head == head_of(old[at].text) and head not in map(head_of, beside):
+    if head and head == head_of(old[at].text) and head not in map(head_of, nearby):
         return True
     share = _share(line.text, old[at].text)
-    return share >= ALIKE_SHARE and all(_share(line.text, text) < share for text in beside)
+    return share >= ALIKE_SHARE and all(_share(line.text, text) < share for text in nearby)
 
 
 def _siblings(old: Sequence[FullLine], at: int) -> Iterator[int]:
     """Yield the other lines of a line's block that are indented as it is."""
     for step in (-1, 1):
-        for near in range(at + step, at + step * (MAX_BESIDE_LINES + 1), step):
+        for near in range(at + step, at + step * (MAX_NEARBY_LINES + 1), step):
             if not 0 <= near < len(old) or old[near].indent < old[at].indent:
                 break
             if old[near].indent == old[at].indent:

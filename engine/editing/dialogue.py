@@ -75,10 +75,10 @@ async def hold(steps: Dialogue, ask: Callable[[Ask], Awaitable[Done]]) -> Outcom
     """Hold a dialogue on an event loop, which it never blocks. Raises EditRefused."""
     from asyncio import to_thread
 
-    asked = await to_thread(advance, steps)
-    while isinstance(asked, Ask):
-        asked = await to_thread(advance, steps, await ask(asked))
-    return asked
+    step = await to_thread(advance, steps)
+    while isinstance(step, Ask):
+        step = await to_thread(advance, steps, await ask(step))
+    return step
 
 
 def by_rule(request: Request) -> Outcome | None:

@@ -62,7 +62,7 @@ _BECOMES = (
     r"encapsulat\w* extract\w* convert\w*",
 )
 GOES, BECOMES = _any(_GOES), _any(*_BECOMES)
-ANEW = _any(
+REWRITES = _any(
     _GOES,
     *_BECOMES,
     r"shorten\w* simplif\w* only reduc\w* minimi\w* compact condens\w* refactor\w* rewrit\w*",
@@ -122,14 +122,14 @@ def words(text: str) -> set[str]:
     return set(re.findall(r"\w+", text))
 
 
-def only_asked(instruction: str) -> frozenset[Addition]:
+def only_requested(instruction: str) -> frozenset[Addition]:
     """Return the kinds of text to which all that is asked is limited.
 
     There are none if other code is to be changed, too.
     """
     if COMMENT_OUT.search(instruction):
         return frozenset()
-    asked: set[Addition] = set()
+    additions: set[Addition] = set()
     for clause in CLAUSE_END.split(instruction):
         if KEEP.search(clause):
             continue
@@ -140,8 +140,8 @@ def only_asked(instruction: str) -> frozenset[Addition]:
             kinds.add("annotation")
         if (kinds and not ADDS.search(clause)) or (not kinds and CODE_VERB.search(clause)):
             return frozenset()
-        asked |= kinds
-    return frozenset(asked)
+        additions |= kinds
+    return frozenset(additions)
 
 
 def speaks_of_comments(instruction: str) -> bool:
@@ -166,7 +166,7 @@ def asks_change(instruction: str) -> bool:
 
 def asks_rewriting(instruction: str) -> bool:
     """Return whether code is to go, or to be written again."""
-    return ANEW.search(instruction) is not None
+    return REWRITES.search(instruction) is not None
 
 
 def asks_example(instruction: str) -> bool:

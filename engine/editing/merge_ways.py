@@ -77,11 +77,11 @@ def merge_ways(file: Sequence[str], parts: Sequence[Options]) -> MergeWays | Non
     END, the texts do not.
     """
     ways = MergeWays()
-    room = MAX_LINES
+    lines_left = MAX_LINES
 
     def added(runs: list[Run]) -> int:
-        nonlocal room
-        room -= sum(len(run.lines) for run in runs)
+        nonlocal lines_left
+        lines_left -= sum(len(run.lines) for run in runs)
         shown = (tuple(line for line in lines if line not in (START, END)) for lines, _ in runs)
         ways.nodes.append([Run(lines, run.after) for lines, run in zip(shown, runs, strict=True)])
         return len(ways.nodes) - 1
@@ -112,11 +112,11 @@ def merge_ways(file: Sequence[str], parts: Sequence[Options]) -> MergeWays | Non
                 runs.append(Run(tuple(file[first:later]), own[later]))
             if runs:
                 own[first] = added(runs)
-            if room < 0:
+            if lines_left < 0:
                 return None
         firsts, places = [*reversed(own)], own
     start = copied(0)
-    if start is None or room < 0:
+    if start is None or lines_left < 0:
         return None
     ways.start = start
     return ways

@@ -52,7 +52,7 @@ class Reading(NamedTuple):
     stop: int
     lines: Lines
     cost: float  # new lines, and a share of those deleted that no new ones stand for
-    kept: float  # lines of the file that the chunk repeats there, each over its count in the file
+    repeated: float  # lines of the file that the chunk repeats, each over its count there
     anchored: bool = True  # begins and ends with lines of the file
     firm: bool = True  # begins and ends with two of them
     deleted: int = 0
@@ -152,8 +152,8 @@ def readings(part: UpdateChunk, file: File) -> list[Reading]:
     """Find the readings of a chunk that may be meant, nearest first."""
     if len(part.text) == 1:
         every = [at for at, line in enumerate(file.lines) if line == part.text[0]]
-        kept = 1 / (len(every) or 1)
-        return [Reading(at, at + 1, part.lines, 0, kept) for at in every]
+        repeated = 1 / (len(every) or 1)
+        return [Reading(at, at + 1, part.lines, 0, repeated) for at in every]
     found: dict[tuple[int, int, int, int], Reading] = {}
     spans = dict.fromkeys([*_spans(part.text, file.text), *_anchored(part.text, file)])
     for start, stop in spans:
@@ -217,26 +217,30 @@ def _aligned(pattern: list[str], text: list[str], start: int) -> list[tuple[int,
 
 def _meant(found: list[Reading]) -> list[Reading]:
     """Choose the readings that may be meant, nearest first."""
-    if not all(one.crosses for one in found):
-        found = [one for one in found if one.firm or not one.crosses or one.deleted <= NEAR]
+    if not all(reading.crosses for reading in found):
+        found = [
+            reading
+            for reading in found
+            if reading.firm or not reading.crosses or reading.deleted <= NEAR
+        ]
     for loose in (False, True):  # what is refuted refutes nothing
         found = [
-            one
-            for one in found
-            if one.anchored is loose or not any(_refutes(other, one) for other in found)
+            reading
+            for reading in found
+            if reading.anchored is loose or not any(_refutes(other, reading) for other in found)
         ]
-    least = min((one.cost for one in found), default=0)
-    near = [one for one in found if one.cost <= least + MARGIN]
+    least = min((reading.cost for reading in found), default=0)
+    near = [reading for reading in found if reading.cost <= least + MARGIN]
     firm = [
-        one
-        for one in found
-        if one.firm
+        reading
+        for reading in found
+        if reading.firm
         and any(
-            _overlap(one, other)
+            _overlap(reading, other)
             and (
-                one.deleted <= other.deleted
-                or one.kept > other.kept
-                or one.cost <= other.cost + FIRM
+                reading.deleted <= other.deleted
+                or reading.repeated > other.repeated
+                or reading.cost <= other.cost + FIRM
             )
             for other in near
         )
@@ -258,10 +262,15 @@ def _refutes(one: Reading, other: Reading) -> bool:
         if not other.anchored:
             return one.cost < other.cost
         around = one.start <= other.start and other.stop <= one.stop
-        if one.anchored and around and one.cost < other.cost and one.kept >= MUCH * other.kept:
+        if (
+            one.anchored
+            and around
+            and one.cost < other.cost
+            and one.repeated >= MUCH * other.repeated
+        ):
             return True
         inside = other.start <= one.start and one.stop <= other.stop
-        nearer = (one.cost, -one.kept) < (other.cost, -other.kept)
+        nearer = (one.cost, -one.repeated) < (other.cost, -other.repeated)
         return (
             one.anchored
             and nearer
@@ -269,14 +278,16 @@ def _refutes(one: Reading, other: Reading) -> bool:
             and (
                 not other.firm
                 or (other.crosses and one.start == other.start)
-                or (one.firm and not other.crosses and inside and one.kept >= other.kept)
+                or (one.firm and not other.crosses and inside and one.repeated >= other.repeated)
             )
         )
     if one.cost == other.cost and not one.firm and one.anchored and not other.anchored:
         return False  # a line is new in both: inside, or at an end
-    if one.cost <= other.cost and one.kept >= 2 * other.kept:
+    if one.cost <= other.cost and one.repeated >= 2 * other.repeated:
         return True
-    nearer = one.cost <= other.cost - 1 or (one.cost <= other.cost and one.kept >= other.kept + 1)
+    nearer = one.cost <= other.cost - 1 or (
+        one.cost <= other.cost and one.repeated >= other.repeated + 1
+    )
     return one.anchored and not other.anchored and nearer
 
 
@@ -318,7 +329,7 @@ def _reading(part: UpdateChunk, file: File, pairs: list[tuple[int, int]]) -> Rea
             doubt = doubt or f"{part.name} would delete {len(old)} lines that it does not show"
     if crosses:
         doubt = f"{part.name} would delete lines outside of its block"
-    kept = sum(1 / file.counts[part.text[row]] for row, _ in pairs)
+    repeated = sum(1 / file.counts[part.text[row]] for row, _ in pairs)
     start, stop = first, last + 1
     if row:
         start, why = _replaced_before(part, file, row, first)
@@ -343,13 +354,13 @@ def _reading(part: UpdateChunk, file: File, pairs: list[tuple[int, int]]) -> Rea
             or min(part.after, APART) > _blank_lines(file.full, stop)
         )
     ):
-        doubt = doubt or f"{part.name} has blank lines beside it that the file has not"
+        doubt = doubt or f"{part.name} has blank lines next to it that the file has not"
     return Reading(
         file.full[start],
         file.full[stop - 1] + 1,
         (*[""] * (part.before * ends_only), *part.lines, *[""] * (part.after * ends_only)),
         cost,
-        kept,
+        repeated,
         row == 0 and last_row == size - 1,
         firm,
         deleted + first - start + stop - last - 1,
@@ -476,11 +487,11 @@ def _replaced_before(part: UpdateChunk, file: File, row: int, at: int) -> tuple[
     return at, ""
 
 
-def _added_at_end(part: UpdateChunk, file: File, beside: str) -> str:
+def _added_at_end(part: UpdateChunk, file: File, neighbour: str) -> str:
     """Say why a chunk without lines of the file may not be added at an end, next to a line."""
     known = Counter(map(str.strip, file.text))
     words = [line.split(" ")[0] for line in part.inner]
-    if part.is_new(known) and beside.split(" ")[0] not in words:
+    if part.is_new(known) and neighbour.split(" ")[0] not in words:
         return ""
     return f"{part.name} may replace lines at an end of the file, or add some"
 
@@ -518,4 +529,4 @@ def is_version_of(new: Sequence[str], old: Sequence[str]) -> bool:
     heads = set(map(head_of, new)) - {""}
     least = min(map(indent, old))
     outer = [head_of(line) for line in old if indent(line) == least]
-    return sum(one in heads for one in outer) >= VERSION_SHARE * len(outer)
+    return sum(word in heads for word in outer) >= VERSION_SHARE * len(outer)

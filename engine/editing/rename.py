@@ -112,7 +112,7 @@ def _places(
     regions = [binding.scope for binding in bindings] + scopes
     texts = _texts(tree, regions, request)
     starts = {place.start for place in places}
-    wanted = {one for kind, one in texts if one.start not in starts and _asked(kind, request)}
+    wanted = {one for kind, one in texts if one.start not in starts and _requested(kind, request)}
     everywhere = _texts(tree, [names.top], request) if scopes else texts  # members have no region
     left = {one for _, one in everywhere if one.start not in starts} - wanted
     is_wide = any(binding.scope.kind in {"module", "class"} for binding in bindings)
@@ -215,7 +215,7 @@ def rewritten(
     return "".join([*pieces, text[done:]]), start + moved_start, stop + moved_stop
 
 
-def _asked(kind: str, request: RenameRequest) -> bool:
+def _requested(kind: str, request: RenameRequest) -> bool:
     return request.in_comments if kind == COMMENT else request.in_strings
 
 

@@ -297,13 +297,13 @@ def _each_alone(
             raise EditRefused(f"{_shown([path])}: {reason}") from None
     takers = {name for path in code for name in _takers(path, chosen[path], request.old)}
     doubts = _unread(
-        {**rest, **chosen}, {_family(one) for one in made if made[one].is_wide}, request
+        {**rest, **chosen}, {_family(other) for other in made if made[other].is_wide}, request
     )
     for path, text in {**rest, **{path: each.text for path, each in made.items()}}.items():
-        alike = [one for one in made if one != path and _family(one) == _family(path)]
+        alike = [other for other in made if other != path and _family(other) == _family(path)]
         if not alike or not _has(path, text, request):
             continue
-        wide = any(made[one].is_wide for one in alike)
+        wide = any(made[other].is_wide for other in alike)
         try:
             used = wide and _may_use(path, text, request.old)
             used = used or _gives(path, text, request.old, takers)

@@ -76,9 +76,9 @@ class Side:
         return [token.text for token in self.tokens if token.kind in kinds]
 
 
-def kinds_of(asked: Addition) -> tuple[Kind, ...]:
+def kinds_of(addition: Addition) -> tuple[Kind, ...]:
     """Return the kinds of tokens that may differ where only this is asked for."""
-    if asked == "annotation":
+    if addition == "annotation":
         return ("annotation", "import")
     return ("comment", "docstring")
 

@@ -9,7 +9,7 @@ from engine.editing.code_parts import variables
 from engine.editing.instruction import (
     KEYWORDS,
     gone_names,
-    only_asked,
+    only_requested,
     speaks_of_layout,
     wanted_names,
     words,
@@ -21,7 +21,7 @@ from engine.editing.side import FailedCheck, Side, kinds_of, listed
 def blank(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
     """Check that more than white space has changed."""
     if before.tree and after.tree:
-        old, new = ([(one.kind, one.text) for one in side.tokens] for side in (before, after))
+        old, new = ([(token.kind, token.text) for token in side.tokens] for side in (before, after))
         same = old == new
     else:
         same = before.part.split() == after.part.split()
@@ -48,7 +48,7 @@ def _count(name: str, side: Side) -> int:
 
 def additions(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
     """Check that the comments, docstrings and annotations that were asked for have changed."""
-    for kind in sorted(only_asked(instruction)) if before.tree else ():
+    for kind in sorted(only_requested(instruction)) if before.tree else ():
         if before.of_kind(*kinds_of(kind)) == after.of_kind(*kinds_of(kind)):
             yield FailedCheck(
                 "additions", f"the {kind}s did not change", f"Change the {kind}s, too."
@@ -59,7 +59,7 @@ def renamed(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck
     """Check that no function has both a variable that is to be replaced and the new one."""
     for old, new in replaced_names(instruction):
         if after.tree and any({old, new} <= each for each in variables(after.tree, after.span)):
-            warning = f"`{old}` still occurs beside `{new}`"
+            warning = f"`{old}` still occurs next to `{new}`"
             yield FailedCheck("rename", warning, f"Replace every `{old}`.")
 
 

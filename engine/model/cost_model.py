@@ -62,13 +62,13 @@ Table = NDArray[np.float64]
 class CostModel:
     """Expected seconds of a forward pass, by rows and cached tokens; they never fall with rows.
 
-    `reading`: seconds per token of prefill. One thread at a time.
+    `prefill`: seconds per token of prefill. One thread at a time.
     """
 
     def __init__(
         self,
         seconds: Sequence[float],
-        reading: float | None = None,
+        prefill: float | None = None,
         growth: tuple[float, float] = (0.0, 0.0),
     ) -> None:
         """Start from `seconds` by POINTS with an empty cache.
@@ -79,7 +79,7 @@ class CostModel:
         self.measured = self.has_read = False
         self.learn(seconds, growth)
         last = float(self.seconds[len(GRID) - 1])
-        self.reading = last / GRID[-1] if reading is None else reading
+        self.prefill = last / GRID[-1] if prefill is None else prefill
 
     def learn(self, seconds: Sequence[float], growth: tuple[float, float]) -> None:
         """Take new measurements and drop all corrections."""
@@ -171,8 +171,8 @@ class CostModel:
         """
         if tokens >= GRID[-1]:
             self.has_read = True
-            off = min(max(seconds / (tokens * self.reading), 0.5), 2.0) - 1.0
-            self.reading *= 1.0 + (WEIGHT / 2 if off > 0 else 2 * WEIGHT) * off
+            off = min(max(seconds / (tokens * self.prefill), 0.5), 2.0) - 1.0
+            self.prefill *= 1.0 + (WEIGHT / 2 if off > 0 else 2 * WEIGHT) * off
 
 
 @cache
@@ -182,7 +182,7 @@ def shares_of_points(most: int) -> tuple[Table, Table]:
     Their shapes are [most] and [most, points]. A number beyond the last point gets the last value.
     """
     rows = np.arange(1.0, most + 1)
-    shares = np.stack([np.interp(rows, POINTS, one) for one in np.eye(len(POINTS))], axis=1)
+    shares = np.stack([np.interp(rows, POINTS, unit) for unit in np.eye(len(POINTS))], axis=1)
     return rows, shares
 
 
@@ -242,7 +242,7 @@ def measure(target: Measured, cost: CostModel) -> Iterator[float]:
         [max(t - near * (growth[0] + growth[1] * n), 0.1 * t) for n, t in near_by.items()], growth
     )
     if not cost.has_read:
-        cost.reading = near_by[GRID[-1]] / GRID[-1]
+        cost.prefill = near_by[GRID[-1]] / GRID[-1]
     cost.measured = settled
 
 
@@ -311,7 +311,7 @@ def remembered(file: Path, key: str) -> CostModel | None:
             [float(x) for x in known[name]] for name in ("seconds", "growth", "bend")
         )
         cost = CostModel(seconds, float(known["reading"]), (growth[0], growth[1]))
-        values = [*seconds, cost.reading]
+        values = [*seconds, cost.prefill]
         usable = len(seconds) == len(bend) == len(POINTS) and all(0 < x < 1e6 for x in values)
         usable = usable and all(0 <= x < 1e6 for x in growth)
         if not usable or not all(abs(x) <= MAX_BEND for x in bend):
@@ -334,7 +334,7 @@ def remember(file: Path, key: str, cost: CostModel) -> None:
         "seconds": cost.seconds.tolist(),
         "growth": cost.growth,
         "bend": cost.bend,
-        "reading": cost.reading,
+        "reading": cost.prefill,
         "measured": cost.measured,
     }
     try:

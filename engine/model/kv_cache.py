@@ -83,17 +83,19 @@ class SequencePool:
         """Make another pool with the same limits, without sequences."""
         return SequencePool(self._allocate, self.max_sequences, self.max_bytes, self._give_back)
 
-    def begin(self, prompt: list[int], room: int, owner: str = "") -> int:
+    def begin(self, prompt: list[int], capacity: int, owner: str = "") -> int:
         """Make current the owner's sequence that shares the longest prefix with `prompt`.
 
-        It gets capacity for `room` more rows. Returns how many of the prompt's tokens it holds, at
-        most all but one. RequestError where there is no memory for it.
+        It can take `capacity` more rows. Returns how many of the prompt's tokens it holds, at most
+        all but one. RequestError where there is no memory for it.
         """
         shared = [
-            one.reusable(common_prefix(one.tokens, prompt[:-1])) if one.owner == owner else 0
-            for one in self.sequences
+            sequence.reusable(common_prefix(sequence.tokens, prompt[:-1]))
+            if sequence.owner == owner
+            else 0
+            for sequence in self.sequences
         ]
-        need = -(-(len(prompt) + room + 1) // ALLOCATION_ROWS) * ALLOCATION_ROWS
+        need = -(-(len(prompt) + capacity + 1) // ALLOCATION_ROWS) * ALLOCATION_ROWS
         best = max(range(len(shared)), key=lambda n: shared[n], default=-1)
         cached = shared[best] if best >= 0 else 0
         try:
@@ -130,7 +132,7 @@ class SequencePool:
     def _evict(self) -> None:
         while len(self.sequences) > 1 and (
             len(self.sequences) > self.max_sequences
-            or sum(one.nbytes for one in self.sequences) > self.max_bytes
+            or sum(sequence.nbytes for sequence in self.sequences) > self.max_bytes
         ):
             del self.sequences[0]
 

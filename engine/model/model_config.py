@@ -139,9 +139,11 @@ class ModelConfig:
     @property
     def head_shapes(self) -> set[tuple[int, int, int]]:
         """Heads, heads of keys and values, and their dimensions, of all attention layers."""
-        mixers = [one.mixer for one in self.layers]
+        mixers = [layer.mixer for layer in self.layers]
         return {
-            (one.heads, one.kv_heads, one.head_dim) for one in mixers if isinstance(one, Attention)
+            (mixer.heads, mixer.kv_heads, mixer.head_dim)
+            for mixer in mixers
+            if isinstance(mixer, Attention)
         }
 
     @property

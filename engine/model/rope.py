@@ -56,7 +56,9 @@ def supports_rope(settings: dict[str, Any]) -> bool:
         (rope.get("rope_type") or rope.get("type") or "default") in NEEDED
         and rope.get("short_factor") == rope.get("long_factor")
         and whole <= {None, 1}
-        and not any(isinstance(one, dict) for one in rope.values())  # one for each type of layer
+        and not any(
+            isinstance(value, dict) for value in rope.values()
+        )  # one for each type of layer
     )
 
 
@@ -125,8 +127,8 @@ def _yarn(wavelengths: Array, rope: dict[str, Any], head_dim: int) -> Array:
     """
     trained, theta = rope["original_max_position_embeddings"], rope["rope_theta"]
 
-    def dimension(turns: float) -> float:
-        ratio = math.log(trained / (turns * 2 * math.pi))
+    def dimension(cycles: float) -> float:
+        ratio = math.log(trained / (cycles * 2 * math.pi))
         return (head_dim * ratio) / (2 * math.log(theta))
 
     low = dimension(rope.get("beta_fast") or 32)

@@ -84,13 +84,13 @@ def weight_bytes(target: NativeTarget | TorchTarget) -> int:
     shapes = {name: one.shape for name, one in infos.items()}
     dtype = target.dtype_name
     sizes = {
-        name: int(math.prod(shape) * WEIGHT_BYTES[kept_as(name, dtype)])
+        name: int(math.prod(shape) * WEIGHT_BYTES[storage_format(name, dtype)])
         for name, shape in shapes.items()
     }
     return read_bytes(sizes, target.settings)
 
 
-def kept_as(name: str, dtype: str) -> str:
+def storage_format(name: str, dtype: str) -> str:
     """Return the format of one tensor."""
     is_head = HEAD.search(name) or TABLE.search(name)
     return HEADS.get(dtype, dtype) if is_head else dtype

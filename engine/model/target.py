@@ -23,12 +23,12 @@ class Target(Protocol):
 
     vocab: int  # size of the vocabulary
     context: int  # tokens
-    turn: int  # changes whenever another sequence becomes current
+    epoch: int  # changes whenever another sequence becomes current
 
-    def begin(self, prompt: list[int], room: int, owner: str = "") -> int:
+    def begin(self, prompt: list[int], capacity: int, owner: str = "") -> int:
         """Make a sequence of an owner current that starts as `prompt` does.
 
-        It has space for `room` more rows. Returns how many of the prompt's tokens are cached
+        It has space for `capacity` more rows. Returns how many of the prompt's tokens are cached
         already, at most all but one; those of other owners do not count.
         """
         ...
@@ -36,7 +36,7 @@ class Target(Protocol):
     def prefill(
         self,
         prompt: list[int],
-        room: int,
+        capacity: int,
         on_chunk: Callable[[list[int], Any], None] | None = None,
         owner: str = "",
     ) -> Iterator[int]:
@@ -48,14 +48,14 @@ class Target(Protocol):
         """
         ...
 
-    def resume(self, tokens: list[int], room: int, owner: str = "") -> None:
+    def resume(self, tokens: list[int], capacity: int, owner: str = "") -> None:
         """Make the sequence of `tokens` current again after another request ran.
 
         What is no longer cached is read again.
         """
         ...
 
-    def room(self) -> int:
+    def capacity(self) -> int:
         """Count the draft nodes that the cache of the current sequence can still take."""
         ...
 

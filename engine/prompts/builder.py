@@ -95,7 +95,7 @@ def prompt_of(
     """
     encoder = PromptEncoder(tokenizer, context, cancelled)
     prompt = unpredicted(request, encoder, model)
-    prompt.predictions[1:1] = [tokenizer.encode(text) for text in kept(request.predictions)]
+    prompt.predictions[1:1] = [tokenizer.encode(text) for text in limited(request.predictions)]
     return prompt
 
 
@@ -144,7 +144,7 @@ def completion_prompt(request: Request, encoder: PromptEncoder) -> Prompt:
     return Prompt(ids, predictions, request.stop, capacity, stops if marked else frozenset())
 
 
-def kept(texts: Sequence[str]) -> list[str]:
+def limited(texts: Sequence[str]) -> list[str]:
     """Return the first of the predictions, as many and as long as an answer may repeat."""
     found: list[str] = []
     capacity = MAX_PREDICTION_CHARS
@@ -163,7 +163,7 @@ class EditTexts:
     last: int
     chosen: str  # the code between them
     fence: str  # the fence around it
-    asked: str  # the user's message
+    message: str  # the user's message
     reply: str  # the start of the answer, up to the code
 
 
@@ -196,7 +196,7 @@ def edit_prompt(request: Request, encoder: PromptEncoder) -> Prompt:
     """
     texts, tokenizer = edit_texts(request), encoder.tokenizer
     first, last, fence = texts.first, texts.last, texts.fence
-    messages = [{"role": "user", "content": texts.asked}]
+    messages = [{"role": "user", "content": texts.message}]
     turns = tokenizer.turns(messages, texts.reply, encoder.encode, thinking=False)
     ids = [token for _, part in turns for token in part]
     expected = tokenizer.encode_inside(f"{texts.chosen}\n{fence}")

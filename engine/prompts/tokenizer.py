@@ -37,7 +37,7 @@ from engine.prompts.tokenizer_file import (
     panics_as_errors,
     read_tokenizer,
 )
-from engine.prompts.tools import Tool, told_of_tools, tool_use
+from engine.prompts.tools import Tool, tool_use, with_tools_in_words
 from engine.records import Message
 from engine.weights.gguf.end_tokens import turn_ends
 
@@ -301,7 +301,7 @@ class Tokenizer:
         encode = encode or self.encode
         template = "" if self.template is None else self.template.text
         if (tools or any("tool_calls" in item for item in messages)) and "tools" not in template:
-            messages, tools = told_of_tools(messages, tools), ()
+            messages, tools = with_tools_in_words(messages, tools), ()
         if self.template is None:
             turns = "".join(f"{message['role']}: {message['content']}\n\n" for message in messages)
             text = f"{turns}assistant: {reply}"

@@ -137,7 +137,7 @@ def tool_use(
     return ToolUse([shown(tool.definition()) for tool in tools], fields, texts)
 
 
-def told_of_tools(messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
+def with_tools_in_words(messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
     """Make a conversation for a model whose template knows no tools.
 
     Words describe the tools, calls are text, and results are the user's.

@@ -19,7 +19,7 @@ from engine.records import Message
 
 PIECE = re.compile(r"[ \t]?[^\W\d_]{1,8}|\d{1,3}|[ ]?[^\w\s]{1,3}|_|\n[ \t]*|[^\S\n]+", re.DOTALL)
 MESSAGE_TOKENS = 8  # tokens around the text of a message
-FIRST_ROOM = 1 << 12  # pieces; doubled when they are more
+FIRST_CAPACITY = 1 << 12  # pieces; doubled when they are more
 
 
 class WordTokenizer:
@@ -30,8 +30,8 @@ class WordTokenizer:
         self.token_bytes: list[bytes | None] = []  # indexed by id
         self._ids: dict[str, int] = {}
         self._pieces: list[str] = []
-        self._bytes = np.zeros(FIRST_ROOM, np.int32)
-        self._chars = np.zeros(FIRST_ROOM, np.int64)
+        self._bytes = np.zeros(FIRST_CAPACITY, np.int32)
+        self._chars = np.zeros(FIRST_CAPACITY, np.int64)
         self._lock = threading.Lock()
 
     @property

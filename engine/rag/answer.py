@@ -146,7 +146,7 @@ def prepare(
     sources = prompt.select(included, spans, budget, {document.id: document for document in chosen})
     if not sources:
         raise RequestError(
-            f"the model's context of {context} tokens has no room for text beside the question: "
+            f"the model's context of {context} tokens has no room for text next to the question: "
             "ask in fewer words, or choose a model with a longer context"
         )
     # A follow-up's own words tell its answer from that of the question that it refers to.

@@ -90,8 +90,8 @@ class HttpJob(LinkJob):
         there is more text than was asked for.
         """
         if isinstance(event, Step):
-            self.room -= len(event.text) + len(event.reasoning)
-            if self.room < 0:
+            self.chars_left -= len(event.text) + len(event.reasoning)
+            if self.chars_left < 0:
                 raise LinkError(f"{self._engine.url}: the answer does not end: use another server")
         else:
             with contextlib.suppress(LinkError):
@@ -183,7 +183,7 @@ class HttpEngine(LinkEngine):
         from engine.weights import home
 
         digest = self.host.tokenizer
-        if len(digest) != 64 or not all(one in "0123456789abcdef" for one in digest):
+        if len(digest) != 64 or not all(char in "0123456789abcdef" for char in digest):
             raise AddressError(f"{self.url}: names a tokenizer by no digest: check the address")
         known = stored(home(), digest)
         if known is not None:

@@ -54,7 +54,7 @@ class LinkJob(Submitted):
     def __init__(self, request: Request, context: int) -> None:
         """`context`: the model's, in tokens."""
         self.request = request
-        self.room = max_chars(request, context)  # characters that are still to come at most
+        self.chars_left = max_chars(request, context)  # characters that are still to come at most
         self.lines: Iterator[bytes] = iter(())
         self.error: LinkError | None = None  # why the server does not answer
 

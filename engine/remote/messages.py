@@ -120,7 +120,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Info):
         return value._asdict()
     if isinstance(value, tuple):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     return dataclasses.asdict(value) if isinstance(value, Span | Usage) else value
 
 

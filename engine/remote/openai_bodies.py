@@ -48,7 +48,7 @@ def plan_of(request: Request, model: str, suffixes: bool, fim: FimFormat | None)
         return _completion(request, body, suffixes, fim)
     fence = None if request.kind == "chat" else Fence()
     body["messages"] = [
-        {"role": one["role"], "content": one["content"]} for one in _messages(request)
+        {"role": message["role"], "content": message["content"]} for message in _messages(request)
     ]
     body |= {"stop": list(request.stop[:MAX_STOPS])} if request.stop and not fence else {}
     return RequestPlan(CHAT, body, request.stop, fence)
@@ -61,7 +61,7 @@ def _messages(request: Request) -> tuple[Message, ...]:
             raise RequestError("no messages: a chat needs at least one")
         return request.messages
     if not request.update:
-        return ({"role": "user", "content": edit_texts(request).asked},)
+        return ({"role": "user", "content": edit_texts(request).message},)
     first, last = strip_blank_lines(request.text, 0, len(request.text))
     update = snippet(request.update)
     if not update.strip():

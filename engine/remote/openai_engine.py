@@ -92,9 +92,12 @@ class OpenAiJob(LinkJob):
             for message in self._messages():
                 usage = _usage(message, usage)
                 text, thought, ended = _delta(message)
-                text, thought = text[: self.room], thought[: max(0, self.room - len(text))]
-                self.room -= len(text) + len(thought)
-                ended = ended if self.room else "length"
+                text, thought = (
+                    text[: self.chars_left],
+                    thought[: max(0, self.chars_left - len(text))],
+                )
+                self.chars_left -= len(text) + len(thought)
+                ended = ended if self.chars_left else "length"
                 reasoning += thought
                 reason = ended or reason
                 shown = stops.push(self.plan.fence.push(text) if self.plan.fence else text)
@@ -106,7 +109,7 @@ class OpenAiJob(LinkJob):
                 matched = stops.matched or (self.plan.fence.matched if self.plan.fence else None)
                 if matched:
                     reason = "stop"
-                if matched or not self.room:
+                if matched or not self.chars_left:
                     break
             else:
                 if reason is None and not self.cancelled and not error:
@@ -180,10 +183,10 @@ def _delta(message: dict[str, Any]) -> tuple[str, str, str | None]:
 
 def _usage(message: dict[str, Any], known: Usage) -> Usage:
     """Read the counts of an event; `known` where it has none."""
-    told = message.get("usage")
-    if not isinstance(told, dict):
+    given = message.get("usage")
+    if not isinstance(given, dict):
         return known
-    prompt, completion = told.get("prompt_tokens"), told.get("completion_tokens")
+    prompt, completion = given.get("prompt_tokens"), given.get("completion_tokens")
     if type(prompt) is not int or type(completion) is not int or min(prompt, completion) < 0:
         return known
     return Usage(prompt_tokens=prompt, completion_tokens=completion, forwards=completion)
@@ -215,8 +218,10 @@ class OpenAiEngine(LinkEngine):
             self.link.close()
             raise
         self.fim: FimFormat | None = fim
-        told = [chosen.get(name) for name in ("max_model_len", "context_length")]
-        context = next((one for one in told if type(one) is int and one > 0), USUAL_CONTEXT)
+        given = [chosen.get(name) for name in ("max_model_len", "context_length")]
+        context = next(
+            (length for length in given if type(length) is int and length > 0), USUAL_CONTEXT
+        )
         self.info = Info(
             self.model,
             f"{url.host}, without drafts",
@@ -240,15 +245,19 @@ class OpenAiEngine(LinkEngine):
             raise
         listed = answer.get("data") if isinstance(answer, dict) else None
         models = (
-            [one for one in listed if isinstance(one, dict) and isinstance(one.get("id"), str)]
+            [
+                model
+                for model in listed
+                if isinstance(model, dict) and isinstance(model.get("id"), str)
+            ]
             if isinstance(listed, list)
             else []
         )
         if not models:
             raise AddressError(f"{self.url}: lists no model: load one there, or check the address")
-        found = [one for one in models if one["id"] == name] if name else models
+        found = [model for model in models if model["id"] == name] if name else models
         if not found:
-            names = ", ".join(printable(one["id"]) for one in models[:20])
+            names = ", ".join(printable(model["id"]) for model in models[:20])
             raise AddressError(f"{self.url}: has no model {name}: name one of {names}")
         return found[0]
 

@@ -131,8 +131,8 @@ class ReceivedIndexes:
             if self._tidying is None:
                 self._tidying = threading.Thread(target=self._tidy, name="indexes", daemon=True)
                 self._tidying.start()
-        for one in dropped:
-            one.workspace.close()
+        for index in dropped:
+            index.workspace.close()
         return found
 
     def _too_many(self) -> IndexesFull:
@@ -165,7 +165,7 @@ class ReceivedIndexes:
                     one.workspace.close()
 
     def _size(self) -> int:
-        return sum(one.size for one in self._indexes.values())
+        return sum(index.size for index in self._indexes.values())
 
     def _taken_from_largest(
         self, owner: str, shares: Counter[str], more: int, full: IndexesFull
@@ -185,7 +185,7 @@ class ReceivedIndexes:
         """Apply a change to its index."""
         for path, document in change.copied.items():
             index.workspace.copy(document, path)
-        replaced = change.copied.keys() | {one.path for one in change.added}
+        replaced = change.copied.keys() | {file.path for file in change.added}
         index.dead += sum(index.chars[path] for path in change.lost)
         index.workspace.drop(path for path in change.lost if path not in replaced)
         index.workspace.put(change.added)
@@ -248,13 +248,13 @@ def _change(
         raise IndexesFull(
             f"over {MAX_NAMES_CHARS >> 20} MiB of names of files: open a smaller folder"
         )
-    held = {one.path: one for one in index.workspace.documents}
-    here = {one.digest: one for one in held.values()}
+    held = {document.path: document for document in index.workspace.documents}
+    here = {document.digest: document for document in held.values()}
     chars = {
         path: index.chars[path] for path, one in held.items() if wanted.get(path) == one.digest
     }
     named = {wanted[path] for path in chars}
-    room = MAX_COPIED_CHARS - (
+    chars_left = MAX_COPIED_CHARS - (
         sum(chars.values()) - sum({wanted[p]: n for p, n in chars.items()}.values())
     )
     copied: dict[str, IndexedDocument] = {}
@@ -264,9 +264,9 @@ def _change(
             continue
         size = index.chars[here[own].path] if own in here else len(texts[own])
         if own in named:
-            if size > room:
+            if size > chars_left:
                 continue  # the text is here under another name
-            room -= size
+            chars_left -= size
         named.add(own)
         chars[path] = size
         if own in here:

@@ -26,7 +26,7 @@ def without_secrets(request: Request, host: str, workspace: Workspace | None) ->
     for path, text in _texts(request, name):
         if why := _why(path, text, workspace):
             raise RequestError(refusal(Path(request.path).name or "a text", why, host))
-    shown = tuple(one for one in request.snippets if not _why(*one, workspace))
+    shown = tuple(snippet for snippet in request.snippets if not _why(*snippet, workspace))
     return replace(request, snippets=shown) if shown != request.snippets else request
 
 

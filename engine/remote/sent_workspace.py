@@ -153,7 +153,11 @@ class _Sender:
 
     def _send_names(self) -> dict[str, Any]:
         """Send which files changed, or all of them where the server knows others."""
-        files = {one.path: one.digest for one in self._workspace.documents if _is_text(one.path)}
+        files = {
+            document.path: document.digest
+            for document in self._workspace.documents
+            if _is_text(document.path)
+        }
         changed = {path: own for path, own in files.items() if self._sent.get(path) != own}
         deleted = [path for path in self._sent if path not in files]
         answer: dict[str, Any] = {"stale": True}
@@ -188,14 +192,14 @@ class _Sender:
         """Collect the texts of the first of these digests."""
         paths = {own.hex(): path for path, own in self._sent.items()}
         texts: dict[str, str] = {}
-        room = BATCH_CHARS
+        chars_left = BATCH_CHARS
         for own in missing:
             path = paths.get(own)
             text = self._workspace.text_of(path, bytes.fromhex(own)) if path else None
             if text is not None:
                 texts[own] = text
-                room -= len(text)
-            if room <= 0 or len(texts) == BATCH_FILES:
+                chars_left -= len(text)
+            if chars_left <= 0 or len(texts) == BATCH_FILES:
                 break
         return texts
 
@@ -238,7 +242,7 @@ def machine_name(home: Path) -> str:
         write_atomically(file, name.encode(), 0o600)
         return name
     except (OSError, UnicodeError) as error:
-        log.warning("%s: %s: the workspace is sent anew at every start", file, error)
+        log.warning("%s: %s: the workspace is sent again at every start", file, error)
         return uuid4().hex
 
 

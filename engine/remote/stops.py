@@ -11,7 +11,7 @@ class Stops:
     """Text that is released until a stop string. What may be the start of one is held back."""
 
     def __init__(self, stop: tuple[str, ...]) -> None:
-        self.stop = tuple(one for one in stop if one)
+        self.stop = tuple(text for text in stop if text)
         self.text = ""  # released so far
         self.matched: str | None = None
         self._held = ""

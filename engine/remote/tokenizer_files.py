@@ -93,7 +93,7 @@ def store(home: Path, digest: str, files: object) -> Path:
         if stored(home, digest) is None:
             made.replace(parent / digest)
             keep_newest(
-                (one for one in parent.iterdir() if DIGEST.fullmatch(one.name)), MAX_TOKENIZERS
+                (path for path in parent.iterdir() if DIGEST.fullmatch(path.name)), MAX_TOKENIZERS
             )
     finally:
         shutil.rmtree(made, ignore_errors=True)

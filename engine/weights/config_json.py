@@ -73,8 +73,8 @@ def check_config(file: Path, settings: dict[str, Any]) -> None:
     WeightsError names the first field that no model can have. An absent field or null means the
     model type's default.
     """
-    for one in _objects(settings):
-        for name, value in one.items():
+    for part in _objects(settings):
+        for name, value in part.items():
             if value is not None and (wanted := _wanted(name, value)):
                 raise field_error(file, name, value, wanted)
 
@@ -130,7 +130,7 @@ def _wanted(name: str, value: object) -> str:
     if name in SIZES:
         least = 0 if name in MAY_BE_ZERO else 1
         sizes = value if name in PER_LAYER and isinstance(value, list) else [value]
-        if all(type(one) is int and least <= one <= SIZES[name] for one in sizes):
+        if all(type(size) is int and least <= size <= SIZES[name] for size in sizes):
             return ""
         return f"an integer from {least} to {SIZES[name]}"
     if name in NUMBERS:
@@ -145,7 +145,9 @@ def _wanted(name: str, value: object) -> str:
         scales = isinstance(value, list) and value and all(map(_is_scale, value))
         return "" if scales else f"an array of numbers from {MIN_SCALE:g} to {MAX_SCALE:g}"
     if name == "no_rope_layers":
-        bits = isinstance(value, list) and all(type(one) is int and one in (0, 1) for one in value)
+        bits = isinstance(value, list) and all(
+            type(item) is int and item in (0, 1) for item in value
+        )
         return "" if bits else "an array of 0 and 1"
     if name in TEXTS:
         return "" if isinstance(value, str) else "a string"
@@ -157,7 +159,7 @@ def _wanted(name: str, value: object) -> str:
         ids = value if isinstance(value, list) else [value]
         return "" if all(map(is_token, ids)) else "a token id"
     if name in ("layer_types", "layers_block_type"):
-        texts = isinstance(value, list) and all(isinstance(one, str) for one in value)
+        texts = isinstance(value, list) and all(isinstance(item, str) for item in value)
         return "" if texts else "an array of strings"
     if name == "sliding_window":
         return "" if type(value) is int and value >= 0 else "an integer"

@@ -28,7 +28,7 @@ def one_line(message: str) -> str:
     """
     if len(message) > MAX_MESSAGE_CHARS:
         message = f"{message[: MAX_MESSAGE_CHARS // 2]}...{message[-MAX_MESSAGE_CHARS // 2 :]}"
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in message)
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in message)
 
 
 def shown(value: object) -> str:

@@ -171,7 +171,7 @@ def memory_of(name: str, machine: Machine) -> tuple[int, int]:
     return _hub_memory(name, machine) if name in NEXT_EDITS else (0, 0)
 
 
-def check_beside(name: str, other: str, machine: Machine) -> None:
+def check_both_fit(name: str, other: str, machine: Machine) -> None:
     """Check that a model fits into memory next to another one, which is loaded.
 
     WeightsError where it does not, with one that would.
@@ -184,7 +184,7 @@ def check_beside(name: str, other: str, machine: Machine) -> None:
     smaller = [one for one, size in sizes.items() if size <= machine.available_bytes]
     remedy = f"choose {smaller[-1]} ({in_gb(sizes[smaller[-1]])})" if smaller else "choose none"
     raise WeightsError(
-        f"needs {in_gb(needed)} of memory beside {other} ({in_gb(memory_of(other, machine)[0])}), "
+        f"needs {in_gb(needed)} of memory next to {other} ({in_gb(memory_of(other, machine)[0])}), "
         f"and {in_gb(machine.available_bytes)} are available: {remedy}, or a smaller main model"
     )
 

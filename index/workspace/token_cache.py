@@ -156,7 +156,7 @@ class TokenCache:
             self._db = TokenDB(folder / f"{digest(encoder.fingerprint).hex()}.sqlite", limit)
         self._lock = threading.Lock()
         self._recent: OrderedDict[str, Encoded] = OrderedDict()  # by chunk, oldest use first
-        self._recent_room = RECENT_CHUNK_CHARS
+        self._recent_capacity = RECENT_CHUNK_CHARS
 
     def encode(self, texts: Sequence[str]) -> list[Encoded]:
         """Return the ids of whole files, through the database."""
@@ -193,11 +193,11 @@ class TokenCache:
         with self._lock:
             for part, one in known.items():
                 if part not in self._recent:
-                    self._recent_room -= len(part)
+                    self._recent_capacity -= len(part)
                 self._recent[part] = one
                 self._recent.move_to_end(part)
-            while self._recent_room < 0 and len(self._recent) > len(known):
-                self._recent_room += len(self._recent.popitem(last=False)[0])
+            while self._recent_capacity < 0 and len(self._recent) > len(known):
+                self._recent_capacity += len(self._recent.popitem(last=False)[0])
         return _joined(self._encoder, parts, [known[part] for part in parts])
 
     def flush(self) -> None:
@@ -213,7 +213,7 @@ class TokenCache:
         """Forget all ids of this tokenizer, including those on disk."""
         with self._lock:
             self._recent.clear()
-            self._recent_room = RECENT_CHUNK_CHARS
+            self._recent_capacity = RECENT_CHUNK_CHARS
         if self._db:
             self._db.clear()
 

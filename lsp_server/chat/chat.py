@@ -105,29 +105,29 @@ def _prepare(
     Texts that may hold secrets are left out where there is a `why_secret` to find them.
     """
     max_tokens = min(MAX_ANSWER_TOKENS, max(1, engine.context // 4))
-    room = engine.context - max_tokens - TEMPLATE_TOKENS - len(engine.encode(SYSTEM_PROMPT))
+    capacity = engine.context - max_tokens - TEMPLATE_TOKENS - len(engine.encode(SYSTEM_PROMPT))
     texts, diagnostics = read_context(params.context, open_, encoding), [*params.diagnostics]
     secret: dict[str, str] = {}  # by URI, why
     if why_secret is not None:
         secret = _secret_texts(texts, diagnostics, open_, why_secret)
-        texts = [one for one in texts if one.uri not in secret]
-        diagnostics = [one for one in diagnostics if one.uri not in secret]
+        texts = [text_file for text_file in texts if text_file.uri not in secret]
+        diagnostics = [diagnostic for diagnostic in diagnostics if diagnostic.uri not in secret]
     problems = _problems(diagnostics, open_)
-    room -= len(engine.encode(problems))
+    capacity -= len(engine.encode(problems))
     messages = _merged(params.messages)
     question = messages[-1]["content"]
-    least = _message_tokens(question, room, engine.encode)
-    if least > room:
+    least = _message_tokens(question, capacity, engine.encode)
+    if least > capacity:
         raise RequestError(
-            f"the question is too long, there is room for {max(0, room)} tokens: ask in fewer "
+            f"the question is too long, there is room for {max(0, capacity)} tokens: ask in fewer "
             "words, name a file with @ instead of pasting it, or choose a model with a longer "
             "context"
         )
-    budget = min(MAX_CONTEXT_TOKENS, engine.context // 2, room - least)
+    budget = min(MAX_CONTEXT_TOKENS, engine.context // 2, capacity - least)
     passages, notes = choose_passages(texts, question, budget, engine.encode)
     notes += [f"{why}: this was not sent to another machine" for why in secret.values()]
     shown = "".join(passage.shown() for passage in passages)
-    first = shorten(messages, room - len(engine.encode(shown)), engine.encode)
+    first = shorten(messages, capacity - len(engine.encode(shown)), engine.encode)
     if first:
         notes.append(FORGOTTEN)
     head, *rest = messages[first:]
@@ -152,10 +152,10 @@ def _secret_texts(
     why_secret: WhySecret,
 ) -> dict[str, str]:
     """Find the files that may hold secrets: by URI, the file's name and the reason."""
-    files = {one.uri: one.text.text for one in texts}
-    for one in diagnostics:
-        text = open_.get(one.uri) or open_.get(path_of(one.uri) or "")
-        files.setdefault(one.uri, f"{text.text if text else ''}\n{one.message}")
+    files = {text_file.uri: text_file.text.text for text_file in texts}
+    for problem in diagnostics:
+        text = open_.get(problem.uri) or open_.get(path_of(problem.uri) or "")
+        files.setdefault(problem.uri, f"{text.text if text else ''}\n{problem.message}")
     found = {}
     for uri, text_of in files.items():
         path = path_of(uri) or uri
@@ -171,11 +171,12 @@ def _merged(messages: Sequence[ConversationMessage]) -> list[Message]:
     first are dropped.
     """
     found: list[Message] = []
-    for one in messages:
-        if found and found[-1]["role"] == one.role:
-            found[-1] = {"role": one.role, "content": f"{found[-1]['content']}\n\n{one.content}"}
-        elif found or one.role == "user":
-            found.append({"role": one.role, "content": one.content})
+    for message in messages:
+        role, content = message.role, message.content
+        if found and found[-1]["role"] == role:
+            found[-1] = {"role": role, "content": f"{found[-1]['content']}\n\n{content}"}
+        elif found or role == "user":
+            found.append({"role": role, "content": content})
     return found
 
 
@@ -186,7 +187,7 @@ def shorten(messages: Sequence[Message], max_tokens: int, encode: Encode) -> int
     necessary is left out, in steps of half of `max_tokens`: the prompts of the next questions then
     begin with the same message, which keeps the KV cache valid.
     """
-    sizes = [_message_tokens(one["content"], max_tokens, encode) for one in messages]
+    sizes = [_message_tokens(message["content"], max_tokens, encode) for message in messages]
     excess = sum(sizes) - max_tokens
     if excess <= 0:
         return 0
@@ -212,11 +213,11 @@ def _message_tokens(text: str, max_tokens: int, encode: Encode) -> int:
 def _problems(diagnostics: Sequence[Diagnostic], open_: dict[str, Text]) -> str:
     """List what the editor reports, each problem with its line of code."""
     lines = []
-    for one in diagnostics[:MAX_DIAGNOSTICS]:
-        path, number = path_of(one.uri), one.range.start.line
-        name = (path or one.uri).rsplit("/", 1)[-1]
-        message = " ".join(one.message.split())[:MAX_DIAGNOSTIC_CHARS]
-        text = open_.get(one.uri) or open_.get(path or "")
+    for diagnostic in diagnostics[:MAX_DIAGNOSTICS]:
+        path, number = path_of(diagnostic.uri), diagnostic.range.start.line
+        name = (path or diagnostic.uri).rsplit("/", 1)[-1]
+        message = " ".join(diagnostic.message.split())[:MAX_DIAGNOSTIC_CHARS]
+        text = open_.get(diagnostic.uri) or open_.get(path or "")
         if text is not None and number >= text.line_count:
             raise RequestError(
                 f"{name}: no line {number + 1}, it has {text.line_count}: ask again with the "
@@ -238,14 +239,14 @@ def _citations(
         for number, one in enumerate(passages)
     ]
     found = []
-    for one in cite(text, sources, question):
-        origin = passages[int(one.document)].source
-        ends = (origin.text.position(at, encoding) for at in (one.source_start, one.source_stop))
+    for span in cite(text, sources, question):
+        origin = passages[int(span.document)].source
+        ends = (origin.text.position(at, encoding) for at in (span.source_start, span.source_stop))
         start, stop = (types.Position(*end) for end in ends)
         found.append(
             {
-                "start": units(text[: one.start], "utf-16"),
-                "end": units(text[: one.stop], "utf-16"),
+                "start": units(text[: span.start], "utf-16"),
+                "end": units(text[: span.stop], "utf-16"),
                 "uri": origin.uri,
                 "range": types.Range(start, stop),
             }

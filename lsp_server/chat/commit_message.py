@@ -54,7 +54,9 @@ async def commit_message(
     if session.elsewhere:
         await session.configured()
         diff, left_out = await asyncio.to_thread(without_secrets, diff, session.index.why_secret_in)
-        notes = [f"{one}, so its changes were not sent to {session.elsewhere}" for one in left_out]
+        notes = [
+            f"{reason}, so its changes were not sent to {session.elsewhere}" for reason in left_out
+        ]
         for note in notes:
             session.warn(note)
         if not diff:
@@ -75,8 +77,8 @@ async def commit_message(
 
 def request_for(engine: EditorEngine, diff: str) -> Request:
     """Write the prompt with as much of a diff as fits."""
-    room = min(MAX_DIFF_TOKENS, engine.context // 2)
-    shown = shortened(diff, room, engine.encode)
+    capacity = min(MAX_DIFF_TOKENS, engine.context // 2)
+    shown = shortened(diff, capacity, engine.encode)
     fence = "`" * max(3, 1 + longest_run(shown, "`"))
     content = QUESTION.format(f"{fence}diff\n{shown}{fence}\n")
     messages = (

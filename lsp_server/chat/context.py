@@ -72,8 +72,8 @@ def quoted(heading: str, name: str, text: str) -> str:
 
 def open_texts(documents: OpenDocuments) -> dict[str, Text]:
     """Map URIs and paths to the texts of the open documents."""
-    texts = {one.path: one.text for one in documents if one.path}
-    return texts | {one.uri: one.text for one in documents}
+    texts = {document.path: document.text for document in documents if document.path}
+    return texts | {document.uri: document.text for document in documents}
 
 
 def read_context(
@@ -87,7 +87,7 @@ def read_context(
     if len(items) > MAX_ITEMS:
         raise RequestError(f"{len(items)} files and selections: ask about at most {MAX_ITEMS}")
     found = (_read(item, open_, encoding) for item in items)
-    return [*{(one.uri, one.start, one.stop): one for one in found}.values()]
+    return [*{(passage.uri, passage.start, passage.stop): passage for passage in found}.values()]
 
 
 def _read(item: ContextItem, open_: dict[str, Text], encoding: str) -> ContextText:
@@ -125,11 +125,11 @@ def choose_passages(
     notes = []
     by_length = sorted(enumerate(texts), key=lambda one: one[1].stop - one[1].start)
     for count, (number, one) in enumerate(by_length):
-        room = max(1, left // (len(texts) - count) - HEADER_TOKENS)
+        capacity = max(1, left // (len(texts) - count) - HEADER_TOKENS)
         text = one.text.text[one.start : one.stop]
-        spans = [(0, len(text))] if _fits(text, room, encode) else []
+        spans = [(0, len(text))] if _fits(text, capacity, encode) else []
         if text and not spans:
-            spans = excerpts(text, question, room, encode)
+            spans = excerpts(text, question, capacity, encode)
             notes.append(
                 f"{one.name} is too long for this model: only the parts that fit the question "
                 "were read"

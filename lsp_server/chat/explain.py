@@ -86,8 +86,8 @@ def request_for(
     """
     text = document.text.text
     start, stop = part if part and part[0] < part[1] else (0, len(text))
-    room = min(MAX_DOCUMENT_TOKENS, engine.context // 2)
-    stop = min(stop, window(text, start, 0, room, engine.encode)[1])
+    capacity = min(MAX_DOCUMENT_TOKENS, engine.context // 2)
+    stop = min(stop, window(text, start, 0, capacity, engine.encode)[1])
     name = display_name(document)
     content = quoted(name, name, text[start:stop]) + question
     messages = ({"role": "system", "content": SYSTEM_PROMPT}, {"role": "user", "content": content})

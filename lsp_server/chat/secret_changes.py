@@ -80,7 +80,7 @@ class _Part:
         None if it does not seem to.
         """
         reasons = (why(name, "") for name in self._names)
-        return next((one for one in reasons if one), None)
+        return next((reason for reason in reasons if reason), None)
 
     def why_text(self, why: Why) -> str | None:
         """Say why the lines may hold secrets: as in the diff, as they were, or as they are now.
@@ -89,7 +89,7 @@ class _Part:
         """
         lines = self.text.split("\n")
         old, new = (
-            "\n".join(one[1:] for one in lines if one[:1] in ("", " ", mark)) for mark in "-+"
+            "\n".join(line[1:] for line in lines if line[:1] in ("", " ", mark)) for mark in "-+"
         )
         for text in (self.text, old, new):
             found = why("", text)
@@ -100,8 +100,8 @@ class _Part:
     def lines(self) -> set[str]:
         """Collect the lines that tell where they come from."""
         changes = self.text[len(self.head) :].split("\n")
-        lines = {one[1:].strip() for one in changes if one[:1] in ("+", "-", " ")}
-        return {one for one in lines if len(one) >= MIN_LINE_CHARS}
+        lines = {change[1:].strip() for change in changes if change[:1] in ("+", "-", " ")}
+        return {line for line in lines if len(line) >= MIN_LINE_CHARS}
 
 
 def _names(head: str) -> Iterator[str]:

@@ -124,7 +124,9 @@ def _repeats(answer: str, before: str, after: str) -> bool:
     lines[-1] += rest
     near = {text for _, text in islice(lines_below(after), NEARBY_LINES)}
     near |= {text.strip() for text in islice(lines_above(before), 1)}
-    return any(len(one.strip()) >= MIN_REPEATED_CHARS and one.strip() in near for one in lines)
+    return any(
+        len(other.strip()) >= MIN_REPEATED_CHARS and other.strip() in near for other in lines
+    )
 
 
 def _begins_again(answer: str, before: str) -> bool:

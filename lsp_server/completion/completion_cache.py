@@ -54,26 +54,26 @@ class CompletionCache:
     ) -> list[Completion]:
         """Add the completions offered at `text[offset]`, best first."""
         made = [
-            Completion(uri, offset, *context_around(text, offset), one, multiline)
-            for one in answers
+            Completion(uri, offset, *context_around(text, offset), answer, multiline)
+            for answer in answers
         ]
-        for one in reversed(made):  # `find` returns the newest, which must be the best
-            self._remember(one)
+        for answer in reversed(made):  # `find` returns the newest, which must be the best
+            self._remember(answer)
         self.counts["made"] += len(made)
         return made
 
     def find(self, uri: str, text: str, offset: int) -> Completion | None:
         """Find the completion at a cursor, or what is left of it after its beginning was typed."""
-        for one in reversed(self._by_id.values()):
-            rest = _remainder(one, text, offset) if one.uri == uri else ""
+        for shown in reversed(self._by_id.values()):
+            rest = _remainder(shown, text, offset) if shown.uri == uri else ""
             if not rest:
                 continue
             self.counts["kept"] += 1
-            if rest == one.text and one.offset == offset:
-                self._by_id.move_to_end(one.id)
-                return one
+            if rest == shown.text and shown.offset == offset:
+                self._by_id.move_to_end(shown.id)
+                return shown
             sides = context_around(text, offset)
-            kept = Completion(uri, offset, *sides, rest, one.multiline, one.original or one)
+            kept = Completion(uri, offset, *sides, rest, shown.multiline, shown.original or shown)
             self._remember(kept)
             return kept
         return None

@@ -44,22 +44,24 @@ Snippet = tuple[str, str]  # path relative to its root, text
 
 
 def find_snippets(
-    before: str, after: str, path: str, room: int, workspace: Workspace, tokenizer: AnyTokenizer
+    before: str, after: str, path: str, capacity: int, workspace: Workspace, tokenizer: AnyTokenizer
 ) -> tuple[Snippet, ...]:
     """Find definitions, in files other than `path`, of names around the cursor.
 
-    They have at most `room` tokens; the definition of the nearest name is the last.
+    They have at most `capacity` tokens; the definition of the nearest name is the last.
     """
     found: list[Snippet] = []
     own = set(re.findall(rf"\b(?:{'|'.join(DEFINITION_KEYWORDS)})\s+(\w+)", f"{before}\n{after}"))
     names = dict.fromkeys([*reversed(WORD.findall(before)), *WORD.findall(after)])
-    for name in [one for one in names if one not in own and one not in IGNORED_NAMES][:MAX_NAMES]:
+    for name in [word for word in names if word not in own and word not in IGNORED_NAMES][
+        :MAX_NAMES
+    ]:
         snippet = _definition(name, path, workspace, tokenizer)
         if snippet is None or snippet in found:
             continue
         cost = len(tokenizer.encode("\n".join(snippet))) + 4  # separators
-        if cost <= room:
-            room -= cost
+        if cost <= capacity:
+            capacity -= cost
             found.append(snippet)
     return tuple(reversed(found))
 

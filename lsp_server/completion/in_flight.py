@@ -83,7 +83,7 @@ class CompletionInFlight:
     def _agrees(self, typed: str) -> bool:
         raw = self.completion.text
         written = (raw, reindent(raw, self.completion.before))
-        return any(typed.startswith(one) or one.startswith(typed) for one in written)
+        return any(typed.startswith(text) or text.startswith(typed) for text in written)
 
     def _check_later(self, after: float) -> None:
         asyncio.get_running_loop().call_later(after, self._stop_if_abandoned, after)

@@ -39,7 +39,7 @@ def _moved(lines: list[str], line: str, blanks: str, less: int, first: str) -> l
     deep = indent_width(line + blanks) + (BLOCK_OPENER.search(first) is not None)
     if not less or not full or indent_width(full[0]) < deep:
         return lines
-    if any(not one.startswith(line + blanks) for one in full):
+    if any(not other.startswith(line + blanks) for other in full):
         return lines
     return [line + one[len(line) + less :] if one.strip() else one for one in lines]
 
@@ -65,7 +65,7 @@ def max_indent(before: str) -> int:
 def enclosing_indent(before: str) -> int:
     """Find the indentation of the line that opens the cursor's block; -1 if there is none."""
     own = indent_width(line_before(before))
-    above = (indent_width(one) for one in islice(lines_above(before), MAX_LINES))
+    above = (indent_width(above_line) for above_line in islice(lines_above(before), MAX_LINES))
     return next((each for each in above if each < own), -1)
 
 

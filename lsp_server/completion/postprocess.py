@@ -78,8 +78,10 @@ def truncate(answer: str, before: str, after: str, multiline: bool, ended: bool)
         at for at in range(len(answer) - 1, 0, -1) if answer[at] == "\n" and answer[:at].strip()
     ]
     heads = [answer[:at] for at in ends]
-    closed = [one for one in heads if not BLOCK_OPENER.search(one) and not scan(one).open]
-    begun = [one for one in heads if all(one[at] == "{" for at in scan(one).open)]
+    closed = [
+        opener for opener in heads if not BLOCK_OPENER.search(opener) and not scan(opener).open
+    ]
+    begun = [opener for opener in heads if all(opener[at] == "{" for at in scan(opener).open)]
     return next(iter([*closed, *begun, *heads, answer]))
 
 
@@ -207,7 +209,7 @@ def _starts_with_word(line: str, words: tuple[str, ...], complete: bool) -> bool
     word = found[0] if found else ""
     if complete or word != text:
         return word in words
-    return None if any(one.startswith(word) for one in words) else False
+    return None if any(other.startswith(word) for other in words) else False
 
 
 # -- repetition of the text after the cursor ---------------------------------------------------

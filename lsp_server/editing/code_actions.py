@@ -70,7 +70,9 @@ def actions(
             found.append(_action(server, document, kind, title, target, instruction))
     only = [_value(kind) for kind in params.context.only or ()]
     return [
-        one for one in found if not only or any(_matches(_value(one.kind), kind) for kind in only)
+        action
+        for action in found
+        if not only or any(_matches(_value(action.kind), kind) for kind in only)
     ]
 
 
@@ -199,8 +201,8 @@ def _explanation(
 ) -> types.CodeAction:
     """Make an action that asks about a range, and the problems in it, in the client's chat."""
     name = types.OptionalVersionedTextDocumentIdentifier(document.uri, document.version)
-    asked = {"textDocument": name, "range": target, "diagnostics": problems}
-    command = types.Command(title=title, command="draftline.explain", arguments=[asked])
+    params = {"textDocument": name, "range": target, "diagnostics": problems}
+    command = types.Command(title=title, command="draftline.explain", arguments=[params])
     return types.CodeAction(title=title, kind=kind, command=command)
 
 

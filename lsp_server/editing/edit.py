@@ -66,8 +66,8 @@ class EditResult:
     def answer(self, edit: types.WorkspaceEdit | None) -> dict[str, Any]:
         """Return the result of draftline/edit."""
         version = self.document.version  # some clients get edits without one
-        told = {"warnings": self.outcome.warnings, "note": self.note or None, "version": version}
-        return {"edit": edit, "stats": self.stats, **told}
+        notes = {"warnings": self.outcome.warnings, "note": self.note or None, "version": version}
+        return {"edit": edit, "stats": self.stats, **notes}
 
 
 def current_document(server: Server, identifier: Identifier) -> OpenDocument:
@@ -143,11 +143,11 @@ async def _run(
             written = min(1.0, written_chars / expected_chars)
             progress.report("writing", PREFILL_SHARE + (1 - PREFILL_SHARE) * written)
 
-    async def ask(asked: Ask) -> Done:
+    async def ask(question: Ask) -> Done:
         nonlocal written_chars, requests, done
         requests += 1
-        if asked.first:
-            log.debug("asking again: %s", ", ".join(check.kind for check in asked.first.failed))
+        if question.first:
+            log.debug("asking again: %s", ", ".join(check.kind for check in question.first.failed))
             written_chars = 0
             progress.restart("asking again")
         if session.shared_engine.loaded is None:
@@ -155,7 +155,7 @@ async def _run(
         await session.engine(slot)
         if why := too_long(request, session.shared_engine.model):
             raise failed(f"{display_name(document)}: {why}: select fewer lines")
-        done = await session.ask(asked.request, slot, on_step)
+        done = await session.ask(question.request, slot, on_step)
         _refuse_if_lost(session, document, rebase)
         if done.reason == "cancelled":
             raise cancelled("the edit was cancelled, or a newer one took its place")

@@ -156,7 +156,7 @@ def _open_uri(documents: OpenDocuments, file: FileEdit) -> str:
     """Find the URI under which a file is open, which clients may write in several ways."""
     if file.uri in documents or not file.path:
         return file.uri
-    return next((one.uri for one in documents if one.path == file.path), file.uri)
+    return next((document.uri for document in documents if document.path == file.path), file.uri)
 
 
 def _read_file(file: FileEdit) -> None:
@@ -172,7 +172,7 @@ async def _unchanged(documents: OpenDocuments, files: list[FileEdit]) -> dict[st
     It is None for files that are not open. Files whose text has changed get an error.
     """
     versions: dict[str, int | None] = {}
-    for file in [one for one in files if one.changed]:
+    for file in [edited for edited in files if edited.changed]:
         file.uri = _open_uri(documents, file)
         now = FileEdit(file.uri, file.path)
         if file.uri in documents:
@@ -237,9 +237,11 @@ async def _renamed(
         await session.index.open()
     texts, complete = await asyncio.to_thread(files_with, documents, indexed_paths(session), old)
     more, all_searched = await asyncio.to_thread(large_files_with, large_files(session), old)
-    texts += [one for one in more if all(one.path != each.path for each in documents)]
+    texts += [found for found in more if all(found.path != each.path for each in documents)]
     complete = complete and all_searched and session.workspace is not None
-    others = {one.path or one.uri: one.text for one in texts if (one.path or one.uri) not in chosen}
+    others = {
+        text.path or text.uri: text.text for text in texts if (text.path or text.uri) not in chosen
+    }
     given = {file.path or file.uri: file.old for file in files}
     made = await asyncio.to_thread(rename_files, given, others, renames, anyway)
     if made is None:
@@ -265,11 +267,11 @@ async def _edit(session: Session, instruction: str, file: FileEdit, share: _Shar
     path = session.documents.get(file.uri).source_path if is_open else file.path
     request = Request("edit", file.old, path, instruction=instruction)
 
-    async def ask(asked: Ask) -> Done:
+    async def ask(question: Ask) -> Done:
         await session.engine(SLOT)
-        if why := too_long(asked.request, session.shared_engine.model):
+        if why := too_long(question.request, session.shared_engine.model):
             raise _TooLong(why)
-        return await _ask(session, asked, file, share)
+        return await _ask(session, question, file, share)
 
     try:
         file.take(await hold(dialogue(request, session.settings.checks), ask))
@@ -310,10 +312,10 @@ async def _edit_parts(
     )  # fmt: skip
 
 
-async def _ask(session: Session, asked: Ask, file: FileEdit, share: _Share) -> Done:
-    if asked.first:
+async def _ask(session: Session, question: Ask, file: FileEdit, share: _Share) -> Done:
+    if question.first:
         share.restart()
-    done = await session.ask(asked.request, SLOT, share.step)
+    done = await session.ask(question.request, SLOT, share.step)
     if done.reason == "cancelled":
         raise cancelled("the edits were cancelled, or newer ones took their place")
     file.tokens += done.usage.completion_tokens
@@ -362,7 +364,7 @@ def _workspace_edit(
     plain: dict[str, list[types.TextEdit]] = {}
     edits: list[types.TextDocumentEdit] = []
     notes: dict[str, types.ChangeAnnotation] = {}
-    for number, file in enumerate(one for one in files if one.changed):
+    for number, file in enumerate(edited for edited in files if edited.changed):
         parts, name = _text_edits(server, file), f"draftline-{number}"
         plain[file.uri] = parts
         notes[name] = types.ChangeAnnotation(file.label(instruction), needs_confirmation=True)
@@ -391,6 +393,6 @@ def _text_edits(server: Server, file: FileEdit) -> list[types.TextEdit]:
         return types.Position(*text.position(offset, encoding))
 
     return [
-        types.TextEdit(types.Range(at(one.start), at(one.stop)), one.text)
-        for one in changes(file.old, file.new or "")
+        types.TextEdit(types.Range(at(change.start), at(change.stop)), change.text)
+        for change in changes(file.old, file.new or "")
     ]

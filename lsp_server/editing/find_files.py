@@ -73,7 +73,7 @@ def indexed_paths(session: Session) -> list[str]:
     """List the indexed files, the most recently changed ones first."""
     documents = session.workspace.documents if session.workspace else []
     ordered = sorted(documents, key=lambda one: one.changed, reverse=True)
-    return [one.path for one in ordered if one.path.startswith("/")]
+    return [document.path for document in ordered if document.path.startswith("/")]
 
 
 def files_with(
@@ -86,10 +86,14 @@ def files_with(
     """
     if not words:
         return [], True
-    texts = [TextFile(one.uri, one.path or "", one.text.text) for one in documents]
+    texts = [
+        TextFile(document.uri, document.path or "", document.text.text) for document in documents
+    ]
     pattern = re.compile("|".join(map(written, words)))
-    found = [one for one in texts if pattern.search(one.text)]
-    known = {one.path for one in texts} | {str(Path(one.path).resolve()) for one in texts}
+    found = [text_file for text_file in texts if pattern.search(text_file.text)]
+    known = {text_file.path for text_file in texts} | {
+        str(Path(text_file.path).resolve()) for text_file in texts
+    }
     parts = [word.encode() for word in words]
     left = MAX_SEARCHED_BYTES
     closed = [each for each in paths if each not in known]
@@ -150,14 +154,20 @@ def _ranked(
     most.
     """
     ranked = []
-    for one in texts:
-        defined = [name for name in [*names, *words] if _defines(one.text, name)]
-        used = {name: len(re.findall(written(name), one.text)) for name in names}
+    for text_file in texts:
+        defined = [name for name in [*names, *words] if _defines(text_file.text, name)]
+        used = {name: len(re.findall(written(name), text_file.text)) for name in names}
         used = {name: count for name, count in used.items() if count and name not in defined}
         if defined or used:
             shown = f"defines {_listed(defined)}" if defined else f"uses {_listed(used)}"
-            rank = (one.uri != own, -len(defined), -sum(used.values()), one.path, one.uri)
-            ranked.append((rank, {"uri": one.uri, "reason": shown}))
+            rank = (
+                text_file.uri != own,
+                -len(defined),
+                -sum(used.values()),
+                text_file.path,
+                text_file.uri,
+            )
+            ranked.append((rank, {"uri": text_file.uri, "reason": shown}))
     return [file for _, file in sorted(ranked, key=lambda each: each[0])]
 
 

@@ -138,8 +138,10 @@ class ModelPredictor:
         """
         if prompt.text not in self._answers:
             region_tokens = len(model.engine.encode(prompt.region))
-            room = min(region_tokens * 3 // 2 + SPARE_TOKENS, answer_tokens(model.engine.context))
-            request = prompt.request(document.path or document.uri, document.version, room)
+            capacity = min(
+                region_tokens * 3 // 2 + SPARE_TOKENS, answer_tokens(model.engine.context)
+            )
+            request = prompt.request(document.path or document.uri, document.version, capacity)
             done = await session.ask(request, MODEL_SLOT, engine=model.engine)
             if done.reason in ("cancelled", "failed"):
                 raise NoEdit(done.error or "cancelled, or the text has changed")
@@ -180,7 +182,7 @@ def _context(session: Session, document: OpenDocument, offset: int) -> EditConte
     edits = _valid_edits(session)
     if not edits:
         raise NoEdit("nothing was changed lately")
-    own = next((one for one in reversed(edits) if one.uri == document.uri), None)
+    own = next((edit for edit in reversed(edits) if edit.uri == document.uri), None)
     related: tuple[tuple[str, str], ...] = ()
     main = session.shared_engine.loaded
     if workspace is not None and main is not None and document.path and session.settings.context:
@@ -200,7 +202,7 @@ def _context(session: Session, document: OpenDocument, offset: int) -> EditConte
         _shown(session, document),
         plain(text),
         len(plain(text[:offset])),
-        tuple(_change(session, session.documents.get(one.uri), one) for one in edits),
+        tuple(_change(session, session.documents.get(edit.uri), edit) for edit in edits),
         related,
         undo,
     )
@@ -209,10 +211,10 @@ def _context(session: Session, document: OpenDocument, offset: int) -> EditConte
 def _valid_edits(session: Session) -> list[RecentEdit]:
     """List the recent edits whose lines are in the open documents, oldest first."""
     return [
-        one
-        for one in session.edit_history.edits()
-        if one.uri in session.documents
-        and session.documents.get(one.uri).text.text[one.start : one.stop] == one.after
+        edit
+        for edit in session.edit_history.edits()
+        if edit.uri in session.documents
+        and session.documents.get(edit.uri).text.text[edit.start : edit.stop] == edit.after
     ]
 
 

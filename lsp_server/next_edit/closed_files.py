@@ -40,7 +40,7 @@ def closed_documents(
 
     They are documents by URI; their version is -1.
     """
-    known = {workspace.key(one.path) for one in documents if one.path}
+    known = {workspace.key(document.path) for document in documents if document.path}
     found: dict[str, OpenDocument] = {}
     left, read = MAX_CHARS, 0
     for name, home in changed[:MAX_NAMES]:

@@ -76,9 +76,9 @@ class EditHistory:
             edit = _merged(uri, before, (start, stop, new), (low, high), left, now)
         moved = len(new) - (stop - start)
         kept = [
-            _shifted(one, moved) if one.uri == uri and one.start > high else one
-            for one in self._edits
-            if one not in overlapping
+            _shifted(past, moved) if past.uri == uri and past.start > high else past
+            for past in self._edits
+            if past not in overlapping
         ]
         if edit and edit.before != edit.after:
             kept.append(edit)
@@ -224,7 +224,7 @@ def token_opcodes(old: list[str], new: list[str]) -> Sequence[tuple[str, int, in
 
 
 def _alike(old: str, new: str) -> bool:
-    ours, theirs = ([one for one in tokens(text) if one.strip()] for text in (old, new))
+    ours, theirs = ([token for token in tokens(text) if token.strip()] for text in (old, new))
     if not ours or not theirs or max(len(ours), len(theirs)) > MAX_COMPARED_TOKENS:
         return False
     return SequenceMatcher(None, ours, theirs, False).ratio() >= MIN_LINE_SIMILARITY

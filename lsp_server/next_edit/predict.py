@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lsp_server.next_edit.edit_history import RecentEdit
     from lsp_server.protocol.text_sync import OpenDocument, OpenDocuments
 
-MAX_ASKED = 3  # candidates that the model is asked about for one request
+MAX_TRIED = 3  # candidates that the model is asked about for one request
 CACHED_ANSWERS = 64
 MODEL_SLOT = ("next", "model")  # requests to models made for next edits; a keystroke cancels them
 
@@ -61,7 +61,10 @@ class NextEdit:
         assert self.document
         start = self.start
         found = changes(self.document.text.text[start : self.stop], self.new_lines)
-        return [Change(one.start + start, one.stop + start, one.text) for one in found]
+        return [
+            Change(candidate.start + start, candidate.stop + start, candidate.text)
+            for candidate in found
+        ]
 
 
 class NextEditPredictor:
@@ -79,7 +82,7 @@ class NextEditPredictor:
         edits, texts = client.recent_edits()
         documents = {document.uri: document for document in client.documents}
         found = await asyncio.to_thread(find_candidates, edits, texts, uri, offset)
-        return [(one, documents[one.uri]) for one in found]
+        return [(candidate, documents[candidate.uri]) for candidate in found]
 
     async def elsewhere(
         self, client: Client, workspace: Workspace, uri: str, offset: int
@@ -98,7 +101,9 @@ class NextEditPredictor:
             homes = {home: texts[home] for _, home in changed}
             of_closed = {uri: document.text.text for uri, document in closed.items()}
             found = find_candidates(edits, homes | of_closed, uri, offset)
-            return [(one, closed[one.uri]) for one in found if one.uri in closed]
+            return [
+                (candidate, closed[candidate.uri]) for candidate in found if candidate.uri in closed
+            ]
 
         return await asyncio.to_thread(find)
 
@@ -118,10 +123,10 @@ class NextEditPredictor:
         async def is_current(document: OpenDocument) -> bool:
             if document.uri not in closed:
                 return client.is_current(document)
-            is_open = any(one.path == document.path for one in client.documents)
+            is_open = any(other.path == document.path for other in client.documents)
             return not is_open and await asyncio.to_thread(is_unchanged, document)
 
-        for candidate, document in places[:MAX_ASKED]:
+        for candidate, document in places[:MAX_TRIED]:
             if not await is_current(document):
                 continue
             key = (candidate.instruction, document.text.text[candidate.start : candidate.stop])

@@ -88,7 +88,7 @@ def find_candidates(
     active = _being_typed(edits, uri, cursor)
     for _, candidate in sorted(found, key=lambda one: one[0]):
         in_progress = active is not None and candidate.overlaps(uri, *active)
-        is_taken = any(candidate.overlaps(one.uri, one.start, one.stop) for one in chosen)
+        is_taken = any(candidate.overlaps(other.uri, other.start, other.stop) for other in chosen)
         is_short = candidate.stop - candidate.start <= MAX_CANDIDATE_CHARS
         if is_short and not in_progress and not is_taken:
             chosen.append(candidate)
@@ -146,7 +146,7 @@ def _renames(
     sources: Sources, edits: list[RecentEdit], number: int
 ) -> Iterator[tuple[int, Candidate]]:
     home = sources[edits[number].uri]
-    undone = {(new, old) for one in edits[number:] for old, new, _ in _words(one)}
+    undone = {(new, old) for edit in edits[number:] for old, new, _ in _words(edit)}
     words = _words(edits[number])
     for old, new, at in () if home.is_prose and len(words) > 1 else words:
         if not is_identifier(old, new) or home.in_string_or_comment(at) or (old, new) in undone:

@@ -275,7 +275,7 @@ async def _stdio(server: Server, client: int | None) -> int:
     loop = asyncio.get_running_loop()
     source, wire = _protected()
     chunks: asyncio.Queue[bytes] = asyncio.Queue()
-    room = threading.Semaphore(MAX_UNHANDLED_CHUNKS)
+    free_chunks = threading.Semaphore(MAX_UNHANDLED_CHUNKS)
     writer = ThreadPoolExecutor(1, thread_name_prefix="stdio-write")
 
     def read() -> None:
@@ -287,7 +287,7 @@ async def _stdio(server: Server, client: int | None) -> int:
                 data = b""
             if not data:
                 exit_soon(server.protocol.code)
-            room.acquire()
+            free_chunks.acquire()
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(chunks.put_nowait, data)
 
@@ -298,7 +298,7 @@ async def _stdio(server: Server, client: int | None) -> int:
     async def incoming() -> Incoming:
         frames = Frames()
         while data := await chunks.get():
-            room.release()
+            free_chunks.release()
             for each in frames.feed(data):
                 yield each
 

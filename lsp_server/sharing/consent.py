@@ -24,7 +24,7 @@ async def ask_to_download(server: Server, engine: SharedEngine, client: str) -> 
     offers = engine.take_question(client)
     if not offers:
         return
-    titles_of = {f"Download {one.model}": one for one in offers}
+    titles_of = {f"Download {download.model}": download for download in offers}
     titles = [*titles_of, NOT_NOW]
     chosen = await chosen_answer(server, types.MessageType.Info, question(offers), titles)
     offer = titles_of.get(chosen) if chosen else None
@@ -38,7 +38,9 @@ def question(offers: list[Download]) -> str:
         model, size = offers[0].model, _size(offers[0])
         return f"Draftline needs {model} on this machine, a download of {size}. {free}"
     larger, *others = sorted(offers, key=lambda one: -one.size)
-    rest = ", ".join(f"or the smaller and faster {one.model} ({_size(one)})" for one in others)
+    rest = ", ".join(
+        f"or the smaller and faster {download.model} ({_size(download)})" for download in others
+    )
     return (
         f"Draftline needs a language model on this machine, downloaded once: {larger.model} "
         f"({_size(larger)}), which answers better, {rest}. {free}"

@@ -109,10 +109,10 @@ async def _answer(
     except RuntimeError:  # the engine was closed meanwhile
         return Done("failed", error=REPLACED)
     finally:
-        was_asked = running.cancelled
+        was_cancelled = running.cancelled
         running.cancel()
         stopped.pop(identity, None)
-    if done.reason == "cancelled" and not was_asked:
+    if done.reason == "cancelled" and not was_cancelled:
         return Done("failed", done.text, error=REPLACED)
     return done
 

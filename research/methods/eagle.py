@@ -54,13 +54,13 @@ class Eagle(NullDrafter):
     @torch.inference_mode()
     def propose(self, context: DraftContext, target: TorchTarget) -> Draft:
         """Expand a tree and return its best nodes."""
-        room = min(self.total - 1, context.room)
-        if room <= 0:
+        capacity = min(self.total - 1, context.capacity)
+        if capacity <= 0:
             return Draft()
         self._read([*context.prompt, *context.output], target)
         if self.state is None:  # a one-token prompt has no state to continue
             return Draft()
-        return self._expanded(target, context.eos_ids).reranked(room)
+        return self._expanded(target, context.eos_ids).reranked(capacity)
 
     def _read(self, text: list[int], target: TorchTarget) -> None:
         """Feed the head with the pairs (state of a token, next token) that it has not read yet."""
@@ -106,8 +106,8 @@ class Eagle(NullDrafter):
     def _best(self, target: TorchTarget, states: Tensor) -> list[list[tuple[int, float]]]:
         """Find the most likely tokens after `states` [rows, width], with log probabilities."""
         logits = target.model.head(states.to(target.model.dtype)).float()
-        said = logits.nan_to_num(MIN_LOGIT, -MIN_LOGIT, MIN_LOGIT).log_softmax(-1)
-        found = said.topk(min(self.width, said.shape[-1]))
+        scores = logits.nan_to_num(MIN_LOGIT, -MIN_LOGIT, MIN_LOGIT).log_softmax(-1)
+        found = scores.topk(min(self.width, scores.shape[-1]))
         return [
             [(token, min(0.0, value)) for token, value in zip(ids, values, strict=True)]
             for ids, values in zip(found.indices.tolist(), found.values.tolist(), strict=True)

@@ -99,6 +99,6 @@ def load_head(
             f"{folder}: trained for {config.get('model')}, not for {model.name}: use it with that "
             f"model, or train one for {model.name}"
         )
-    if not all(bool(one.isfinite().all()) for one in weights.values()):
+    if not all(bool(weight.isfinite().all()) for weight in weights.values()):
         raise CheckpointError(f"{folder}: weights are not finite: {remedy}")
     return config, weights

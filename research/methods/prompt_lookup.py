@@ -41,7 +41,7 @@ class PromptLookupDrafter(NullDrafter):
                 stop = size - length - max(self.count - 1, length)
             place = self.text.first(length, stop) if stop > 0 else -1
             if place >= 0:
-                return chain(self.text.after(place, min(self.count, context.room)), "lookup")
+                return chain(self.text.after(place, min(self.count, context.capacity)), "lookup")
         return Draft()
 
     def observe(

@@ -63,7 +63,7 @@ class SdsatDrafter(NullDrafter):
 
     def propose(self, context: DraftContext, target: TorchTarget) -> Draft:
         """Run one pass of the model, and draft the tokens that its rows predict."""
-        slots = min(self.slots, context.room - 1)
+        slots = min(self.slots, context.capacity - 1)
         if slots <= 0:
             return Draft()
         places = [self.ids[min(n, len(self.ids) - 1)] for n in range(slots)]
@@ -155,14 +155,16 @@ def check_reserved(ids: Sequence[int], tokenizer: Tokenizer, target: TorchTarget
     Raises ValueError for an id that is a word, or outside the vocabulary.
     """
     words = {number: word for word, number in tokenizer.words.items()}
-    for one in ids:
-        if one in words:
+    for token in ids:
+        if token in words:
             raise ValueError(
-                f"adaptive token {one} is {words[one]!r} in {target.folder.name}: choose unused ids"
+                f"adaptive token {token} is {words[token]!r} in {target.folder.name}: "
+                "choose unused ids"
             )
-        if not 0 <= one < target.vocab:
+        if not 0 <= token < target.vocab:
             raise ValueError(
-                f"adaptive token {one}: {target.folder.name} has {target.vocab} ids: choose others"
+                f"adaptive token {token}: {target.folder.name} has {target.vocab} ids: "
+                "choose others"
             )
     return list(ids)
 

@@ -45,7 +45,7 @@ class RecyclingDrafter(NullDrafter):
         successors = [self._row(rows, self.last)]  # those of the root, then of each drafted node
         placed = {-1: -1}  # node of the template -> node of the draft
         for node, (parent, rank) in enumerate(self.template):
-            if parent not in placed or len(draft) >= context.room:
+            if parent not in placed or len(draft) >= context.capacity:
                 continue
             above = placed[parent]
             row = successors[above + 1]

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from engine import Request
 from engine.remote.messages import HTTP_PATH
 from tests.support.server import HELLO, TIMEOUT_S, LocalServer, reciter, serve_model
-from ui.api import body_room, json_values
-from ui.api.body_room import BodyRooms
+from ui.api import body_budget, json_values
+from ui.api.body_budget import BodyBudgets
 from ui.api.jobs import MAX_PREPARING, MIN_OWNERS, SHARE, Jobs, QueueFull
 from ui.api.json_values import MAX_VALUES, parsed, values_in
 from ui.api.security import AccessRules
@@ -121,11 +121,11 @@ def test_few_requests_of_an_owner_are_tokenized_at_once() -> None:
 
 def test_bodies_wait_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bodies that turn out to be large are not read beside too many others of their owner."""
-    monkeypatch.setattr(body_room, "ROOM_BYTES", 100)
-    monkeypatch.setattr(body_room, "SMALL_BYTES", 9)
+    monkeypatch.setattr(body_budget, "BUDGET_BYTES", 100)
+    monkeypatch.setattr(body_budget, "SMALL_BYTES", 9)
 
     async def run() -> None:
-        rooms = BodyRooms()
+        budgets = BodyBudgets()
         read: list[str] = []
         ends = {name: asyncio.Event() for name in ("one", "two", "three", "small", "other")}
 
@@ -133,9 +133,9 @@ def test_bodies_wait_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
             async def receive() -> dict[str, Any]:
                 return {"type": "http.request", "body": b"x" * 10, "more_body": True}
 
-            async with rooms.limited(receive, owner, size) as receive_in_room:
+            async with budgets.limited(receive, owner, size) as receive_in_budget:
                 for _ in range(size // 10):
-                    await receive_in_room()
+                    await receive_in_budget()
                 read.append(name)
                 await ends[name].wait()
 

@@ -13,7 +13,7 @@ import pytest
 
 from bench.agents import agents, scripted_model
 from bench.agents.agents import changed_files, is_done, requests_between, run_agent, run_task
-from bench.agents.recipes import AGENTS, Asked, Recipe
+from bench.agents.recipes import AGENTS, AgentRequest, Recipe
 from bench.agents.scripted_model import NEW, OLD
 from bench.agents.tasks import FILE, SOURCE, TASKS
 from bench.serving.serving import Server
@@ -81,8 +81,8 @@ def test_changed_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", AGENTS)
 def test_a_recipe_names_the_server_the_model_and_the_task(name: str) -> None:
-    asked = Asked("http://127.0.0.1:1234", "some-model", "/tmp/home", "Do it.", FILE)
-    recipe = AGENTS[name](asked)
+    request = AgentRequest("http://127.0.0.1:1234", "some-model", "/tmp/home", "Do it.", FILE)
+    recipe = AGENTS[name](request)
     said = "\n".join([*recipe.command, *recipe.files.values(), *recipe.variables.values()])
     assert recipe.command[0] == name and "Do it." in recipe.command
     assert "http://127.0.0.1:1234/v1" in said and "some-model" in said
@@ -95,8 +95,8 @@ def test_a_recipe_names_the_server_the_model_and_the_task(name: str) -> None:
 def scripted(url: str, body: dict[str, Any]) -> Any:
     """An agent that sends one request and then changes the file."""
 
-    def agent(asked: Asked) -> Recipe:
-        command = (sys.executable, "-c", SENDS, f"{url}/v1/chat/completions", asked.task)
+    def agent(request: AgentRequest) -> Recipe:
+        command = (sys.executable, "-c", SENDS, f"{url}/v1/chat/completions", request.task)
         return Recipe((*command, json.dumps(body)))
 
     return agent
@@ -188,8 +188,8 @@ def test_the_scripted_model_reads_edits_and_ends(agent: str, tmp_path: Path, hom
         messages: list[Any] = [{"role": "user", "content": "Rename the function."}]
         made = []
         while True:
-            asked: Any = {"model": "model", "messages": messages, "tools": tools}
-            message = client.chat.completions.create(**asked).choices[0].message
+            request: Any = {"model": "model", "messages": messages, "tools": tools}
+            message = client.chat.completions.create(**request).choices[0].message
             if not message.tool_calls:
                 break
             messages.append(message.model_dump())

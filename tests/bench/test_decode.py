@@ -28,27 +28,29 @@ FEW = st.lists(st.integers(0, 3), min_size=1, max_size=40)
 # -- prompt lookup ---------------------------------------------------------------------------------
 
 
-def looked_up(text: list[int], room: int) -> list[int]:
+def looked_up(text: list[int], capacity: int) -> list[int]:
     """The rule in plain words: the longest n-gram's first place that something follows."""
     for count in range(min(MAX_NGRAM, len(text)), 0, -1):
         tail = text[len(text) - count :]
         for place in range(count, len(text)):
             if text[place - count : place] == tail:
-                return text[place : place + min(DRAFT_TOKENS, room)]
+                return text[place : place + min(DRAFT_TOKENS, capacity)]
     return []
 
 
 @settings(max_examples=60)
 @given(FEW, st.lists(FEW, max_size=5), st.integers(0, 20))
-def test_prompt_lookup_is_its_rule(prompt: list[int], steps: list[list[int]], room: int) -> None:
-    drafter, context = PromptLookupDrafter(whole=False), DraftContext(prompt, room=room)
+def test_prompt_lookup_is_its_rule(
+    prompt: list[int], steps: list[list[int]], capacity: int
+) -> None:
+    drafter, context = PromptLookupDrafter(whole=False), DraftContext(prompt, capacity=capacity)
     drafter.begin(context)
     for committed in [[], *steps]:
         context.output += committed
         if committed:
             drafter.observe(Draft(), [], committed, None, 0.0)
         draft = drafter.propose(context, None)
-        assert draft.tokens == looked_up(prompt + context.output, room)
+        assert draft.tokens == looked_up(prompt + context.output, capacity)
         assert draft.parents == list(range(-1, len(draft) - 1))
 
 
@@ -63,7 +65,7 @@ def test_prompt_lookup_follows_the_law() -> None:
             pass
         drafter.begin(context)
         while len(context.output) < 120:
-            context.room = target.room()
+            context.capacity = target.capacity()
             draft = drafter.propose(context, target)
             logits = target.forward(context.last, draft).logits
 

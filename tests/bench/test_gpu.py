@@ -157,7 +157,7 @@ def test_every_method_writes_the_recorded_text(
     assert part.prompt == answer.prompt + answer.output[: (len(answer.output) - 32) // 2]
     one, several = ForcedTransformers(theirs)(part), ForcedTransformers(theirs, lookup=True)(part)
     assert one.passes == one.tokens == 31
-    static = ForcedTransformers(theirs, room=4096)  # under torch.compile on a card
+    static = ForcedTransformers(theirs, capacity=4096)  # under torch.compile on a card
     assert static(part).tokens == static(part).passes == 31
     assert several.passes < several.tokens, "prompt lookup finds something in a hunk"
 
@@ -334,7 +334,7 @@ def test_a_text_that_drafts_change_is_found(target: Any, monkeypatch: pytest.Mon
 
 
 def test_logits_beside_those_of_transformers(target: Any, theirs: Any) -> None:
-    for one in law.logits_beside(target, theirs):
+    for one in law.compare_logits(target, theirs):
         assert one["error"] < 1e-3 and one["same_choice"] == 1.0
 
 

@@ -119,11 +119,11 @@ def test_sam_agrees_with_the_naive_search(before: str, after: str, last: bool, f
             drafter.observe(draft, [], recorded[0].output[done : done + 1], None, 1.0)
 
 
-def context_of(replay: Replay, output: list[int], room: int) -> DraftContext:
-    return DraftContext(list(PROMPT), [replay.prediction], list(output), room)
+def context_of(replay: Replay, output: list[int], capacity: int) -> DraftContext:
+    return DraftContext(list(PROMPT), [replay.prediction], list(output), capacity)
 
 
-def longest(text: list[int], last: bool, factor: int, room: int) -> list[int]:
+def longest(text: list[int], last: bool, factor: int, capacity: int) -> list[int]:
     """What follows the longest suffix of the text that occurs before, by trying all."""
     for length in range(min(64, len(text)), 0, -1):
         run_ = text[-length:]
@@ -131,7 +131,7 @@ def longest(text: list[int], last: bool, factor: int, room: int) -> list[int]:
         ends = [at for at in ends if text[at] != BORDER and BORDER not in run_]
         if ends:
             at = ends[-1] if last else ends[0]
-            found = text[at : at + (min(room, factor * length) if factor else room)]
+            found = text[at : at + (min(capacity, factor * length) if factor else capacity)]
             return found[: found.index(BORDER)] if BORDER in found else found
     return []
 

@@ -145,7 +145,7 @@ def drafts(without: str) -> list[Draft]:
         context = DraftContext(list(PROMPT), [replay.prediction], whole=True)
         drafter.begin(context)
         for token in replay.output:
-            context.room = 16
+            context.capacity = 16
             found.append(drafter.propose(context, None))
             context.output.append(token)
             drafter.observe(found[-1], [], [token], None, 1.0)

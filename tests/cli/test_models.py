@@ -18,7 +18,7 @@ from engine.prompts.next_edit.formats import format_of
 from engine.weights import WeightsError
 from engine.weights.catalogue.builtins import NEXT_EDITS
 from engine.weights.memory import gguf_memory
-from engine.weights.model_list import Machine, check_beside, rows
+from engine.weights.model_list import Machine, check_both_fit, rows
 from tests.support.command import Result, draftline, environment, one_line
 from tests.support.local_models import (
     CONTEXT,
@@ -231,16 +231,16 @@ def test_models_for_next_edits_are_listed_and_checked_beside_another() -> None:
     assert fitting == ["sweepai/sweep-next-edit-0.5B"]
     main = "qwen2.5-coder-1.5b"
     for name in (*fitting, "sweepai/sweep-next-edit-1.5B"):  # the libraries are loaded already
-        check_beside(name, main, machine)
+        check_both_fit(name, main, machine)
     with pytest.raises(WeightsError) as caught:
-        check_beside("zed-industries/zeta-2.1", main, machine)
+        check_both_fit("zed-industries/zeta-2.1", main, machine)
     assert str(caught.value) == (
-        f"needs 17.1 GB of memory beside {main} (2.2 GB), and 2.5 GB are available: choose "
+        f"needs 17.1 GB of memory next to {main} (2.2 GB), and 2.5 GB are available: choose "
         "sweepai/sweep-next-edit-1.5B (2.3 GB), or a smaller main model"
     )
     with pytest.raises(WeightsError, match=r"0\.1 GB are available: choose none"):
-        check_beside(fitting[0], main, Machine(GB // 10, 8 * GB, 0, native_bf16=True))
-    check_beside("zed-industries/zeta-2.1", main, Machine(0, 8 * GB, 24 * GB, native_bf16=False))
+        check_both_fit(fitting[0], main, Machine(GB // 10, 8 * GB, 0, native_bf16=True))
+    check_both_fit("zed-industries/zeta-2.1", main, Machine(0, 8 * GB, 24 * GB, native_bf16=False))
 
 
 # -- other programs' models --------------------------------------------------------------------

@@ -78,10 +78,10 @@ CAUTION, MOST, LEAST, SMOOTH = 2.2, 0.9, 1e-4, 8  # stopping rule, as in core/dr
 
 
 @given(setups, rooms, st.floats(0, 1))
-def test_a_tree_is_well_formed(setup: Setup, room: int, price: float) -> None:
+def test_a_tree_is_well_formed(setup: Setup, capacity: int, price: float) -> None:
     drafter = setup.drafter()
-    tree = propose(drafter, room, price)
-    assert len(tree) <= room
+    tree = propose(drafter, capacity, price)
+    assert len(tree) <= capacity
     offered = {*setup.expected, *setup.before, *setup.answer, *(node[0] for node in setup.files)}
     assert {node.token for node in tree} <= (offered | {7, 8, 1, 2, 3}) - {-1}
     for n, node in enumerate(tree):
@@ -97,12 +97,12 @@ def test_a_tree_is_well_formed(setup: Setup, room: int, price: float) -> None:
 
 
 @given(setups, rooms, st.floats(0, 1))
-def test_proposing_again_gives_the_same_tree(setup: Setup, room: int, price: float) -> None:
+def test_proposing_again_gives_the_same_tree(setup: Setup, capacity: int, price: float) -> None:
     drafter = setup.drafter()
-    tree, run = propose(drafter, room, price), drafter.run
-    assert propose(drafter, room, price) == tree and drafter.run == run
-    propose(drafter, room // 2)
-    assert propose(drafter, room, price) == tree == propose(setup.drafter(), room, price)
+    tree, run = propose(drafter, capacity, price), drafter.run
+    assert propose(drafter, capacity, price) == tree and drafter.run == run
+    propose(drafter, capacity // 2)
+    assert propose(drafter, capacity, price) == tree == propose(setup.drafter(), capacity, price)
 
 
 def min_path_prob(costs: list[float], index: int, expected: float) -> float:
@@ -156,10 +156,10 @@ def test_a_tree_is_nearly_ideal() -> None:
 
 
 @given(setups, rooms, st.floats(0, 1))
-def test_near_certain_tokens_are_always_drafted(setup: Setup, room: int, price: float) -> None:
+def test_near_certain_tokens_are_always_drafted(setup: Setup, capacity: int, price: float) -> None:
     drafter = setup.drafter()
-    certain = [path for path in propose(drafter, room).paths() if path >= MOST / 0.95 + 1e-6]
-    assert propose(drafter, room, price).paths()[: len(certain)] == certain
+    certain = [path for path in propose(drafter, capacity).paths() if path >= MOST / 0.95 + 1e-6]
+    assert propose(drafter, capacity, price).paths()[: len(certain)] == certain
 
 
 @given(
@@ -193,7 +193,9 @@ def test_without_siblings_a_tree_is_a_chain(setup: Setup) -> None:
 
 
 @given(setups, st.lists(st.integers(0, 40), max_size=5), rooms)
-def test_state_depends_only_on_committed_tokens(setup: Setup, cuts: list[int], room: int) -> None:
+def test_state_depends_only_on_committed_tokens(
+    setup: Setup, cuts: list[int], capacity: int
+) -> None:
     """Committed in pieces or at once, with or without drafts in between, by a new or a reused
     drafter."""
     reused = Drafter(VOCABULARY, LIBRARY, weights_of(setup.kind))
@@ -202,7 +204,7 @@ def test_state_depends_only_on_committed_tokens(setup: Setup, cuts: list[int], r
     reused.begin(ids(setup.expected), setup.start, ids(setup.before))
     bounds = [0, *sorted(min(cut, len(setup.answer)) for cut in cuts), len(setup.answer)]
     for start, stop in pairwise(bounds):
-        propose(reused, room)
+        propose(reused, capacity)
         reused.commit(setup.answer[start:stop], 0.0)
     fitted = Drafter(VOCABULARY, LIBRARY, weights_of(setup.kind))
     fitted.begin(ids(setup.expected), setup.start, ids(setup.before))
@@ -210,7 +212,7 @@ def test_state_depends_only_on_committed_tokens(setup: Setup, cuts: list[int], r
     fresh = setup.drafter()
     for drafter in (reused, fitted):
         setup.add_files(drafter)
-        assert propose(drafter, room) == propose(fresh, room)
+        assert propose(drafter, capacity) == propose(fresh, capacity)
         assert drafter.run == fresh.run
 
 

@@ -91,9 +91,9 @@ def plain_draft(
     """The draft of a new drafter that gets all that was written at once."""
     plain = ChainDrafter(model, TEXTS, SharedText(recent_tokens=0), ids(one.prompt))
     plain.commit(one.output[: one.written])
-    room = min(LIMITS.tokens, LIMITS.context - len(one.tokens) - 1)
-    costs = [cost(batch * (n + 1)) / batch for n in range(room + 1)]
-    return plain.propose(room, np.array(costs))
+    capacity = min(LIMITS.tokens, LIMITS.context - len(one.tokens) - 1)
+    costs = [cost(batch * (n + 1)) / batch for n in range(capacity + 1)]
+    return plain.propose(capacity, np.array(costs))
 
 
 @settings(max_examples=8)

@@ -47,9 +47,9 @@ def test_arbitrary_input_never_fails(
     """Starts outside the text, unknown tokens, broken weights: it returns a draft or none."""
     drafter = Drafter(made_up(3), LIBRARY, weights_of(kind))
     drafter.begin(ids(expected), start, ids(before))
-    for committed, room in steps:
-        tree = propose(drafter, room, 0.01)
-        assert len(tree) <= room and all(node.token != -1 for node in tree)
+    for committed, capacity in steps:
+        tree = propose(drafter, capacity, 0.01)
+        assert len(tree) <= capacity and all(node.token != -1 for node in tree)
         accepted = [tree[0].token] if tree else []
         drafter.commit([*accepted, *committed], learning)
         drafter.fit(ids(committed), learning)
@@ -78,11 +78,11 @@ def test_files_offer_tokens_of_the_vocabulary_only() -> None:
 def test_mismatched_arguments_are_rejected() -> None:
     drafter = Drafter(VOCABULARY, LIBRARY, Weights())
     drafter.begin(ids([1, 2, 3]), 0, ids([1]))
-    with pytest.raises(ValueError, match="room"):
+    with pytest.raises(ValueError, match="capacity"):
         drafter.propose(5, np.ones(5))
-    with pytest.raises(ValueError, match="room"):
+    with pytest.raises(ValueError, match="capacity"):
         drafter.propose(0, np.ones(0))
-    with pytest.raises(ValueError, match="room"):
+    with pytest.raises(ValueError, match="capacity"):
         drafter.propose(-1, np.ones(5))
     with pytest.raises(ValueError, match=str(weight_count())):
         Weights(np.zeros(3, np.float32))
@@ -124,9 +124,9 @@ def test_room_may_exceed_what_can_be_drafted() -> None:
     drafter = Drafter(made_up(), Ngram(), Weights(trained()))
     drafter.begin(ids(text), 0, ids([1]))
     assert len(propose(drafter, 30_000)) <= 30_000
-    for room in (40, 2**31 - 1):
-        with pytest.raises(ValueError, match=f"costs has 40 entries: expected .* {room + 1}$"):
-            drafter.propose(room, np.ones(40))
+    for capacity in (40, 2**31 - 1):
+        with pytest.raises(ValueError, match=f"costs has 40 entries: expected .* {capacity + 1}$"):
+            drafter.propose(capacity, np.ones(40))
     with pytest.raises(TypeError):
         drafter.propose(2**31, np.ones(40))
 

@@ -35,9 +35,9 @@ def replay(
     passes = 0
     drafter.begin(context)
     while len(context.output) < len(text):
-        context.room = 40
+        context.capacity = 40
         draft = drafter.propose(context, None)
-        assert len(draft) <= context.room
+        assert len(draft) <= context.capacity
         children = {pair: n for n, pair in enumerate(zip(draft.parents, draft.tokens, strict=True))}
         path: list[int] = []
         for token in text[len(context.output) :]:

@@ -98,7 +98,7 @@ def test_likely_tokens_are_learned_from_every_node_and_drafted() -> None:
     """Nothing in the prompt or the answer leads from 7 to 8; only a rejected node's row does."""
     table = Recycling(50)
     drafter = real("zero", recycling=table)
-    context = DraftContext([1, 2, 3], room=20)
+    context = DraftContext([1, 2, 3], capacity=20)
     drafter.begin(context)
     draft = drafter.propose(context, None)
     draft.tokens, draft.parents = [7, 9], [-1, 0]
@@ -125,7 +125,7 @@ def test_long_copies_need_no_table() -> None:
         row[0, 49] = 9.0
         table.update(np.array([token], np.int32), row)
     drafter = real(recycling=table)
-    context = DraftContext([1], [text], room=20)
+    context = DraftContext([1], [text], capacity=20)
     drafter.begin(context)
     context.output += text[:20]
     drafter.native.commit(text[:20], 0.0)

@@ -32,7 +32,7 @@ from engine.editing import instruction as read
     ],
 )
 def test_what_all_is_limited_to(instruction: str, kinds: set[str]) -> None:
-    assert read.only_asked(instruction) == kinds
+    assert read.only_requested(instruction) == kinds
 
 
 @pytest.mark.parametrize(
@@ -53,5 +53,5 @@ def test_names_that_should_occur(instruction: str, wanted: list[str]) -> None:
 
 @given(st.text())
 def test_any_instruction_is_read(text: str) -> None:
-    for reader in (read.only_asked, read.wanted_names, read.code_names):
+    for reader in (read.only_requested, read.wanted_names, read.code_names):
         assert isinstance(reader(text), list | frozenset)

@@ -265,7 +265,7 @@ def test_a_machine_has_one_name(tmp_path: Path, caplog: pytest.LogCaptureFixture
     assert sent_workspace.machine_name(tmp_path / "home") == name != ""
     (tmp_path / "file").write_text("")
     assert sent_workspace.machine_name(tmp_path / "file") != name
-    assert "sent anew" in caplog.text
+    assert "sent again" in caplog.text
 
 
 # -- the indexes alone ------------------------------------------------------------------------

@@ -49,9 +49,9 @@ def load(folder: Path, dtype: str = "bf16", **options: Any) -> TorchTarget:
     return target
 
 
-def begin(target: TorchTarget, prompt: list[int], room: int = MAX_ROWS) -> int:
+def begin(target: TorchTarget, prompt: list[int], capacity: int = MAX_ROWS) -> int:
     """Begin and prefill a prompt; returns how many of its tokens were cached."""
-    return test_target.begin(target, prompt, room)
+    return test_target.begin(target, prompt, capacity)
 
 
 def compiled(folder: Path, **options: Any) -> TorchTarget:
@@ -114,10 +114,10 @@ def test_graphs_equal_passes_launched_step_by_step(tiny: Any, kind: str) -> None
     captured = load(tiny(kind), "f32")
     launched = load(tiny(kind), "f32", graphs="static")
     plainly = load(tiny(kind), "f32", graphs="off")
-    for length, room in ((30, 260), (300, 270), (31, 260)):
+    for length, capacity in ((30, 260), (300, 270), (31, 260)):
         prompt = some_tokens(length, captured.vocab, length)
         for target in (captured, launched, plainly):
-            begin(target, prompt, room)
+            begin(target, prompt, capacity)
         for size in (0, 1, 2, 5, 12, 31, 63, 100, 255):
             draft = some_tree(size, captured.vocab, size)
             logits = [
@@ -250,7 +250,7 @@ def test_drafts_shrink_when_memory_is_full(tiny: Any, caplog: pytest.LogCaptureF
     for _ in range(2):
         scores = target.forward(prompt[-1], some_tree(30, target.vocab))
         assert len(scores.logits) == 8
-        assert target.room() == 7
+        assert target.capacity() == 7
         torch.testing.assert_close(scores.logits[:1], expected, rtol=1e-3, atol=1e-3)
     assert len([one for one in caplog.records if "memory is full" in one.message]) == 1
 

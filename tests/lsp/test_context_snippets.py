@@ -52,12 +52,12 @@ def workspace(tmp_path: Path, workspaces: Any, bpe: Tokenizer) -> Any:
 
 
 def found(
-    workspace: Any, bpe: Tokenizer, text: str, room: int = 10_000, name: str = "use.py"
+    workspace: Any, bpe: Tokenizer, text: str, capacity: int = 10_000, name: str = "use.py"
 ) -> dict[str, str]:
     """The snippets for `text` with the cursor at its `|`, by head of the definition."""
     before, _, after = text.partition("|")
     path = workspace.key(Path(workspace.roots[0], name))
-    shown = find_snippets(before, after, path, room, workspace, bpe)
+    shown = find_snippets(before, after, path, capacity, workspace, bpe)
     assert all(where == "shapes.py" for where, _ in shown)
     return {text.split("(")[0].strip(): text for _, text in shown}
 
@@ -79,10 +79,10 @@ def test_the_nearest_name_comes_last_and_has_priority_in_the_budget(
         "def area_of", "def area", "def unrelated", "def perimeter"
     ]  # fmt: skip
     whole = found(workspace, bpe, text)
-    for room in range(0, 200, 7):
-        shown = found(workspace, bpe, text, room)
+    for capacity in range(0, 200, 7):
+        shown = found(workspace, bpe, text, capacity)
         assert shown.items() <= whole.items()
-        assert sum(len(bpe.encode(f"shapes.py\n{one}")) for one in shown.values()) <= room
+        assert sum(len(bpe.encode(f"shapes.py\n{one}")) for one in shown.values()) <= capacity
     nearest = len(bpe.encode("shapes.py\n" + whole["def perimeter"])) + 4
     assert [*found(workspace, bpe, text, nearest)] == ["def perimeter"]
 

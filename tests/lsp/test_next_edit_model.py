@@ -254,7 +254,7 @@ async def test_two_models_that_do_not_fit_into_memory_together(
         for _ in range(2):
             assert (await next_edit(one))["edit"] is None
         assert messages(one) == [
-            f"Draftline: {made_for_it}: needs 5.0 GB of memory beside {main} (2.2 GB), and 1.3 GB "
+            f"Draftline: {made_for_it}: needs 5.0 GB of memory next to {main} (2.2 GB), and 1.3 GB "
             "are available: choose sweepai/sweep-next-edit-0.5B (1.1 GB), or a smaller main model"
         ]
         assert server.shared_engine.for_next_edits.engine is None

@@ -182,18 +182,18 @@ def test_corrections_are_limited(seen: list[tuple[int, int, float]]) -> None:
 
 def test_the_speed_of_prefill_is_learned_from_long_passes() -> None:
     cost = CostModel([1.0] * 6 + [6.4])
-    assert cost.reading == pytest.approx(0.1)
+    assert cost.prefill == pytest.approx(0.1)
     cost.observe_prefill(8, 100.0)  # too few tokens
-    assert cost.reading == pytest.approx(0.1)
+    assert cost.prefill == pytest.approx(0.1)
     for _ in range(6):
         cost.observe_prefill(128, 128 * 0.2)  # busy for a moment
-    assert cost.reading < 0.14
+    assert cost.prefill < 0.14
     for _ in range(400):
         cost.observe_prefill(128, 128 * 0.4)  # slow for good
-    assert cost.reading == pytest.approx(0.4, rel=0.05)
+    assert cost.prefill == pytest.approx(0.4, rel=0.05)
     for _ in range(30):
         cost.observe_prefill(128, 128 * 0.1)
-    assert cost.reading == pytest.approx(0.1, rel=0.05)
+    assert cost.prefill == pytest.approx(0.1, rel=0.05)
 
 
 # -- measuring -------------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ def test_measuring_does_not_change_the_target(target: TorchTarget) -> None:
     rows = len(prompt) - 1  # rows behind them were never written
     kept, cache = target.sequence, target.sequence.cache[0][..., :rows, :].clone()
     cost = guess(target)
-    assert not cost.measured and cost.reading > 0
+    assert not cost.measured and cost.prefill > 0
     first = cost.seconds.copy()
     turns = 0
     for _ in measure(target, cost):
@@ -234,7 +234,7 @@ def test_measuring_does_not_change_the_target(target: TorchTarget) -> None:
             assert (cost.seconds == first).all(), "an incomplete measurement is not used"
     assert turns > len(GRID), "every point is measured"
     assert target.sequence.cache[0][..., :rows, :].equal(cache)
-    assert (cost.seconds != first).any() and cost.reading == cost.seconds[6] / GRID[-1]
+    assert (cost.seconds != first).any() and cost.prefill == cost.seconds[6] / GRID[-1]
     assert (np.diff(cost.table(400, 192)) >= 0).all()
 
 
@@ -275,7 +275,7 @@ def test_a_stored_cost_model_is_loaded_again(tmp_path: Path) -> None:
     remember(file, "this", cost)
     remember(file, "that", CostModel(RISING[::-1]))
     again = remembered(file, "this")
-    assert again is not None and again.measured and again.reading == 0.2
+    assert again is not None and again.measured and again.prefill == 0.2
     assert (
         again.table(3000, 250).tolist() == CostModel.table(cost, 3000, 250).tolist()
         or max(abs(again.table(3000, 250) / cost.table(3000, 250) - 1)) < MAX_STEP * 16
@@ -291,7 +291,7 @@ GOOD = {
     "seconds": [*RISING, 90.0, 135.0, 180.0],
     "growth": [0.0, 0.0],
     "bend": [0.0] * len(POINTS),
-    "reading": 0.1,
+    "prefill": 0.1,
     "measured": True,
 }
 
@@ -310,8 +310,8 @@ GOOD = {
         GOOD | {"growth": "no"},
         GOOD | {"bend": [float("nan")] * len(POINTS)},
         GOOD | {"bend": [99.0] * len(POINTS)},
-        GOOD | {"reading": 0},
-        GOOD | {"reading": float("inf")},
+        GOOD | {"prefill": 0},
+        GOOD | {"prefill": float("inf")},
     ],
 )
 def test_invalid_stored_costs_are_ignored(tmp_path: Path, known: Any) -> None:

@@ -258,7 +258,7 @@ def test_the_size_of_a_known_mixture() -> None:
     assert size.weights == pytest.approx(2 * 30.53e9, rel=0.001)
     assert size.token == 2 * 48 * 4 * 128 * 2
     wider = size_of_described(described, 4)
-    assert wider.beside - size.beside == 2 * 5 * 8 * 3 * 2048 * 768
+    assert wider.overhead - size.overhead == 2 * 5 * 8 * 3 * 2048 * 768
 
 
 # -- which models run on a card --------------------------------------------------------------------

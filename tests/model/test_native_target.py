@@ -125,7 +125,7 @@ def test_requests_that_do_not_fit_are_refused(folder: Path, monkeypatch: Any) ->
         target.begin([], 4)
     begin(target, [1, 2, 3])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="draft 2"):
-        tree = some_tree(target.room() + 1, VOCABULARY)
+        tree = some_tree(target.capacity() + 1, VOCABULARY)
         target.forward(3, tree)
 
     def full(capacity: int) -> Any:

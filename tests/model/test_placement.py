@@ -23,6 +23,8 @@ from engine.model.torch.cuda.weight_formats import FORMATS
 from engine.model.torch.loading import load as load_model
 from engine.model.torch.placement import (
     Size,
+    capacity_left,
+    capacity_on,
     check_fits,
     choose_device,
     choose_dtype,
@@ -30,8 +32,6 @@ from engine.model.torch.placement import (
     out_of_memory_is_unsupported,
     placed,
     refuse_several,
-    room_left,
-    room_on,
     shares,
     with_rows,
 )
@@ -124,7 +124,7 @@ def test_the_documented_sizes_are_the_predicted_ones() -> None:
     assert {int(billions) for billions, _ in rows} == set(CODERS)
     for billions, cells in rows:
         sizes = [size_of(CODERS[int(billions)], dtype) for dtype in ("bf16", "int8", "int4")]
-        needed = [one.weights + 4096 * one.token + one.beside for one in sizes]
+        needed = [one.weights + 4096 * one.token + one.overhead for one in sizes]
         assert cells.split(" GB | ") == [f"{one / GB:.1f}" for one in needed]
 
 
@@ -154,7 +154,7 @@ def test_predicted_sizes_equal_the_loaded_ones(tiny: Any, kind: str) -> None:
     ]
     size = size_of(target.settings, "f32")
     model: Any = target.model
-    assert size.weights == sum(one.nbytes for one in matrices) + model.turns.nbytes
+    assert size.weights == sum(one.nbytes for one in matrices) + model.phases.nbytes
     begin(target, [3, 4, 5])
     assert size.token * target.sequence.capacity == target.sequence.nbytes
 
@@ -195,24 +195,24 @@ def test_wider_passes_take_memory_for_their_logits() -> None:
 
 @given(st.integers(0, 100), st.integers(1, 9), st.integers(0, 50), st.integers(1, 40))
 def test_the_check_accepts_exactly_what_fits(
-    weights: int, token: int, beside: int, tokens: int
+    weights: int, token: int, overhead: int, tokens: int
 ) -> None:
     """Exactly the needed memory is enough, and one byte less is not."""
-    size = Size(weights, token, beside)
-    need = weights + tokens * token + beside
+    size = Size(weights, token, overhead)
+    need = weights + tokens * token + overhead
     check_fits("m", size, tokens, "card", need, need)
     with pytest.raises(UnsupportedModel):
         check_fits("m", size, tokens, "card", need - 1, need)
-    assert room_left(size, tokens, need - weights) == tokens  # once the weights are loaded
-    assert room_left(size, tokens, need - weights - 1) == max(1, tokens - 1)
-    assert room_left(size, tokens, 0) == 1
+    assert capacity_left(size, tokens, need - weights) == tokens  # once the weights are loaded
+    assert capacity_left(size, tokens, need - weights - 1) == max(1, tokens - 1)
+    assert capacity_left(size, tokens, 0) == 1
 
 
 def test_a_shorter_context_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
-    assert room_left(Size(0, 10, 0), 50, 10**6) == 50
+    assert capacity_left(Size(0, 10, 0), 50, 10**6) == 50
     assert not caplog.records
-    assert room_left(Size(0, 10, 0), 50, 300) == 30
+    assert capacity_left(Size(0, 10, 0), 50, 300) == 30
     assert [one.message for one in caplog.records] == [
         "memory for 30 of 50 tokens is left on this card: longer prompts are refused"
     ]
@@ -283,7 +283,7 @@ def test_no_placement_allows_a_longer_context(free: dict[int, int], gb: tuple[in
     def room(first: int) -> float:
         """Bytes per layer for keys and values, on the GPU that has fewer."""
         parts = [size_of(CODER_7B, "bf16", some) for some in (range(first), range(first, 28))]
-        left = [free[n] - one.weights - one.beside for n, one in enumerate(parts)]
+        left = [free[n] - one.weights - one.overhead for n, one in enumerate(parts)]
         return min(left[0] / first, left[1] / (28 - first))
 
     places, sizes = placed("coder", read_config(CODER_7B), "bf16", 0, CARDS)
@@ -296,18 +296,18 @@ def test_the_context_fits_every_gpu(free: dict[int, int], caplog: pytest.LogCapt
     free |= {0: 10 * GB, 1: 12 * GB}
     _, sizes = placed("coder", read_config(CODER_7B), "bf16", 0, CARDS)
     for number, size in enumerate(sizes):
-        assert size.weights + 1024 * size.token + size.beside <= free[number]
+        assert size.weights + 1024 * size.token + size.overhead <= free[number]
         free[number] -= size.weights  # as after loading
-    context, memory = room_on(CARDS, sizes, 1 << 20, 1 << 40)
-    left = [free[number] - size.beside for number, size in enumerate(sizes)]
+    context, memory = capacity_on(CARDS, sizes, 1 << 20, 1 << 40)
+    left = [free[number] - size.overhead for number, size in enumerate(sizes)]
     assert context == min(room // size.token for room, size in zip(left, sizes, strict=True))
     token = sum(size.token for size in sizes)  # cached sequences are split alike
     assert all(memory * size.token // token <= left[n] for n, size in enumerate(sizes))
     assert any((memory + token) * size.token // token > left[n] for n, size in enumerate(sizes))
-    assert room_on(CARDS, sizes, 100, 1 << 10) == (100, 1 << 10)
+    assert capacity_on(CARDS, sizes, 100, 1 << 10) == (100, 1 << 10)
     assert "is left on Some Card (cuda:" in caplog.text
     whole = min(room * token // size.token for room, size in zip(left, sizes, strict=True))
-    assert room_on(CARDS, sizes, 100, 0) == (100, whole // 2)  # where no number is given
+    assert capacity_on(CARDS, sizes, 100, 0) == (100, whole // 2)  # where no number is given
     free |= {0: 12 * GB, 1: 4 * GB}
     with pytest.raises(UnsupportedModel) as caught:
         placed("coder", read_config(CODER_7B), "bf16", 0, CARDS)

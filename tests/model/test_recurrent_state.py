@@ -46,7 +46,7 @@ def fresh_logits(folder: Path, text: list[int]) -> torch.Tensor:
 def test_states_after_keep_are_those_of_a_prefill(hybrid: Path) -> None:
     target = load(hybrid, threads=2)
     text = some_tokens(140, target.vocab)
-    begin(target, text, room=200)
+    begin(target, text, capacity=200)
     for seed in range(4):
         draft = some_tree(20, target.vocab, seed)
         target.forward(text[-1], draft)

@@ -172,7 +172,7 @@ def test_every_layer_is_placed_and_computed_on_its_device(deep: Any) -> None:
             products = (layer.qkv, layer.out, layer.mlp.gate_up, layer.mlp.down)
             for one in (layer.norm_in, layer.norm_mlp, *(each.weight for each in products)):
                 assert one.device == device
-        assert model.embedding.device == model.turns.device == placement[0]
+        assert model.embedding.device == model.phases.device == placement[0]
         assert model.norm.device == model.head(torch.empty(1, 32, device=placement[-1])).device
         target.model, target.devices = model, [one for one, _ in places]
         text, draft = some_tokens(40, target.vocab), some_tree(9, target.vocab)

@@ -9,7 +9,14 @@ import pytest
 
 from engine import weights
 from engine.config import Config
-from engine.model.speed import ROWS, WEIGHT_BYTES, kept_as, measured, read_bytes, weight_bytes
+from engine.model.speed import (
+    ROWS,
+    WEIGHT_BYTES,
+    measured,
+    read_bytes,
+    storage_format,
+    weight_bytes,
+)
 from engine.model.torch.cuda.weight_formats import FORMATS, head_format, matrix_bytes
 from engine.model.torch.torch_target import TorchTarget
 from tests.conftest import tiny_model
@@ -44,7 +51,7 @@ def test_a_card_s_formats_have_their_own_sizes(dtype: str) -> None:
         ("model.layers.0.q.weight", dtype),
         ("lm_head.weight", head_format(dtype)),
     ):
-        size = WEIGHT_BYTES[kept_as(name, dtype)] * 1024 * 4096
+        size = WEIGHT_BYTES[storage_format(name, dtype)] * 1024 * 4096
         assert size == pytest.approx(matrix_bytes(narrow, 2, 1024, 4096), rel=0.001)
 
 

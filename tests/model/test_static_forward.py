@@ -51,9 +51,9 @@ def static(folder: Path, dtype: str = "f32", threads: int = 2, **options: Any) -
     return target
 
 
-def begin(target: TorchTarget, prompt: list[int], room: int = MAX_ROWS) -> int:
+def begin(target: TorchTarget, prompt: list[int], capacity: int = MAX_ROWS) -> int:
     """Begin and prefill a prompt; returns how many of its tokens were cached."""
-    return test_target.begin(target, prompt, room)
+    return test_target.begin(target, prompt, capacity)
 
 
 @pytest.mark.parametrize("exact", [False, True])
@@ -104,7 +104,7 @@ def test_a_pass_does_not_depend_on_the_widest_one(tiny: Any) -> None:
     prompt = some_tokens(90, wide.vocab)
     for target in (wide, usual):
         begin(target, prompt)
-    assert (wide.room(), usual.room()) == (MAX_ROWS - 1, USUAL_ROWS - 1)
+    assert (wide.capacity(), usual.capacity()) == (MAX_ROWS - 1, USUAL_ROWS - 1)
     for size in (0, 7, 40, USUAL_ROWS - 1):
         draft = some_tree(size, wide.vocab, size)
         rows = [target.forward(prompt[-1], draft).logits for target in (wide, usual)]
@@ -131,7 +131,7 @@ class Whole(NullDrafter):
 
     def propose(self, context: DraftContext, target: Any) -> Draft:
         done = len(context.output)
-        return chain(self.truth[done : done + context.room], "test")
+        return chain(self.truth[done : done + context.capacity], "test")
 
 
 def test_a_budget_that_no_pass_takes_is_refused(tiny: Any) -> None:
@@ -167,13 +167,13 @@ def test_the_last_rows_of_a_cache_can_be_used(tiny: Any) -> None:
     """Padding may reach beyond the cache; real rows may not."""
     target = static(tiny("llama"))
     prompt = some_tokens(200, target.vocab)
-    begin(target, prompt, room=40)
-    room = target.sequence.capacity - len(prompt)
-    assert 40 <= room < MAX_ROWS - 1
-    assert len(target.forward(prompt[-1], some_tree(room, target.vocab)).logits) == room + 1
+    begin(target, prompt, capacity=40)
+    capacity = target.sequence.capacity - len(prompt)
+    assert 40 <= capacity < MAX_ROWS - 1
+    assert len(target.forward(prompt[-1], some_tree(capacity, target.vocab)).logits) == capacity + 1
     with pytest.raises(ValueError, match="rows"):
-        target.forward(prompt[-1], some_tree(room + 1, target.vocab))
-    assert target.room() == room
+        target.forward(prompt[-1], some_tree(capacity + 1, target.vocab))
+    assert target.capacity() == capacity
 
 
 def test_the_likeliest_tokens_of_every_row(tiny: Any) -> None:

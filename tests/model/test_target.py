@@ -40,10 +40,10 @@ def load(folder: Path, dtype: str = "f32", threads: int = 2, **options: Any) -> 
     return TorchTarget(folder, Config(device="cpu", dtype=dtype, threads=threads, **options))
 
 
-def begin(target: TorchTarget, prompt: list[int], room: int = 96) -> int:
+def begin(target: TorchTarget, prompt: list[int], capacity: int = 96) -> int:
     """Begin and prefill a prompt; returns how many of its tokens were cached."""
-    cached = target.begin(prompt, room)
-    for _ in target.prefill(prompt, room):
+    cached = target.begin(prompt, capacity)
+    for _ in target.prefill(prompt, capacity):
         pass
     return cached
 
@@ -204,7 +204,7 @@ def test_cached_sequences_are_evicted_beyond_their_limits(tiny: Any) -> None:
 def test_a_failed_pass_does_not_change_the_cache(tiny: Any) -> None:
     target = load(tiny("llama"))
     prompt = some_tokens(50, target.vocab)
-    begin(target, prompt, room=4)
+    begin(target, prompt, capacity=4)
     expected = target.forward(prompt[-1], Draft()).logits
     with pytest.raises(ValueError, match="rows"):
         target.forward(prompt[-1], some_tree(400, target.vocab))

@@ -104,8 +104,8 @@ def test_rope_and_attention(tiny: Any, kind: str, size: int, exact: bool) -> Non
     if kind == "yarn":  # q and k grow by its attention factor
         rope = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
         config = read_config(target.settings | {"rope_parameters": rope})
-        model.turns = rotations(config.ropes["all"], config.positions).to(DEVICE)
-        assert (model.turns.abs() > 1.1).all()
+        model.phases = rotations(config.ropes["all"], config.positions).to(DEVICE)
+        assert (model.phases.abs() > 1.1).all()
     if kind == "scaled":
         model.query_scales = torch.linspace(1, 2, model.max_positions, device=DEVICE)
     for base in BASES:
@@ -116,7 +116,7 @@ def test_rope_and_attention(tiny: Any, kind: str, size: int, exact: bool) -> Non
             now, bucket = filled(target, base, tree, exact, cache)
             qkv = normal(bucket, (model.heads + 2 * model.kv_heads) * model.head_dim)
             norms = target.static._norms[1]  # type: ignore[union-attr]
-            q = steps.turn(model, 1, norms, qkv, now)
+            q = steps.rotate(model, 1, norms, qkv, now)
             outs.append((q, steps.attend(model, 1, q, now)[: size + 1]))
             caches.append(cache)
         for ours, theirs in zip(*outs, strict=True):

@@ -162,7 +162,7 @@ def test_trees_match_the_naive_reference_in_every_round(
             nonlocal rounds
             draft = super().propose(context, target)
             text = [*context.prompt, *context.output]
-            if context.room >= 15:
+            if context.capacity >= 15:
                 expected = oracle(reference, head, text, 16, 2, 3)
                 assert paths(draft).keys() == expected.keys()
                 assert paths(draft) == pytest.approx(expected, abs=1e-3)

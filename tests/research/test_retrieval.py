@@ -81,7 +81,7 @@ def looked_up(text: list[int], longest: int, tokens: int) -> list[int]:
 def test_prompt_lookup_follows_the_published_rule(
     prompt: list[int], steps: list[list[int]], longest: int, tokens: int
 ) -> None:
-    drafter, context = PromptLookupDrafter(longest, tokens), DraftContext(prompt, room=100)
+    drafter, context = PromptLookupDrafter(longest, tokens), DraftContext(prompt, capacity=100)
     drafter.begin(context)
     for committed in [[], *steps]:
         context.output += committed

@@ -59,7 +59,7 @@ def test_a_shorter_match_is_used_if_too_little_follows_the_longest() -> None:
 
 
 def test_the_other_drafter_observes_every_step() -> None:
-    other, context = Other(), DraftContext([1, 2, 3, 1, 2, 3, 1, 2, 3], room=9)
+    other, context = Other(), DraftContext([1, 2, 3, 1, 2, 3, 1, 2, 3], capacity=9)
     drafter = SamHybridDrafter(other)
     drafter.begin(context)
     for committed in ([1, 2], [7], [5, 5]):
@@ -157,7 +157,7 @@ def test_an_expected_text_is_copied_in_few_steps() -> None:
     """An expected text of n tokens takes about n / 40 steps."""
     expected = list(range(1000, 1400))
     for drafter, max_steps in ((SamHybridDrafter(Other()), 17), (SamDrafter(), 14)):
-        context, steps = DraftContext([1, 2, 3], [expected], room=100), 0
+        context, steps = DraftContext([1, 2, 3], [expected], capacity=100), 0
         drafter.begin(context)
         while len(context.output) < len(expected):
             draft = drafter.propose(context, None)

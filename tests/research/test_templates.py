@@ -90,21 +90,21 @@ PATHS = [[0], [1], [2], [0, 0], [0, 2], [1, 0], [2, 1], [0, 0, 1], [1, 0, 0], [0
     st.integers(0, 12),
 )
 def test_a_template_is_filled_level_by_level(
-    rows: dict[int, list[int]], last: int, room: int
+    rows: dict[int, list[int]], last: int, capacity: int
 ) -> None:
     drafter = RecyclingDrafter(filled(rows, 6), flatten(PATHS))
-    draft = drafter.propose(DraftContext([1, last], room=room), None)
+    draft = drafter.propose(DraftContext([1, last], capacity=capacity), None)
     found: list[list[int]] = []
     for token, parent in zip(draft.tokens, draft.parents, strict=True):
         found.append([*(found[parent] if parent >= 0 else []), token])
-    assert found == reference_paths(rows, last, PATHS)[:room]
+    assert found == reference_paths(rows, last, PATHS)[:capacity]
 
 
 def test_rows_of_all_nodes_are_kept_accepted_or_not() -> None:
     """Of the last committed token, an accepted node and a rejected one; of equal tokens, the last
     one's."""
     drafter = RecyclingDrafter(Recycling(50, 2), template("samd"))
-    context = DraftContext([3], room=20)
+    context = DraftContext([3], capacity=20)
     assert len(drafter.propose(context, None)) == 0, "the table is empty"
     draft = Draft([7, 9, 7], [-1, -1, 1], [1.0] * 3, ["recycling"] * 3)
     logits = torch.zeros(4, 50)

@@ -81,7 +81,7 @@ class Trees(Scripted):
 
 
 class Long(Scripted):
-    """Ignores `context.room`."""
+    """Ignores `context.capacity`."""
 
     def propose(self, context: DraftContext, target: Any) -> Draft:
         draft = Draft()
@@ -209,9 +209,9 @@ def tree_of(columns: tuple[list[Any], ...]) -> Tree:
     return Tree(Node(*row) for row in zip(*columns, strict=True))
 
 
-def propose(drafter: Native, room: int, price: float = 0.0) -> Tree:
+def propose(drafter: Native, capacity: int, price: float = 0.0) -> Tree:
     """Propose with a cost of `price` plain steps per node."""
-    return tree_of(drafter.propose(room, 1.0 + price * np.arange(room + 1)))
+    return tree_of(drafter.propose(capacity, 1.0 + price * np.arange(capacity + 1)))
 
 
 class NoLibrary:

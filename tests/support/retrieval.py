@@ -19,11 +19,11 @@ def corpus(*documents: list[int]) -> Corpus:
     return build([np.array(document, np.int32) for document in documents])
 
 
-def drafted(drafter: Drafter, prompt: list[int], room: int = 100, **more: Any) -> Draft:
+def drafted(drafter: Drafter, prompt: list[int], capacity: int = 100, **more: Any) -> Draft:
     """The first draft after a prompt."""
-    context = DraftContext(prompt, room=room, **more)
+    context = DraftContext(prompt, capacity=capacity, **more)
     drafter.begin(context)
-    return drafter.propose(context, None).first(room)
+    return drafter.propose(context, None).first(capacity)
 
 
 def followed(texts: list[list[int]], run: list[int]) -> list[tuple[int, int]]:

@@ -37,7 +37,7 @@ from ui.api.embeddings import EmbeddingModel
 from ui.api.errors import CONTEXT_CODE, ApiError, add_handlers, refused
 from ui.api.infill import Infill
 from ui.api.jobs import Jobs, JobStream, QueueFull
-from ui.api.json_body import BodyTurns, JsonRoute
+from ui.api.json_body import BodySlots, JsonRoute
 from ui.api.large_bodies import LargeBodies
 from ui.api.metrics import CONTENT_TYPE, Metrics, MetricsMiddleware
 from ui.api.openai_responses import requests as response_requests
@@ -330,7 +330,7 @@ def app(
     application.add_middleware(AccessGuard, rules=rules)
     application.add_middleware(MetricsMiddleware, metrics=metrics)
     application.add_middleware(LargeBodies)
-    application.state.turns = BodyTurns()
+    application.state.slots = BodySlots()
     application.state.jobs, application.state.names = jobs, state.model_names
     application.state.indexes = host.indexes if host else None
     return application

@@ -17,35 +17,35 @@ from ui.api.security import OWNER
 T = TypeVar("T")
 
 
-class BodyTurns:
-    """Turns of each key's large bodies."""
+class BodySlots:
+    """Slots of each key's large bodies."""
 
     def __init__(self) -> None:
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._slots: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def run(self, request: Request, work: Callable[[], T]) -> T:
-        """Run `work` in a thread when it is its turn, and return its result."""
+        """Run `work` in a thread once a slot is free, and return its result."""
         owner = str(request.scope.get(OWNER, ""))
-        turn = self._turns.get(owner)
-        if turn is None:
-            turn = self._turns[owner] = asyncio.Lock()
-        async with turn:
+        slot = self._slots.get(owner)
+        if slot is None:
+            slot = self._slots[owner] = asyncio.Lock()
+        async with slot:
             return await asyncio.to_thread(work)
 
 
 class JsonRequest(Request):
     """A request whose JSON is counted before it is made."""
 
-    def __init__(self, request: Request, turns: BodyTurns) -> None:
+    def __init__(self, request: Request, slots: BodySlots) -> None:
         super().__init__(request.scope, request.receive)
-        self._turns = turns
+        self._slots = slots
 
     async def json(self) -> Any:
         read = partial(parsed, await self.body())
         try:
             if len(self._body) <= LARGE_BYTES:
                 return read()
-            return await self._turns.run(self, read)
+            return await self._slots.run(self, read)
         except TooManyValues as error:
             raise HTTPException(413, str(error)) from error
 
@@ -57,6 +57,6 @@ class JsonRoute(APIRoute):
         handle = super().get_route_handler()
 
         async def handle_json(request: Request) -> Response:
-            return await handle(JsonRequest(request, request.app.state.turns))
+            return await handle(JsonRequest(request, request.app.state.slots))
 
         return handle_json

@@ -20,7 +20,7 @@ from typing import Any
 from starlette.exceptions import HTTPException
 
 from ui.api.addresses import is_loopback
-from ui.api.body_room import BodyRooms
+from ui.api.body_budget import BodyBudgets
 from ui.api.errors import ApiError
 from ui.api.failures import ADDRESS_BURST, ADDRESS_INTERVAL_S, Failures, network_of
 
@@ -129,7 +129,7 @@ class AccessGuard:
     """Middleware that enforces the rules."""
 
     def __init__(self, app: App, rules: AccessRules) -> None:
-        self.app, self.rules, self.rooms = app, rules, BodyRooms()
+        self.app, self.rules, self.budgets = app, rules, BodyBudgets()
         self.failures = Failures(ADDRESS_BURST, ADDRESS_INTERVAL_S)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -149,8 +149,8 @@ class AccessGuard:
             most = self.rules.max_body
             limited = limit_body(receive, most)
             expected = announced_bytes(scope) or most
-            async with self.rooms.limited(limited, scope[OWNER], expected) as receive_in_room:
-                await self.app(scope, receive_in_room, send)
+            async with self.budgets.limited(limited, scope[OWNER], expected) as receive_in_budget:
+                await self.app(scope, receive_in_budget, send)
 
     def check(self, scope: Scope, page: bool) -> ApiError | None:
         """Return the reason to reject a request, found before its body is read."""

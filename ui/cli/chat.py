@@ -196,8 +196,8 @@ class Chat:
         self.first_turn = before = min(self.first_turn, turns)
         tokens = self._prompt_tokens(question)
         if tokens + max_tokens > context:
-            room = context * 3 // 4 - max_tokens
-            while self.first_turn < turns and tokens > room:
+            capacity = context * 3 // 4 - max_tokens
+            while self.first_turn < turns and tokens > capacity:
                 self.first_turn += 2
                 tokens = self._prompt_tokens(question)
         if self.first_turn > before:

@@ -156,7 +156,7 @@ def torch_build(has_card: bool, code: str = TORCH_CODE) -> Finding:
     found = f"{about['version']}, {build}"
     if has_card and not about["cuda"]:
         remedy = f"{REINSTALL} with a CUDA build of torch (make TORCH=cuda) to use the card"
-        return Finding("torch", "warn", f"{found}, beside an NVIDIA card", remedy)
+        return Finding("torch", "warn", f"{found}, next to an NVIDIA card", remedy)
     if has_card and not about["cards"]:
         remedy = "update NVIDIA's driver, or install a torch of an older CUDA"
         return Finding("torch", "warn", f"{found}, which finds no card", remedy)

@@ -253,19 +253,19 @@ def _answer(
 
     steps, done = dialogue(request), Done("stop")
     try:
-        asked = advance(steps)
-        if isinstance(asked, Outcome):
-            return done, asked, ""
+        step = advance(steps)
+        if isinstance(step, Outcome):
+            return done, step, ""
         _check_length(args, request)  # before anything is fetched
         choose_model(args)
         _check_length(args, request)
         with model(args, view, lambda name: _check_length(args, request, name)) as ask:
-            while isinstance(asked, Ask):
-                if asked.first:
-                    say(f"{args.file}: asking again: {asked.first.warning}")
-                done = ask(asked.request)
-                asked = advance(steps, done)
-        return done, asked, ""
+            while isinstance(step, Ask):
+                if step.first:
+                    say(f"{args.file}: asking again: {step.first.warning}")
+                done = ask(step.request)
+                step = advance(steps, done)
+        return done, step, ""
     except EditRefused as error:
         return done, Outcome(request.text), str(error)
 

@@ -272,10 +272,10 @@ def _print_match(match: Match, line: str) -> None:
     from rich.text import Text
 
     console = Console(highlight=False)
-    room = max(console.width - len(head) - 2, 40)
+    width = max(console.width - len(head) - 2, 40)
     at, length = match.column - 1, match.stop - match.start
-    first = min(max(at - room // 4, 0), max(len(line) - room, 0))
-    shown = Text(one_line(line[first : first + room]))
+    first = min(max(at - width // 4, 0), max(len(line) - width, 0))
+    shown = Text(one_line(line[first : first + width]))
     shown.stylize("bold red", at - first, at - first + length)
     head_text = Text(one_line(head), "magenta")
     console.print(Text.assemble(head_text, "  ", shown), soft_wrap=True)

@@ -340,8 +340,10 @@ def _access(args: argparse.Namespace, address: str) -> Access:
 
 def _users(args: argparse.Namespace) -> list[tuple[str, str]]:
     """Parse names and passwords. Raises Failure for bad ones, without repeating them."""
-    given = args.auth or [one for one in (os.environ.get(AUTH_VARIABLE),) if one is not None]
-    users = [(name, password) for name, _, password in (one.partition(":") for one in given)]
+    given = args.auth or [
+        variable for variable in (os.environ.get(AUTH_VARIABLE),) if variable is not None
+    ]
+    users = [(name, password) for name, _, password in (pair.partition(":") for pair in given)]
     for name, password in users:
         if not name or name != name.strip() or not name.isprintable():
             raise Failure(USAGE, "--auth: no name: give NAME:PASSWORD")
@@ -367,7 +369,9 @@ def _key(args: argparse.Namespace, address: str) -> str | None:
         why = f"--host {args.host}: other machines can reach it"
         raise Failure(USAGE, f"{why}: set a key in {API_KEY_VARIABLE}, or leave --host out")
     keys = key.split(" ")
-    if any(len(one) < MIN_KEY_CHARS or not one.isascii() or not one.isprintable() for one in keys):
+    if any(
+        len(text) < MIN_KEY_CHARS or not text.isascii() or not text.isprintable() for text in keys
+    ):
         why = f"a key needs {MIN_KEY_CHARS} or more ASCII characters, and several a blank between"
         raise Failure(USAGE, f"{why}: try `openssl rand -hex 16`")
     return key

@@ -136,8 +136,13 @@ def _show(
                 "summary": summary.text,
                 "whole": summary.whole,
                 "chapters": [
-                    {"title": one.title, "start": one.start, "stop": one.stop, "text": one.text}
-                    for one in summary.sections
+                    {
+                        "title": section.title,
+                        "start": section.start,
+                        "stop": section.stop,
+                        "text": section.text,
+                    }
+                    for section in summary.sections
                 ],
                 "citations": citations_as_json(summary.text, summary.citations, texts.__getitem__),
                 "covered": summary.covered,

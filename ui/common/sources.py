@@ -24,7 +24,7 @@ def support(answer: CitedAnswer, text_of: Callable[[str], str]) -> str:
     doubt = "" if answer.supported else "no passage supports this answer: check it\n"
     if answer.citations:
         return doubt + sources(answer.text, answer.citations, answer.covered, text_of)
-    marked = [one for one in answer.evidence if one.marks]
+    marked = [evidence for evidence in answer.evidence if evidence.marks]
     lines = ["found in:" if marked else "read:"]
     for number, one in enumerate(marked or answer.evidence[:1], 1):
         text = text_of(one.document)
@@ -92,10 +92,13 @@ def evidence_as_json(
 ) -> list[dict[str, Any]]:
     """Describe passages for JSON, with their text."""
     return [
-        dataclasses.asdict(one) | {"text": text_of(one.document)[one.start : one.stop]}
-        for one in evidence
+        dataclasses.asdict(passage)
+        | {"text": text_of(passage.document)[passage.start : passage.stop]}
+        for passage in evidence
     ]
 
 
 def documents_as_json(documents: Sequence[Document]) -> list[dict[str, Any]]:
-    return [{"id": one.id, "name": one.name, "kind": one.kind} for one in documents]
+    return [
+        {"id": document.id, "name": document.name, "kind": document.kind} for document in documents
+    ]

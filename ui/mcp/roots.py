@@ -29,8 +29,8 @@ class Roots:
 
     def within(self, limits: Roots) -> Roots:
         """Intersect two sets of roots: keep a folder of one that is in a folder of the other."""
-        both = [one for one in self.folders if limits.holds(one)]
-        return Roots((*both, *(one for one in limits.folders if self.holds(one))))
+        both = [root for root in self.folders if limits.holds(root)]
+        return Roots((*both, *(folder for folder in limits.folders if self.holds(folder))))
 
     def holds(self, path: Path) -> bool:
         """Check whether a path without links is in one of the folders."""
@@ -41,7 +41,9 @@ class Roots:
 
         It knows those around a file, and those of repositories directly in the roots.
         """
-        return GitFiles(one for folder in self.folders for one in repositories_in(folder))
+        return GitFiles(
+            repository for folder in self.folders for repository in repositories_in(folder)
+        )
 
     def resolve(self, path: str, git_files: GitFiles | None = None) -> Path:
         """Find the file that a client means: absolute, or relative to the first root.
@@ -73,7 +75,7 @@ class Roots:
 
     def relative(self, file: Path) -> Path:
         """Make a file of the roots relative to the root that it is in."""
-        folder = next(one for one in self.folders if file.is_relative_to(one))
+        folder = next(root for root in self.folders if file.is_relative_to(root))
         return file.relative_to(folder)
 
 

@@ -47,7 +47,7 @@ class _Server(MCPServer):
         except UnexpectedToolError as error:
             cause = error.__cause__
             if isinstance(cause, ValidationError) and cause.title == ListRootsResult.__name__:
-                roots = ", ".join(repr(one["input"]) for one in cause.errors())
+                roots = ", ".join(repr(problem["input"]) for problem in cause.errors())
                 raise ToolError(f"the client's roots: {roots}: {USE_FILE_URIS}") from error
             raise
 
@@ -70,7 +70,7 @@ def make_server(tools: Tools, folders: Sequence[Path]) -> MCPServer:
         if listed is None:
             return own if own.folders else _current_folder()
         try:
-            named = Roots.of(folders_of([str(one.uri) for one in listed.roots]))
+            named = Roots.of(folders_of([str(root.uri) for root in listed.roots]))
         except PathRefused as error:
             raise ToolError(str(error)) from error
         return named.within(own) if own.folders else named
@@ -96,7 +96,7 @@ def make_server(tools: Tools, folders: Sequence[Path]) -> MCPServer:
         An update that loses a definition or a comment, or breaks the syntax, is not written.
         """
         work = tools.apply_edit(roots_of(client), path, update, instruction, force)
-        return await _told(work)
+        return await _answered(work)
 
     @server.tool(annotations=ToolAnnotations(destructive_hint=True), structured_output=False)
     async def edit(
@@ -115,7 +115,7 @@ def make_server(tools: Tools, folders: Sequence[Path]) -> MCPServer:
         if first_line is not None or last_line is not None:
             first = 1 if first_line is None else first_line
             lines = (first, first if last_line is None else last_line)
-        return await _told(tools.edit(roots_of(client), path, instruction, lines, force))
+        return await _answered(tools.edit(roots_of(client), path, instruction, lines, force))
 
     @server.tool(annotations=ToolAnnotations(read_only_hint=True), structured_output=False)
     async def find(
@@ -127,7 +127,7 @@ def make_server(tools: Tools, folders: Sequence[Path]) -> MCPServer:
 
         Each place is a line `path:line:column  line`, the file that changed last first.
         """
-        return await _told(tools.find(roots_of(client), text, most))
+        return await _answered(tools.find(roots_of(client), text, most))
 
     @server.tool(annotations=ToolAnnotations(read_only_hint=True), structured_output=False)
     async def ask_documents(
@@ -136,7 +136,7 @@ def make_server(tools: Tools, folders: Sequence[Path]) -> MCPServer:
         client: ClientRoots,
     ) -> str:
         """Answer a question from documents, with the places that the answer was copied from."""
-        return await _told(tools.ask_documents(roots_of(client), question, paths))
+        return await _answered(tools.ask_documents(roots_of(client), question, paths))
 
     return server
 
@@ -155,7 +155,7 @@ def _current_folder() -> Roots:
     return roots
 
 
-async def _told(work: Awaitable[str]) -> str:
+async def _answered(work: Awaitable[str]) -> str:
     """Wait for the tool's result; a failure becomes the protocol's error, which the agent reads."""
     try:
         return await work

@@ -121,7 +121,7 @@ class Tools:
             raise ToolFailure(f"{path}: {error}") from error
         remedy = "correct the update, or say in the instruction that it is intended"
         _refuse_failed(roots, file, text, outcome, force, remedy)
-        notes = [f"Forced: {one}" for one in outcome.warnings]
+        notes = [f"Forced: {warning}" for warning in outcome.warnings]
         note = "; ".join([how, *notes])
         return await asyncio.to_thread(_write, roots, file, text, outcome.text, note)
 
@@ -150,12 +150,12 @@ class Tools:
         _refuse_failed(roots, file, text, outcome, force, remedy)
         notes = [f"By rule: {outcome.rule}"] if outcome.rule else []
         notes += outcome.notes
-        notes += [f"Forced: {one}" for one in outcome.warnings]
+        notes += [f"Forced: {warning}" for warning in outcome.warnings]
         return await asyncio.to_thread(_write, roots, file, text, outcome.text, "; ".join(notes))
 
-    async def _ask_for_edit(self, asked: Ask) -> Done:
+    async def _ask_for_edit(self, question: Ask) -> Done:
         """Ask the model, if it may edit so much at once. ToolFailure if not."""
-        request, engine = asked.request, await self._opened()
+        request, engine = question.request, await self._opened()
         if why := too_long(request, engine.info.model):
             raise ToolFailure(f"{request.path}: {why}: name the lines to edit")
         return await self._ask(request)

@@ -297,24 +297,24 @@ async def stream_edit(
         request = edit_state.make_request(state.text, name, lines, instruction)
         edited_lines = edit_state.line_range(lines, state.text)
         steps = dialogue(request)
-        asked = await asyncio.to_thread(advance, steps)
-        if isinstance(asked, Ask) and not whole:
+        step = await asyncio.to_thread(advance, steps)
+        if isinstance(step, Ask) and not whole:
             edit_state.check_length(request, page.engine.config.model)
         with page.stoppable(f"{session}-edit") as cancellation:
-            while isinstance(asked, Ask):
-                make = partial(replace, asked.request)
+            while isinstance(step, Ask):
+                make = partial(replace, step.request)
                 answer = stream_answer(page, make, f"page {session}", cancellation)
                 async with aclosing(answer):
                     async for progress in answer:
                         if progress.done is None:
-                            yield progress, state, _asking_again(asked.first)
+                            yield progress, state, _asking_again(step.first)
                 assert progress is not None and progress.done is not None
                 if progress.done.reason == "cancelled":
                     yield progress, state, html.note("Stopped: the text is unchanged.")
                     return
-                asked = await asyncio.to_thread(advance, steps, progress.done)
-        proposed = await asyncio.to_thread(edit_state.propose, state, request, asked, edited_lines)
-        yield progress, proposed, _remark(request, asked)
+                step = await asyncio.to_thread(advance, steps, progress.done)
+        proposed = await asyncio.to_thread(edit_state.propose, state, request, step, edited_lines)
+        yield progress, proposed, _remark(request, step)
     except EditRefused as error:
         why = f"The answer was not used: {error}" if progress else str(error)
         yield progress, state, html.note(why, "error")

@@ -43,9 +43,9 @@ class UploadSpace:
 
         Raises ApiError if nothing does. What an interrupted upload leaves is deleted.
         """
-        if self._room(user) <= 0:
+        if self._available(user) <= 0:
             self._forget_deleted()
-        capacity = self._room(user)
+        capacity = self._available(user)
         if capacity <= 0:
             raise ApiError(413, FULL)
 
@@ -65,7 +65,7 @@ class UploadSpace:
                 self._delete_partial()
                 self._received.clear()
 
-    def _room(self, user: str | None) -> int:
+    def _available(self, user: str | None) -> int:
         """Bytes that a user may still upload, besides those that are being received."""
         sizes = [self._sizes[path] for path, users in self._users.items() if user in users]
         return MAX_STORED_BYTES - sum(sizes) if len(sizes) < MAX_STORED_FILES else 0

@@ -67,12 +67,12 @@ nb::list ints(const std::vector<int32_t>& values) {
   return list_of(values, [](int32_t one) { return PyLong_FromLong(one); });
 }
 
-nb::tuple py_propose(Drafter& self, int room, In<double> costs) {
-  if (room < 0 || int64_t(costs.shape(0)) < int64_t(room) + 1)
+nb::tuple py_propose(Drafter& self, int capacity, In<double> costs) {
+  if (capacity < 0 || int64_t(costs.shape(0)) < int64_t(capacity) + 1)
     throw std::invalid_argument(
         "costs has " + std::to_string(costs.shape(0)) +
-        " entries: expected room + 1 = " + std::to_string(int64_t(room) + 1));
-  const Tree& tree = self.propose(room, costs.data());
+        " entries: expected capacity + 1 = " + std::to_string(int64_t(capacity) + 1));
+  const Tree& tree = self.propose(capacity, costs.data());
   static nb::object* names = nullptr;
   if (!names) {
     names = new nb::object[kSources];
@@ -219,7 +219,7 @@ NB_MODULE(_drafting, m) {
           },
           "tokens"_a.noconvert(), "parents"_a.noconvert(), "probs"_a.noconvert(), "match"_a)
       .def("recycle", &Drafter::recycle, "table"_a, nb::keep_alive<1, 2>())
-      .def("propose", &py_propose, "room"_a, "costs"_a.noconvert())
+      .def("propose", &py_propose, "capacity"_a, "costs"_a.noconvert())
       .def(
           "commit",
           [](Drafter& self, const nb::sequence& tokens, float learning) {

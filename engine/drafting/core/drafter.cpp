@@ -27,21 +27,21 @@ struct Open {
 };
 bool operator<(const Open& a, const Open& b) { return a.reach < b.reach; }
 
-// Whether children of a node with this path probability may be among the next `room` nodes, i.e.
-// fewer than `room` open nodes have more than half of it.
-bool is_worth_expanding(const std::vector<Open>& heap, float reach, int room) {
+// Whether children of a node with this path probability may be among the next `capacity` nodes, i.e.
+// fewer than `capacity` open nodes have more than half of it.
+bool is_worth_expanding(const std::vector<Open>& heap, float reach, int capacity) {
   const auto surer = [&](auto& self, size_t n) -> int {  // counts in the subheap of n
     if (n >= heap.size() || !(heap[n].reach > 0.5f * reach)) return 0;
     const int left = 1 + self(self, 2 * n + 1);
-    return left >= room ? left : left + self(self, 2 * n + 2);
+    return left >= capacity ? left : left + self(self, 2 * n + 2);
   };
-  return room > 0 && surer(surer, 0) < room;
+  return capacity > 0 && surer(surer, 0) < capacity;
 }
 
 // Minimum path probability of node number `index`.
-double least_worth(const double* costs, int index, int room, double expected) {
-  if (index >= room) return 0;
-  const int last = std::min(index + kAhead, room);
+double least_worth(const double* costs, int index, int capacity, double expected) {
+  if (index >= capacity) return 0;
+  const int last = std::min(index + kAhead, capacity);
   const double share = (costs[last] - costs[index]) / (last - index) / costs[0];
   return std::min(kMost, kCaution * share * std::sqrt(expected * costs[0] / costs[index]));
 }
@@ -88,7 +88,7 @@ View Drafter::view(const Alignment& at, const int32_t* shapes_end, const int32_t
           at,          files_node, drafted,    without_};
 }
 
-const Tree& Drafter::propose(int room, const double* costs) {
+const Tree& Drafter::propose(int capacity, const double* costs) {
   tree_.tokens.clear();
   tree_.parents.clear();
   tree_.probs.clear();
@@ -96,7 +96,7 @@ const Tree& Drafter::propose(int room, const double* costs) {
   tree_.places.clear();
   nodes_.clear();
   evaluated_ = 0;
-  if (room <= 0) return tree_;
+  if (capacity <= 0) return tree_;
   const size_t committed = size_t(std::min(output_.size(), kTail));
   path_.assign(output_.data() + output_.size() - committed, output_.data() + output_.size());
   path_shapes_.assign(output_.shapes() + output_.size() - committed,
@@ -104,7 +104,7 @@ const Tree& Drafter::propose(int room, const double* costs) {
   static thread_local std::vector<Open> heap;
   heap.clear();
   int32_t on_path = -1;  // the node whose path is in path_
-  const float least = std::max(kLeast, float(0.7 * least_worth(costs, 0, room, 1)));
+  const float least = std::max(kLeast, float(0.7 * least_worth(costs, 0, capacity, 1)));
   const auto expand = [&](int32_t parent, float reach, const Alignment& at, int32_t files_node,
                           int32_t drafted) {
     if (evaluated_ == int(evaluations_.size())) evaluations_.emplace_back();
@@ -129,7 +129,7 @@ const Tree& Drafter::propose(int room, const double* costs) {
   };
   expand(-1, 1, at_, -1, 0);
   double expected = 1;  // expected tokens of this step, including the model's own
-  while (!heap.empty() && int(tree_.tokens.size()) < room) {
+  while (!heap.empty() && int(tree_.tokens.size()) < capacity) {
     std::pop_heap(heap.begin(), heap.end());
     const Open open = heap.back();
     heap.pop_back();
@@ -137,7 +137,7 @@ const Tree& Drafter::propose(int room, const double* costs) {
         evaluations_[size_t(open.parent < 0 ? 0 : nodes_[size_t(open.parent)].scored)];
     const Evidence& e = scored.tokens[size_t(open.child)];
     const auto index = int32_t(tree_.tokens.size());
-    if (open.reach < least_worth(costs, index, room, expected)) break;
+    if (open.reach < least_worth(costs, index, capacity, expected)) break;
     Node node{open.reach,
               open.parent,
               {},
@@ -168,8 +168,8 @@ const Tree& Drafter::propose(int room, const double* costs) {
     node.at = advance(above, expected_, rules_, path_.data() + path_.size(), int32_t(path_.size()),
                       &jumped);
     nodes_.push_back(node);
-    if (is_worth_expanding(heap, node.reach, room - int(tree_.tokens.size())) &&
-        0.95f * node.reach >= least_worth(costs, index + 1, room, expected)) {
+    if (is_worth_expanding(heap, node.reach, capacity - int(tree_.tokens.size())) &&
+        0.95f * node.reach >= least_worth(costs, index + 1, capacity, expected)) {
       nodes_.back().scored = evaluated_;
       expand(index, node.reach, node.at, node.files_node, node.depth);
     }

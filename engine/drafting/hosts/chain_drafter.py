@@ -63,16 +63,16 @@ class ChainDrafter:
         if done < len(tokens):
             self._native.commit(tokens[done:], learning)
 
-    def propose(self, room: int, costs: NDArray[np.float64]) -> list[int]:
-        """Propose at most `room` tokens that may follow, as many as are worth their time.
+    def propose(self, capacity: int, costs: NDArray[np.float64]) -> list[int]:
+        """Propose at most `capacity` tokens that may follow, as many as are worth their time.
 
-        `costs`: seconds of a pass by its rows, 1 to room + 1.
+        `costs`: seconds of a pass by its rows, 1 to capacity + 1.
         """
         if self._native.run < CONFIDENT_RUN_TOKENS:
             tree = self._shared.tree(self._tail)
             if tree is not None:
                 self._native.files(tree.tokens, tree.parents, tree.probs, tree.length)
-        return self._native.propose(room, costs)[0]
+        return self._native.propose(capacity, costs)[0]
 
     def _opens_block(self, text: bytes) -> bool:
         """Return whether the answer opens a code block with this token, which ends its line."""

@@ -93,7 +93,7 @@ class JavaScriptModule(Module):
                 elif alias is not None and self.tree.text_of(alias) == name and not is_import:
                     raise Unsure(f"`{self.tree.text_of(each)}` exports another `{name}`")
             for each in self._below(node, "namespace_import", "namespace_export"):
-                inner = [one for one in each.named_children if one.type == "identifier"]
+                inner = [child for child in each.named_children if child.type == "identifier"]
                 binding = self.binding_at(inner[0]) if inner else None
                 if not is_import or binding is None:
                     raise Unsure(f"`{self.tree.text_of(node)}` exports the whole module")

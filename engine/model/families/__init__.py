@@ -67,7 +67,7 @@ def _check_fields(file: Gguf, name: str, fields: frozenset[str]) -> None:
     """Refuse metadata of the architecture that nobody reads, but for what is 0, false or empty.
 
     A scale among them would change every answer."""
-    read = {f"{name}.{one}" for one in COMMON | fields}
+    read = {f"{name}.{field}" for field in COMMON | fields}
     for key, value in file.fields.items():
         if key.startswith(f"{name}.") and key not in read and value:
             raise file.unsupported(f"field {shown(key)} = {shown(value)}")

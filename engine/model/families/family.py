@@ -250,7 +250,7 @@ def is_sparse(settings: Settings, n: int) -> bool:
 
 def _ropes_by_type(family: Family, settings: Settings) -> bool:
     parameters = settings.get("rope_parameters") or {}
-    return family.ropes_by_type or any(isinstance(one, dict) for one in parameters.values())
+    return family.ropes_by_type or any(isinstance(value, dict) for value in parameters.values())
 
 
 def _ropes(family: Family, settings: Settings, layers: tuple[Layer, ...]) -> dict[str, Rope]:

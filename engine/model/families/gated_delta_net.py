@@ -82,16 +82,19 @@ def _read_metadata(name: str, file: Gguf) -> Settings:
     if rotary % 2:
         raise file.damaged(f"'{name}.rope.dimension_count' is {rotary}, expected an even number")
     context = settings["max_position_embeddings"]
-    turns = rope(file, name, rotary, context)
-    turns["partial_rotary_factor"] = rotary / settings["head_dim"]
+    rope_parameters = rope(file, name, rotary, context)
+    rope_parameters["partial_rotary_factor"] = rotary / settings["head_dim"]
     if name != NEXT:
-        turns |= {"mrope_interleaved": True, "mrope_section": _sections(name, file, rotary)}
+        rope_parameters |= {
+            "mrope_interleaved": True,
+            "mrope_section": _sections(name, file, rotary),
+        }
     return settings | mixture | _read_linear_attention(name, file) | {
         "num_hidden_layers": blocks - unread,
         "mtp_num_hidden_layers": unread,
         "layer_types": _layer_types(name, file, blocks)[: blocks - unread],
         "attn_output_gate": True,
-        "rope_parameters": turns,
+        "rope_parameters": rope_parameters,
     }  # fmt: skip
 
 
@@ -138,10 +141,10 @@ def _layer_types(name: str, file: Gguf, blocks: int) -> list[str]:
         if (
             not isinstance(listed, list)
             or len(listed) != blocks
-            or not all(type(one) is bool for one in listed)
+            or not all(type(flag) is bool for flag in listed)
         ):
             raise file.damaged(f"'{key}' is not an array of {blocks} times true or false")
-        return [LINEAR if one else FULL for one in listed]
+        return [LINEAR if flag else FULL for flag in listed]
     period = file.integer(f"{name}.full_attention_interval", LIMITS["num_hidden_layers"], 4)
     return [LINEAR if (n + 1) % period else FULL for n in range(blocks)]
 
@@ -163,9 +166,9 @@ def _sections(name: str, file: Gguf, rotary: int) -> list[int]:
 def _unread(name: str, settings: Settings) -> frozenset[str]:
     """Name the tensors of the layers that predict the token after the next."""
     first = settings["num_hidden_layers"]
-    stored = {*_names(name), *(f"nextn.{one}" for one in NEXT_TOKENS)}
+    stored = {*_names(name), *(f"nextn.{part}" for part in NEXT_TOKENS)}
     numbers = range(first, first + settings["mtp_num_hidden_layers"])
-    return frozenset(f"blk.{n}.{one}.weight" for n in numbers for one in stored)
+    return frozenset(f"blk.{n}.{part}.weight" for n in numbers for part in stored)
 
 
 # --- config.json ----------------------------------------------------------------------------------

@@ -206,7 +206,7 @@ def _own(settings: Settings, n: int) -> Settings:
     if not every or not isinstance(types, list) or len(types) <= n:
         return {}
     first = types.index(types[n])
-    found, other = (every.get(str(one)) or every.get(one) or {} for one in (n, first))
+    found, other = (every.get(str(key)) or every.get(key) or {} for key in (n, first))
     if found != other:
         raise unlike(settings, "per_layer_config of layer", n)
     return {name: one for name, one in found.items() if name in OWN and one}

@@ -62,7 +62,7 @@ def checked_outputs(file: Gguf, settings: Settings, config: ModelConfig) -> dict
 
     WeightsError otherwise, and for formats that cannot be read."""
     family, outputs = BY_MODEL_TYPE[config.family], outputs_of(config, file.tensors)
-    sources = {one.source for one in outputs.values()}
+    sources = {output.source for output in outputs.values()}
     unknown = file.tensors.keys() - sources - {"output.weight"} - family.unread(settings)
     if unknown:
         raise file.unsupported(f"tensor {shown(min(unknown))} in a {family.model_type} model")

@@ -194,4 +194,4 @@ MINISTRAL3 = _family(
     more=_ministral,
 )
 FAMILIES = (LLAMA, QWEN2, QWEN3, GRANITE, SMOLLM3, MISTRAL, MINISTRAL3)
-BY_MODEL_TYPE = {one.model_type: one for one in FAMILIES}
+BY_MODEL_TYPE = {described.model_type: described for described in FAMILIES}

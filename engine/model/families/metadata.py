@@ -93,7 +93,9 @@ def by_layer(file: Gguf, key: str, most: int, layers: int, default: int | None =
     value = file.field(key, default)
     if not isinstance(value, list):
         return [file.integer(key, most, default)] * layers
-    if len(value) != layers or not all(type(one) is int and 1 <= one <= most for one in value):
+    if len(value) != layers or not all(
+        type(number) is int and 1 <= number <= most for number in value
+    ):
         raise file.damaged(f"'{key}' is not an array of {layers} integers from 1 to {most}")
     return value
 
@@ -135,9 +137,9 @@ def layer_types(file: Gguf, name: str, layers: int, period: int | None) -> list[
     key = f"{name}.attention.sliding_window_pattern"
     pattern = file.field(key, period)
     if isinstance(pattern, list):
-        if len(pattern) != layers or not all(type(one) is bool for one in pattern):
+        if len(pattern) != layers or not all(type(flag) is bool for flag in pattern):
             raise file.damaged(f"'{key}' is not an array of {layers} times true or false")
-        return [SLIDING if one else FULL for one in pattern]
+        return [SLIDING if flag else FULL for flag in pattern]
     period = file.integer(key, LIMITS["num_hidden_layers"], period, least=0)
     return [SLIDING if not period or (n + 1) % period else FULL for n in range(layers)]
 
@@ -257,7 +259,7 @@ def original_context(file: Gguf, key: str, context: int) -> int:
 def factors(file: Gguf, name: str, rotary: int) -> list[float]:
     """Read from a tensor what each frequency of `rotary` dimensions is divided by."""
     divisors = numbers(file, name, rotary // 2)
-    if not all(0 < one <= MAX_SCALE for one in divisors):
+    if not all(0 < divisor <= MAX_SCALE for divisor in divisors):
         raise file.damaged(f"tensor '{name}' has a factor that is not above 0")
     return divisors
 
@@ -267,4 +269,4 @@ def numbers(file: Gguf, name: str, count: int) -> list[float]:
     if file.shape(name) != (count,):
         found = list(file.shape(name))
         raise file.damaged(f"tensor '{name}' is {found}, expected [{count}]")
-    return [short(float(one)) for one in file.rows(name, 0, 1).flatten()]
+    return [short(float(factor)) for factor in file.rows(name, 0, 1).flatten()]

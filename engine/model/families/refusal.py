@@ -120,7 +120,7 @@ def _attention(settings: dict[str, Any]) -> str:
         return why
     keys = ("layer_types", "layers_block_type", "block_types", "attention_layers")
     lists = [settings[key] for key in keys if isinstance(settings.get(key), list)]
-    types = {one for each in lists for one in each if isinstance(one, str)}
+    types = {name for each in lists for name in each if isinstance(name, str)}
     if types & set(STATE_LAYERS):
         return RECURRENT
     family = family_of(settings)

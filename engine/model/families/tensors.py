@@ -97,7 +97,7 @@ def container(name: str, shapes: Shapes) -> tuple[str, tuple[int, ...]]:
     if whole is None or kind != "weight":
         return name, shape
     parts = [f"{at}.{one}.weight" for one, other in FUSED.items() if other == whole]
-    rows = sum(shapes[one][-2] for one in parts if one in shapes)
+    rows = sum(shapes[part][-2] for part in parts if part in shapes)
     return f"{at}.{whole}.weight", (*shape[:-2], rows, shape[-1])
 
 

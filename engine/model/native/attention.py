@@ -39,7 +39,7 @@ class AttentionBlock:
         by_head = spec.qk_norm == "head"
         _kernels.split_heads(
             both, q, keys if self.own else None, values if self.own else None, now.base,
-            turn=None if spec.rope is None else now.turns[spec.rope],
+            turn=None if spec.rope is None else now.phases[spec.rope],
             q_norm=self.q_norm if by_head else None,
             k_norm=self.k_norm if by_head else None,
             norm_values=spec.value_norm, eps=self.eps, q_factor=now.query_scales,

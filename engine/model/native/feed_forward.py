@@ -45,8 +45,8 @@ class ExpertsBlock:
             )
             self.shared_gate = weights.product([(f"{at}shared_expert_gate", None)])
         others = (self.router, self.shared, self.shared_gate)
-        self.nbytes = sum(one.nbytes for one in others if one)
-        every = sum(one.nbytes for one in (*self.gate_up, *self.down))
+        self.nbytes = sum(other.nbytes for other in others if other)
+        every = sum(product.nbytes for product in (*self.gate_up, *self.down))
         self.nbytes += every * spec.chosen // spec.count
 
     def run(self, h: Array, out: Array) -> None:
@@ -59,14 +59,16 @@ class ExpertsBlock:
         _kernels.sigmoid_mul(np.repeat(gate, more.shape[1], 1), more)
         out += more
 
-    def run_routed(self, asked: Array, h: Array, out: Array, scale: Array | None = None) -> None:
-        """Run on h the experts that the router chooses for `asked`.
+    def run_routed(
+        self, router_input: Array, h: Array, out: Array, scale: Array | None = None
+    ) -> None:
+        """Run on h the experts that the router chooses for `router_input`.
 
         `scale`: a factor for each expert.
         """
         spec, count = self.spec, len(h)
         logits = np.empty((count, self.router.out), np.float32)
-        self.router.native.forward(asked, logits)
+        self.router.native.forward(router_input, logits)
         choice = np.empty((count, spec.chosen), np.int32)
         shares = np.empty((count, spec.chosen), np.float32)
         _kernels.route(logits, spec.normalised, choice, shares, expert_scales=scale)

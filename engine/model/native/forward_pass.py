@@ -42,11 +42,11 @@ class Pass:
         rows: PassRows,
         cache: tuple[Array, ...],
         places: list[tuple[int, int]],
-        turns: dict[str, Array],
+        phases: dict[str, Array],
         query_scales: Array | None,
     ) -> None:
         self.base, self.parents, self.count = rows.base, rows.parents, len(rows.parents)
-        self.cache, self.places, self.turns = cache, places, turns
+        self.cache, self.places, self.phases = cache, places, phases
         self.query_scales = query_scales
 
     def keys_and_values(self, layer: int) -> tuple[Array, Array]:

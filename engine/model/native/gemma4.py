@@ -35,14 +35,14 @@ class Gemma4Experts:
         )
         self.nbytes = self.dense.nbytes + self.experts.nbytes
 
-    def run_beside(self, h: Array, residual: Array, out: Array) -> None:
+    def run_parallel(self, h: Array, residual: Array, out: Array) -> None:
         """Run the block as `Block.run` does, where h is the norm of `residual`."""
         self.dense.run(h, out)
         _kernels.rms_norm(out, self.after_dense, self.eps, out)
-        asked, inputs, more = (np.empty_like(out) for _ in range(3))
-        _kernels.rms_norm(residual, self.router_norm, self.eps, asked)
+        router_input, inputs, more = (np.empty_like(out) for _ in range(3))
+        _kernels.rms_norm(residual, self.router_norm, self.eps, router_input)
         _kernels.rms_norm(residual, self.before_experts, self.eps, inputs)
-        self.experts.run_routed(asked, inputs, more, self.scale)
+        self.experts.run_routed(router_input, inputs, more, self.scale)
         _kernels.rms_norm(more, self.after_experts, self.eps, more)
         out += more
 

@@ -30,7 +30,7 @@ class LinearAttentionBlock:
         group = spec.value_heads // spec.key_heads
         self.key_head_of = heads % spec.key_heads if spec.tiled else heads // group
         products = (self.mixed, self.z, self.b, self.a, self.out)
-        self.nbytes = sum(one.nbytes for one in products)
+        self.nbytes = sum(product.nbytes for product in products)
 
     def run_states(
         self, h: Array, out: Array, now: Pass, state: LayerState, pending: int, committed: bool

@@ -31,7 +31,7 @@ CACHE_BYTES = 1 << 30  # bytes of cached sequences, where the configuration has 
 def native_model(folder: Path, file: GgufTensors, dtype: str) -> NativeModel:
     """Load the model of a GGUF file. `dtype`: one of DTYPES. UnsupportedModel or WeightsError."""
     refuse_keys(file.settings, ours=True)
-    check_room(file, file.config, dtype)
+    check_weights_fit(file, file.config, dtype)
     source = StoredArrays(file) if dtype == "stored" else GgufArrays(file)
     model = NativeModel(file.config, NativeWeights(source, file.config, BITS.get(dtype, 8), folder))
     check_heads(folder, file.config.head_shapes)
@@ -50,9 +50,9 @@ def config_of_known(settings: dict[str, Any]) -> ModelConfig | None:
     return read_config(settings)
 
 
-def check_room(file: GgufTensors, config: ModelConfig, dtype: str) -> None:
+def check_weights_fit(file: GgufTensors, config: ModelConfig, dtype: str) -> None:
     """Raise WeightsError where the available memory does not hold a GGUF file's model."""
-    parameters = sum(math.prod(one.shape) for one in file.infos().values())
+    parameters = sum(math.prod(info.shape) for info in file.infos().values())
     width = {"q8": 1.13, "q4": 0.7, "bf16": 2, "f32": 4}.get(dtype)
     size = file.path.stat().st_size if width is None else int(width * parameters)
     groups = config.cache_groups

@@ -72,20 +72,20 @@ class NativeModel:
         self.per_layer = PerLayerEmbedding(weights, d) if d.per_layer_width else None
         self.blocks = [NativeLayer(d, n, weights) for n in range(self.layers)]
         self.norm = weights.vector("model.norm.weight")
-        self.turns = {name: RotaryTable(rope) for name, rope in d.ropes.items()}
+        self.phases = {name: RotaryTable(rope) for name, rope in d.ropes.items()}
         # layers, kv heads and dimensions of each head of the arrays of a cache
         self.cache_shapes = [(len(of), heads, size) for heads, size, of in d.cache_groups]
         self._places = d.cache_places
         self._states = {n: place for place, n in enumerate(d.recurrent)}
         # The first layers that have every kind of block, which a check must run.
-        kinds = [(type(one.mixer), type(one.mlp)) for one in self.blocks]
+        kinds = [(type(block.mixer), type(block.mlp)) for block in self.blocks]
         self.checked_layers = 1 + max(kinds.index(kind) for kind in kinds)
 
     @property
     def nbytes(self) -> int:
         """Bytes of the matrices that a pass of one row reads, of experts only the chosen ones."""
         inputs = 0 if self.per_layer is None else self.per_layer.projection.nbytes
-        return sum(one.nbytes for one in self.blocks) + self._head.nbytes + inputs
+        return sum(block.nbytes for block in self.blocks) + self._head.nbytes + inputs
 
     def recurrent_state(self) -> RecurrentState | None:
         """Make the states of a new sequence; None for a model that has none."""
@@ -143,8 +143,8 @@ class NativeModel:
         committed: bool,
     ) -> Array:
         positions = rows.positions
-        turns = {name: table.at(positions) for name, table in self.turns.items()}
-        now = Pass(rows, cache, self._places, turns, self._query_scales(positions))
+        phases = {name: table.at(positions) for name, table in self.phases.items()}
+        now = Pass(rows, cache, self._places, phases, self._query_scales(positions))
         inputs = None if self.per_layer is None else self.per_layer.inputs(ids, x)
         blocks = self.blocks[:layers]
         h, delta = np.empty_like(x), np.empty_like(x)
@@ -158,7 +158,7 @@ class NativeModel:
                 layer.mixer.run_states(h, delta, now, state, recurrent.pending, committed)
             self._add(x, delta, layer.after_mixer, layer.before_mlp, h)
             if isinstance(layer.mlp, Gemma4Experts):
-                layer.mlp.run_beside(h, x, delta)
+                layer.mlp.run_parallel(h, x, delta)
             else:
                 layer.mlp.run(h, delta)
             after = self.norm if n + 1 == len(blocks) else blocks[n + 1].before_mixer

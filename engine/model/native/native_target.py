@@ -66,7 +66,7 @@ class NativeTarget:
         self.pool = SequencePool(
             self._allocate, max(1, config.cached_sequences), config.cache_bytes or CACHE_BYTES
         )
-        self.turn = 0
+        self.epoch = 0
         self.pending: tuple[int, Draft] | None = None  # token and draft of the last forward
         self.exact = self._has_independent_rows()
 
@@ -87,7 +87,7 @@ class NativeTarget:
 
     # -- sequences -----------------------------------------------------------------------------
 
-    def begin(self, prompt: list[int], room: int, owner: str = "") -> int:
+    def begin(self, prompt: list[int], capacity: int, owner: str = "") -> int:
         """Begin a sequence as `Target.begin` does.
 
         RequestError where the prompt is empty or memory is short.
@@ -95,13 +95,13 @@ class NativeTarget:
         if not prompt:
             raise RequestError("the prompt is empty: nothing to continue")
         self.pending = None
-        self.turn += 1
-        return self.pool.begin(prompt, room, owner)
+        self.epoch += 1
+        return self.pool.begin(prompt, capacity, owner)
 
-    def resume(self, tokens: list[int], room: int, owner: str = "") -> None:
+    def resume(self, tokens: list[int], capacity: int, owner: str = "") -> None:
         """Resume a sequence as `Target.resume` does."""
-        self.begin(tokens, room, owner)
-        for _ in self.prefill(tokens, room, owner=owner):
+        self.begin(tokens, capacity, owner)
+        for _ in self.prefill(tokens, capacity, owner=owner):
             pass
 
     def _allocate(self, source: Sequence, rows: int, capacity: int) -> Sequence:
@@ -121,16 +121,16 @@ class NativeTarget:
     def prefill(
         self,
         prompt: list[int],
-        room: int,
+        capacity: int,
         on_chunk: Callable[[list[int], Array], None] | None = None,
         owner: str = "",
     ) -> Iterator[int]:
         """Read a prompt as `Target.prefill` does."""
-        turn = self.turn
+        epoch = self.epoch
         while True:
-            if self.turn != turn:  # another request ran between two chunks
-                self.begin(prompt, room, owner)
-                turn = self.turn
+            if self.epoch != epoch:  # another request ran between two chunks
+                self.begin(prompt, capacity, owner)
+                epoch = self.epoch
             start = len(self.tokens)
             if start >= len(prompt) - 1:
                 return
@@ -185,7 +185,7 @@ class NativeTarget:
         """Compute the logits [rows, vocabulary] of hidden states that `prefill` gave."""
         return self.model.head(states)
 
-    def room(self) -> int:
+    def capacity(self) -> int:
         """Count the draft nodes that the cache of the current sequence can still take."""
         return self.sequence.capacity - len(self.tokens) - 1
 
@@ -208,7 +208,7 @@ class NativeTarget:
         try:
             yield
         except MemoryError as error:
-            self.turn += 1
+            self.epoch += 1
             self.pending = None
             self.pool.sequences.clear()
             raise RequestError(NO_MEMORY) from error
@@ -233,7 +233,7 @@ class NativeTarget:
         base = len(current.tokens)
         if base + len(tokens) > current.capacity:
             raise ValueError(
-                f"the cache holds {current.capacity} rows: draft {self.room()} at most"
+                f"the cache holds {current.capacity} rows: draft {self.capacity()} at most"
             )
         rows = PassRows.of(base, parents)
         ids = np.array(tokens, np.int64)

@@ -36,20 +36,20 @@ class LayerState:
 
     def copy(self, rows: int) -> LayerState:
         """Copy the state with the first `rows` of the log."""
-        log = tuple(one[:rows].copy() for one in self.log)
+        log = tuple(column[:rows].copy() for column in self.log)
         return LayerState(self.state.copy(), self.tail.copy(), log, self.applied)
 
     def reserve(self, rows: int) -> None:
         """Grow the log to a capacity of `rows` rows."""
         if len(self.log[0]) < rows:
-            grown = tuple(np.empty((rows, one.shape[1]), np.float32) for one in self.log)
+            grown = tuple(np.empty((rows, column.shape[1]), np.float32) for column in self.log)
             for new, old in zip(grown, self.log, strict=True):
                 new[: len(old)] = old
             self.log = grown
 
     @property
     def nbytes(self) -> int:
-        return self.state.nbytes + self.tail.nbytes + sum(one.nbytes for one in self.log)
+        return self.state.nbytes + self.tail.nbytes + sum(column.nbytes for column in self.log)
 
 
 @dataclass(slots=True)
@@ -100,8 +100,8 @@ class RecurrentState:
 
     @property
     def nbytes(self) -> int:
-        layers = sum(one.nbytes for one in self.layers)
-        return layers + sum(one.nbytes for one in self.checkpoints)
+        layers = sum(layer.nbytes for layer in self.layers)
+        return layers + sum(checkpoint.nbytes for checkpoint in self.checkpoints)
 
     def reusable(self, rows: int) -> int:
         """Count how many of the first `rows` tokens a sequence can reuse.
@@ -110,7 +110,10 @@ class RecurrentState:
         """
         if not self.broken and self._in_log(rows):
             return rows
-        return max((one.position for one in self.checkpoints if one.position <= rows), default=0)
+        return max(
+            (checkpoint.position for checkpoint in self.checkpoints if checkpoint.position <= rows),
+            default=0,
+        )
 
     def truncate(self, rows: int) -> None:
         """Go back to the first `rows` tokens, a number that `reusable` gave."""
@@ -118,11 +121,13 @@ class RecurrentState:
             self.pending = rows - self.position
         else:
             self._restore(rows)
-        self.checkpoints = [one for one in self.checkpoints if one.position <= rows]
+        self.checkpoints = [
+            checkpoint for checkpoint in self.checkpoints if checkpoint.position <= rows
+        ]
 
     def copy(self, rows: int) -> RecurrentState:
         """Copy the states of the first `rows` tokens, a number that `reusable` gave."""
-        made = RecurrentState([one.copy(self.pending) for one in self.layers])
+        made = RecurrentState([layer.copy(self.pending) for layer in self.layers])
         made.position, made.pending, made.broken = self.position, self.pending, self.broken
         made.checkpoints = list(self.checkpoints)
         made.truncate(rows)
@@ -135,15 +140,15 @@ class RecurrentState:
         """
         self.broken |= committed  # until the pass is through all layers
         if not committed:
-            for one in self.layers:
-                one.reserve(self.pending + rows)
+            for layer in self.layers:
+                layer.reserve(self.pending + rows)
 
     def end_pass(self, rows: int, committed: bool) -> None:
         """End a pass that went through all layers: their states now include what was pending."""
         self.position += self.pending + (rows if committed else 0)
         self.last_start, self.pending = self.pending, 0
-        for one in self.layers:
-            one.applied = 0
+        for layer in self.layers:
+            layer.applied = 0
         self.broken = False
 
     def keep(self, path: list[int]) -> None:
@@ -152,8 +157,8 @@ class RecurrentState:
         They are the first of the last pass's rows, and those of the draft's nodes on `path`.
         """
         rows = np.array([0, *(node + 1 for node in path)]) + self.last_start
-        for one in self.layers:
-            for log in one.log:
+        for layer in self.layers:
+            for log in layer.log:
                 log[: len(rows)] = log[rows]
         self.pending = len(rows)
 
@@ -164,9 +169,9 @@ class RecurrentState:
         dropped, except the last one.
         """
         assert not self.pending and not self.broken
-        if any(one.position == self.position for one in self.checkpoints):
+        if any(checkpoint.position == self.position for checkpoint in self.checkpoints):
             return
-        layers = [(one.state.copy(), one.tail.copy()) for one in self.layers]
+        layers = [(layer.state.copy(), layer.tail.copy()) for layer in self.layers]
         self.checkpoints.append(Checkpoint(self.position, layers))
         most = max(1, min(MAX_CHECKPOINTS, max_bytes // self.checkpoints[-1].nbytes))
         while len(self.checkpoints) > most:
@@ -174,11 +179,13 @@ class RecurrentState:
 
     def _in_log(self, rows: int) -> bool:
         """Return whether going back to `rows` tokens only shortens the log."""
-        applied = max((one.applied for one in self.layers), default=0)
+        applied = max((layer.applied for layer in self.layers), default=0)
         return self.position + applied <= rows <= self.tokens
 
     def _restore(self, rows: int) -> None:
-        found = next((one for one in self.checkpoints if one.position == rows), None)
+        found = next(
+            (checkpoint for checkpoint in self.checkpoints if checkpoint.position == rows), None
+        )
         for n, one in enumerate(self.layers):
             one.applied = 0
             if found is None:

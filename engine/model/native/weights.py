@@ -113,7 +113,7 @@ class NativeWeights:
             parts.append(part)
             biases.append(bias)
         joined = None
-        if any(one is not None for one in biases):
+        if any(vector is not None for vector in biases):
             sizes = [len(part.rows) if isinstance(part, Stored) else len(part) for part in parts]
             joined = np.concatenate(
                 [
@@ -183,7 +183,7 @@ class NativeWeights:
             return self._whole(whole, self.shapes[whole])
         rows = self._rows_of(at, last)
         parts = [one for one, other in FUSED.items() if other == FUSED[last]]
-        shapes = [self.shapes.get(f"{at}.{one}.weight", (0, 0)) for one in parts]
+        shapes = [self.shapes.get(f"{at}.{part}.weight", (0, 0)) for part in parts]
         size = sum(shape[0] for shape in shapes)
         return _reordered(self._whole(fused, (size, self.shapes[whole][1])), rows)
 
@@ -238,7 +238,7 @@ class NativeWeights:
         rows = np.arange(spec.width) + spec.width * (name == "up")
         if fused in self.source:
             shape = (spec.count, 2 * spec.width, self.description.width)
-            return [_reordered(one, rows) for one in self._slices(fused, shape)]
+            return [_reordered(part, rows) for part in self._slices(fused, shape)]
         # transformers' own parameters: of gpt-oss transposed, with gates and ups in turns
         stem, width = "down" if name == "down" else "gate_up", self.description.width
         wanted = (2 * spec.width, width) if stem == "gate_up" else (width, spec.width)
@@ -250,7 +250,7 @@ class NativeWeights:
             rows = np.arange(name == "up", 2 * spec.width, 2)
         if name == "down":
             return list(values)
-        return [_reordered(one, rows) for one in values]
+        return [_reordered(value, rows) for value in values]
 
     def _slices(self, name: str, shape: tuple[int, ...]) -> list[Part]:
         """Split a tensor of all experts into its parts."""

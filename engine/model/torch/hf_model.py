@@ -33,7 +33,7 @@ CACHED_TOKENS, CHECKED_TOKENS = 5, 6  # tokens of the check at load
 # shares of the logits' norm, by which they may differ from those of transformers: in f32, and in
 # fewer bits, where one rounding may send a token to another expert
 F32_ERROR, ROUNDED_ERROR = 1e-3, 0.15
-MAX_SAID_CHARS = 200  # characters of an error of transformers that are quoted
+MAX_ERROR_CHARS = 200  # characters of an error of transformers that are quoted
 PLAIN_ARGUMENTS = ("dropout", "is_causal", "position_ids", "use_cache")
 
 
@@ -108,15 +108,15 @@ class Generic:
         self.buffers: tuple[Tensor, Tensor] | None = None
         self.products: RowByRow | None = None
         try:
-            self._load(folder, sum(math.prod(one.shape) for one in tensors.values()))
+            self._load(folder, sum(math.prod(tensor.shape) for tensor in tensors.values()))
             if device.type == "cpu":
                 self._pack(self.model)
         except (UnsupportedModel, torch.OutOfMemoryError):
             raise
         except Exception as error:  # transformers has no common error for a bad folder
             raise UnsupportedModel(
-                f"{folder}: transformers cannot load it ({_said(error)}): choose another model, or "
-                "fetch this one again"
+                f"{folder}: transformers cannot load it ({_message(error)}): choose another model, "
+                "or fetch this one again"
             ) from error
         self._head = self.model.get_output_embeddings()
         try:
@@ -125,7 +125,7 @@ class Generic:
             raise
         except Exception as error:  # a forward pass of transformers may raise any
             raise UnsupportedModel(
-                f"{self.kind}: its forward pass does not run here ({_said(error)}): {CHOOSE}"
+                f"{self.kind}: its forward pass does not run here ({_message(error)}): {CHOOSE}"
             ) from error
 
     def _load(self, folder: Path, stored: int) -> None:
@@ -264,15 +264,15 @@ class Generic:
         chain = Rows.of(0, [-1, *range(first - 1)], self.device)
         states = [self.run(ids[:first], chain, cache)]
         both = torch.stack([ids[first:], ids[first:].flip(0)], 1).flatten()
-        parents = [one for n in range(len(both) // 2) for one in (2 * n - 2, 2 * n - 2)]
-        rows = Rows.of(first, [max(one, -1) for one in parents], self.device)
+        parents = [parent for n in range(len(both) // 2) for parent in (2 * n - 2, 2 * n - 2)]
+        rows = Rows.of(first, [max(parent, -1) for parent in parents], self.device)
         states.append(self.run(both, rows, cache)[::2])
-        return torch.cat([self.head(one) for one in states])
+        return torch.cat([self.head(state) for state in states])
 
 
-def _said(error: Exception) -> str:
+def _message(error: Exception) -> str:
     """Shorten what an error says."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:MAX_SAID_CHARS]}"
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:MAX_ERROR_CHARS]}"
 
 
 def _steady_positions(folder: Path, config: Any) -> int:
@@ -317,7 +317,7 @@ def _loaded(folder: Path, stored: int, dtype: torch.dtype) -> Any:
         raise UnsupportedModel(f"{config.model_type}: {RECURRENT}; {CHOOSE}")
     if not getattr(empty, "_supports_attention_backend", False):
         raise UnsupportedModel(f"{config.model_type}: its attention cannot be replaced; {CHOOSE}")
-    described = sum(one.numel() for one in [*empty.parameters(), *empty.buffers()])
+    described = sum(tensor.numel() for tensor in [*empty.parameters(), *empty.buffers()])
     if described > 2 * stored + MAX_BUFFER_VALUES:
         raise UnsupportedModel(
             f"{folder / 'config.json'}: it describes {described} weights and the files have "
@@ -350,7 +350,7 @@ def with_defaults(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
         config = CONFIG_MAPPING[settings["model_type"]].from_dict(settings)
     except Exception as error:  # its checks have no class in common
         raise UnsupportedModel(
-            f"{folder / 'config.json'}: {_said(error)}: copy or fetch this model again"
+            f"{folder / 'config.json'}: {_message(error)}: copy or fetch this model again"
         ) from error
     finally:
         set_verbosity(usual)

@@ -132,7 +132,7 @@ class Llama:
         self.rotary = [mixer.rope is not None for mixer in mixers]  # whether each layer rotates
         still = Rope(usual.head_dim, usual.head_dim // 2, (0.0,) * (usual.head_dim // 2))
         rope = next(iter(config.ropes.values()), still)
-        self.turns = rotations(rope, config.positions).to(first)
+        self.phases = rotations(rope, config.positions).to(first)
         self.query_scales = None
         if config.query_scales is not None:
             self.query_scales = query_scales(*config.query_scales, config.positions).to(first)
@@ -234,12 +234,12 @@ class Llama:
         It is complex [rows, 1, head_dim / 2], or one for each head of q and of k where q is scaled,
         too.
         """
-        turn = self.turns[positions, None]
+        phase = self.phases[positions, None]
         if self.query_scales is None:
-            return turn
-        scales = turn.new_ones(len(positions), self.heads + self.kv_heads, 1, dtype=torch.float32)
+            return phase
+        scales = phase.new_ones(len(positions), self.heads + self.kv_heads, 1, dtype=torch.float32)
         scales[:, : self.heads] = self.query_scales[positions, None, None]
-        return turn * scales
+        return phase * scales
 
     def run(
         self, ids: Tensor, rows: Rows, cache: tuple[Tensor, ...], layers: int | None = None
@@ -250,14 +250,14 @@ class Llama:
         of `cache`, one tensor [2, layers, kv heads, capacity, head_dim] for each of `places`.
         `layers`: run only the first ones.
         """
-        turn = self.turning(rows.positions)
+        phase = self.turning(rows.positions)
         x, done = self.embedded(ids), 0
         for (place, count), (keys, values) in zip(self.places, cache, strict=True):
             if done:
-                x, turn = x.to(place), turn.to(place)
+                x, phase = x.to(place), phase.to(place)
             some = range(len(self.blocks))[:layers][done : done + count]
             for n, layer_keys, layer_values in zip(some, keys, values, strict=False):
-                rotation = turn if self.rotary[n] else None
+                rotation = phase if self.rotary[n] else None
                 x = self._through(self.blocks[n], x, rotation, rows, layer_keys, layer_values)
             done += count
         return self._normed(x, self.norm)
@@ -266,14 +266,14 @@ class Llama:
         self,
         layer: LlamaLayer,
         x: Tensor,
-        turn: Tensor | None,
+        phase: Tensor | None,
         rows: Rows,
         keys: Tensor,
         values: Tensor,
     ) -> Tensor:
         """Run x [rows, width] through one layer.
 
-        Its keys and values [kv heads, capacity, head_dim] are written. `turn`: the rotation of q
+        Its keys and values [kv heads, capacity, head_dim] are written. `phase`: the rotation of q
         and k, if the layer has one.
         """
         count, heads, both = len(x), self.heads, self.heads + self.kv_heads
@@ -285,9 +285,9 @@ class Llama:
             q = F.rms_norm(qk[:, :heads], (self.head_dim,), q_norm, self.eps)
             k = F.rms_norm(qk[:, heads:], (self.head_dim,), k_norm, self.eps)
             qk = torch.cat([q, k], 1)
-        if turn is not None:
+        if phase is not None:
             pairs = torch.view_as_complex(qk.reshape(count, both, -1, 2))
-            qk = torch.view_as_real(pairs * turn).flatten(-2)
+            qk = torch.view_as_real(pairs * phase).flatten(-2)
         new = slice(rows.base, rows.base + count)
         keys[:, new] = qk[:, heads:].transpose(0, 1)
         values[:, new] = split[:, both:].transpose(0, 1)

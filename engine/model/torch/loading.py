@@ -26,7 +26,7 @@ from engine.model.native.loading import (
     CHUNK_TOKENS,
     DTYPES,
     check_heads,
-    check_room,
+    check_weights_fit,
     config_of_known,
     use_threads,
 )
@@ -43,6 +43,7 @@ from engine.model.torch.llama import Llama, TensorSource, Weights
 from engine.model.torch.placement import (
     NUMBER_BYTES,
     Size,
+    capacity_on,
     check_card,
     choose_devices,
     choose_dtype,
@@ -50,7 +51,6 @@ from engine.model.torch.placement import (
     out_of_memory_is_unsupported,
     placed,
     refuse_several,
-    room_on,
     size_of_described,
     with_rows,
 )
@@ -127,7 +127,7 @@ def _load(
         _use_threads(config.threads, described is not None)
     if file is not None:
         if device.type == "cpu":
-            check_room(file, file.config, dtype_name)
+            check_weights_fit(file, file.config, dtype_name)
         weights = GgufWeights(file)
     if described is None:
         if file is not None and not ours:
@@ -176,7 +176,7 @@ def _load(
     cache_bytes = config.cache_bytes or CACHE_BYTES
     if sizes:
         sizes[-1] = with_rows(sizes[-1], model.vocab, 1 + config.budget)
-        context, cache_bytes = room_on(devices, sizes, context, config.cache_bytes)
+        context, cache_bytes = capacity_on(devices, sizes, context, config.cache_bytes)
     chunk = CHUNK_TOKENS if device.type == "cpu" else GPU_CHUNK_TOKENS
     static = None
     if isinstance(model, Llama | DescribedModel) and _wants_static(config, devices):
@@ -225,7 +225,7 @@ def _check_llama(folder: Path, llama: ModelConfig, tensors: dict[str, TensorInfo
         fewer = f"no more layers than its files have tensors ({len(tensors)})"
         raise field_error(file, "num_hidden_layers", layers, fewer)
     ((_, _, d),) = llama.head_shapes
-    stored = sum(2 * math.prod(one.shape) for one in tensors.values())
+    stored = sum(2 * math.prod(tensor.shape) for tensor in tensors.values())
     if positions * d * 4 > ROTATION_BYTES + stored:
         fitting = "a context that fits the size of the model"
         raise field_error(file, "max_position_embeddings", positions, fitting)

@@ -170,8 +170,8 @@ def attend(q: Tensor, keys: Tensor, values: Tensor, rows: Rows, scale: float) ->
     if q.device.type == "cpu" and keys.dtype == torch.float32:
         out = torch.empty(q.shape[0], q.shape[1] * q.shape[2])
         k, v = keys.contiguous().numpy(), values.contiguous().numpy()
-        asked = q.contiguous().numpy()
-        _kernels.attend(asked, k, v, rows.base, rows.parents, scale, out.numpy())
+        query = q.contiguous().numpy()
+        _kernels.attend(query, k, v, rows.base, rows.parents, scale, out.numpy())
         return out
     stop = rows.base + len(rows.parents)
     keys, values, mask = keys[:, :stop], values[:, :stop], rows.mask(q.device)
@@ -223,8 +223,8 @@ def fused_attention(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale
     """
     count, heads, d = q.shape
     kv, group = keys.shape[0], heads // keys.shape[0]
-    asked = q.view(count, kv, group, d).permute(1, 2, 0, 3).reshape(kv, group * count, d)
+    query = q.view(count, kv, group, d).permute(1, 2, 0, 3).reshape(kv, group * count, d)
     mixed = F.scaled_dot_product_attention(
-        asked[None], keys[None], values[None], mask.repeat(group, 1)[None, None], scale=scale
+        query[None], keys[None], values[None], mask.repeat(group, 1)[None, None], scale=scale
     )
     return mixed.view(kv, group, count, d).permute(2, 0, 1, 3).reshape(count, heads * d)

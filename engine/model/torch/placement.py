@@ -161,7 +161,7 @@ class Size:
 
     weights: int
     token: int  # bytes of the KV cache for one token
-    beside: int  # everything else while it runs
+    overhead: int  # everything else while it runs
 
 
 def size_of(config: ModelConfig, dtype: str, some: range | None = None) -> Size:
@@ -179,9 +179,9 @@ def size_of(config: ModelConfig, dtype: str, some: range | None = None) -> Size:
     attention, feed_forward = ((heads + 2 * kv) * d, hidden), (2 * inner, hidden)
     matrices = (attention, (hidden, heads * d), feed_forward, (hidden, inner))
     layer = sum(matrix_bytes(narrow, width, *shape) for shape in matrices)
-    words, turns = vocab * hidden * width, config.positions * d * 4
+    words, phases = vocab * hidden * width, config.positions * d * 4
     once = first and config.tied and not narrow
-    begins = words + turns if first else 0
+    begins = words + phases if first else 0
     ends = matrix_bytes(head_format(narrow), width, vocab, hidden) if last and not once else 0
     return Size(
         len(some) * layer + begins + ends,
@@ -209,7 +209,7 @@ def _gathered(spec: Experts, width: int) -> int:
 
 def with_rows(size: Size, vocab: int, rows: int) -> Size:
     """Add the memory for passes of up to `rows` rows to `size`."""
-    return replace(size, beside=size.beside + max(rows - 64, 0) * LOGIT_BYTES * vocab)
+    return replace(size, overhead=size.overhead + max(rows - 64, 0) * LOGIT_BYTES * vocab)
 
 
 def check_card(
@@ -252,7 +252,7 @@ def check_fits(
     ]
     raise UnsupportedModel(
         f"{name} needs {in_gb(need)} ({in_gb(size.weights)} for weights, "
-        f"{in_gb(tokens * size.token)} for {tokens} tokens, {in_gb(size.beside)} to compute); "
+        f"{in_gb(tokens * size.token)} for {tokens} tokens, {in_gb(size.overhead)} to compute); "
         f"{card} has {in_gb(free)} of {in_gb(total)} free: "
         f"choose {', '.join([*fitting, _smaller(size, tokens, free)])}, end "
         "what else uses the card, or take --device cpu"
@@ -260,12 +260,14 @@ def check_fits(
 
 
 def _needed(size: Size, tokens: int) -> int:
-    return size.weights + tokens * size.token + size.beside
+    return size.weights + tokens * size.token + size.overhead
 
 
 def _smaller(size: Size, tokens: int, free: int) -> str:
     """Name a smaller model: the largest built-in one that fits, if any."""
-    sizes = {one.name: replace(size, weights=one.bf16_bytes) for one in BUILTINS.values()}
+    sizes = {
+        builtin.name: replace(size, weights=builtin.bf16_bytes) for builtin in BUILTINS.values()
+    }
     fitting = {
         name: _needed(one, tokens)
         for name, one in sizes.items()
@@ -296,7 +298,7 @@ def placed(
     left = [free - OVERHEAD_BYTES for free, _ in memory]
     head = size_of(config, dtype, range(layers, layers))
     left[0] -= size_of(config, dtype, range(0)).weights
-    left[-1] -= head.weights + head.beside - OVERHEAD_BYTES
+    left[-1] -= head.weights + head.overhead - OVERHEAD_BYTES
     places, sizes, start = [], [], 0
     for card, count, (free, total) in zip(devices, shares(layers, left), memory, strict=True):
         places.append((card, count))
@@ -330,7 +332,7 @@ def fp8_failure(card: torch.device) -> str:
     )
 
 
-def room_on(
+def capacity_on(
     cards: list[torch.device], sizes: list[Size], context: int, memory: int
 ) -> tuple[int, int]:
     """Compute how much context the cards can hold once the weights are loaded.
@@ -342,17 +344,19 @@ def room_on(
     token, left = sum(size.token for size in sizes), 1 << 62
     for card, size in zip(cards, sizes, strict=True):
         free = torch.cuda.mem_get_info(card)[0]
-        context = room_left(size, context, free, _named(card) if len(cards) > 1 else "this card")
-        left = min(left, max(0, free - size.beside) * token // size.token)
+        context = capacity_left(
+            size, context, free, _named(card) if len(cards) > 1 else "this card"
+        )
+        left = min(left, max(0, free - size.overhead) * token // size.token)
     return context, min(memory, left) if memory else left // 2
 
 
-def room_left(size: Size, context: int, free: int, card: str = "this card") -> int:
+def capacity_left(size: Size, context: int, free: int, card: str = "this card") -> int:
     """Count how many of `context` tokens `free` bytes can hold once the weights are loaded.
 
     Logged if not all of them.
     """
-    fits = max(1, (free - size.beside) // size.token)
+    fits = max(1, (free - size.overhead) // size.token)
     if fits < context:
         log.warning(
             "memory for %d of %d tokens is left on %s: longer prompts are refused", fits, context,

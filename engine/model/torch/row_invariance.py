@@ -62,8 +62,8 @@ def rows_are_independent(loaded: LoadedModel) -> bool:
             if stop - start > loaded.static.rows:
                 return loaded.static.read(tokens, scratch.cache, start)
             draft = Draft(tokens[1:], chain[:-1])
-            said = loaded.static.step(tokens[0], draft, scratch.cache, start)
-            return said.states[: len(tokens)].clone()
+            output = loaded.static.step(tokens[0], draft, scratch.cache, start)
+            return output.states[: len(tokens)].clone()
         rows = Rows.of(start, chain, loaded.device)
         some, layers = ids[start:stop], model.checked_layers
         if isinstance(model, TensorModel):

@@ -73,7 +73,7 @@ class TensorModel:
         states = self.native.run(
             ids.numpy(),
             PassRows(rows.base, rows.parents, rows.positions.numpy()),
-            tuple(one.numpy() for one in cache),
+            tuple(part.numpy() for part in cache),
             layers,
             recurrent,
             committed,

@@ -41,8 +41,8 @@ NO_MEMORY = ("out of memory", "ALLOC_FAILED")  # words of CUDA, Triton and cuBLA
 
 def is_out_of_memory(error: RuntimeError) -> bool:
     """Return whether a card had no memory left, for torch or for a library."""
-    said = str(error)
-    return isinstance(error, torch.OutOfMemoryError) or any(mark in said for mark in NO_MEMORY)
+    output = str(error)
+    return isinstance(error, torch.OutOfMemoryError) or any(mark in output for mark in NO_MEMORY)
 
 
 class TorchTarget:
@@ -74,14 +74,14 @@ class TorchTarget:
         self.pool = SequencePool(
             self._allocate, sequences, loaded.cache_bytes, torch.cuda.empty_cache
         )
-        self.turn = 0
+        self.epoch = 0
         self.pending: tuple[int, Draft] | None = None  # token and draft of the last forward
         self.keeps_states = False  # keep hidden states next to keys and values, for drafters
         # rows of a pass of static shape; fewer once memory was full
         self.max_rows = USUAL_ROWS if self.static is None else self.static.rows
         self._warned = False  # whether it was logged that memory is short
-        asked = loaded.device.type == "cpu" or loaded.exact
-        self.exact = checked(loaded) if asked else False
+        must_check = loaded.device.type == "cpu" or loaded.exact
+        self.exact = checked(loaded) if must_check else False
 
     @property
     def device(self) -> torch.device:
@@ -97,7 +97,7 @@ class TorchTarget:
     def device_name(self) -> str:
         """The device as a person would name it."""
         if self.device.type == "cuda":
-            return ", ".join(torch.cuda.get_device_name(one) for one in self.devices)
+            return ", ".join(torch.cuda.get_device_name(device) for device in self.devices)
         return f"{self.device.type} {platform.machine()}"
 
     @property
@@ -112,7 +112,7 @@ class TorchTarget:
 
     # -- sequences -----------------------------------------------------------------------------
 
-    def begin(self, prompt: list[int], room: int, owner: str = "") -> int:
+    def begin(self, prompt: list[int], capacity: int, owner: str = "") -> int:
         """Begin a sequence as `Target.begin` does.
 
         RequestError where the prompt is empty or memory is short.
@@ -120,15 +120,17 @@ class TorchTarget:
         if not prompt:
             raise RequestError("the prompt is empty: nothing to continue")
         self.pending = None
-        self.turn += 1
+        self.epoch += 1
         if self.keeps_states:  # sequences without hidden states are read again
-            self.pool.sequences = [one for one in self.pool.sequences if one.states is not None]
-        return self.pool.begin(prompt, room, owner)
+            self.pool.sequences = [
+                sequence for sequence in self.pool.sequences if sequence.states is not None
+            ]
+        return self.pool.begin(prompt, capacity, owner)
 
-    def resume(self, tokens: list[int], room: int, owner: str = "") -> None:
+    def resume(self, tokens: list[int], capacity: int, owner: str = "") -> None:
         """Resume a sequence as `Target.resume` does."""
-        self.begin(tokens, room, owner)
-        for _ in self.prefill(tokens, room, owner=owner):
+        self.begin(tokens, capacity, owner)
+        for _ in self.prefill(tokens, capacity, owner=owner):
             pass
 
     def _allocate(self, source: Sequence, rows: int, capacity: int) -> Sequence:
@@ -143,16 +145,16 @@ class TorchTarget:
     def prefill(
         self,
         prompt: list[int],
-        room: int,
+        capacity: int,
         on_chunk: Callable[[list[int], Tensor], None] | None = None,
         owner: str = "",
     ) -> Iterator[int]:
         """Read a prompt as `Target.prefill` does. On a GPU whose memory is full, chunks shrink."""
-        turn = self.turn
+        epoch = self.epoch
         while True:
-            if self.turn != turn:  # another request ran between two chunks
-                self.begin(prompt, room, owner)
-                turn = self.turn
+            if self.epoch != epoch:  # another request ran between two chunks
+                self.begin(prompt, capacity, owner)
+                epoch = self.epoch
             start = len(self.tokens)
             if start >= len(prompt) - 1:
                 return
@@ -196,10 +198,10 @@ class TorchTarget:
         base = len(current.tokens)
         while True:
             draft = draft.first(self.max_rows - 1)
-            self._check_room(1 + len(draft))
+            self._check_capacity(1 + len(draft))
             try:
-                said = static.step(last, draft, current.cache, base)
-                states = said.states[: 1 + len(draft)].clone() if hidden else None
+                output = static.step(last, draft, current.cache, base)
+                states = output.states[: 1 + len(draft)].clone() if hidden else None
                 break
             except torch.OutOfMemoryError as error:
                 if self._drops_others():
@@ -209,9 +211,9 @@ class TorchTarget:
                 self.max_rows = max(size for size in BUCKETS if size <= len(draft))
                 self._short(f"drafts are cut to {self.max_rows - 1} tokens")
         if current.states is not None:
-            current.states[base : base + 1 + len(draft)] = said.states[: 1 + len(draft)]
+            current.states[base : base + 1 + len(draft)] = output.states[: 1 + len(draft)]
         self.pending = (last, draft)
-        return scores_of(static, said, 1 + len(draft), states)
+        return scores_of(static, output, 1 + len(draft), states)
 
     @contextmanager
     def within(self) -> Iterator[None]:
@@ -231,7 +233,7 @@ class TorchTarget:
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-            self.turn += 1
+            self.epoch += 1
             self.pending = None
             self.pool.sequences.clear()
             torch.cuda.empty_cache()
@@ -252,10 +254,10 @@ class TorchTarget:
             log.warning("the card's memory is full: %s, which is slower", what)
         self._warned = True
 
-    def _check_room(self, rows: int) -> None:
+    def _check_capacity(self, rows: int) -> None:
         if len(self.tokens) + rows > self.sequence.capacity:
             raise ValueError(
-                f"the cache holds {self.sequence.capacity} rows: draft {self.room()} at most"
+                f"the cache holds {self.sequence.capacity} rows: draft {self.capacity()} at most"
             )
 
     @inference
@@ -311,10 +313,10 @@ class TorchTarget:
         """Compute the logits [rows, vocabulary] of hidden states that `prefill` gave."""
         return self.model.head(states)
 
-    def room(self) -> int:
+    def capacity(self) -> int:
         """Count the draft nodes that the cache of the current sequence can still take."""
-        room = self.sequence.capacity - len(self.tokens) - 1
-        return room if self.static is None else min(room, self.max_rows - 1)
+        capacity = self.sequence.capacity - len(self.tokens) - 1
+        return capacity if self.static is None else min(capacity, self.max_rows - 1)
 
     def warm(self) -> Iterator[tuple[int, int]]:
         """Capture the CUDA graphs of static passes, one a step; yields (captured, total)."""
@@ -325,7 +327,7 @@ class TorchTarget:
         """Compute the final hidden states of tokens that follow the committed ones."""
         if self.static is None:
             return self._run(chunk, [-1, *range(len(chunk) - 1)], committed=True)
-        self._check_room(len(chunk))
+        self._check_capacity(len(chunk))
         current = self.sequence
         base = len(current.tokens)
         states = self.static.read(chunk, current.cache, base)
@@ -340,7 +342,7 @@ class TorchTarget:
         """
         current = self.sequence
         base = len(current.tokens)
-        self._check_room(len(tokens))
+        self._check_capacity(len(tokens))
         rows = Rows.of(base, parents, self.devices[0])
         ids = torch.tensor(tokens, dtype=torch.int64, device=self.devices[0])
         if isinstance(self.model, TensorModel):
@@ -355,7 +357,7 @@ class TorchTarget:
         return states
 
 
-def scores_of(static: Static, said: PassOutput, count: int, states: Tensor | None) -> Scores:
+def scores_of(static: Static, output: PassOutput, count: int, states: Tensor | None) -> Scores:
     """Make the scores of the first `count` rows of a pass of static shape.
 
     Logits are copied only when they are requested.
@@ -364,15 +366,15 @@ def scores_of(static: Static, said: PassOutput, count: int, states: Tensor | Non
     def logits() -> Tensor:
         try:
             with torch.inference_mode():
-                return said.logits[:count].to(torch.float32, copy=True)
+                return output.logits[:count].to(torch.float32, copy=True)
         except torch.OutOfMemoryError as error:
             raise torch.OutOfMemoryError(MEMORY_FULL) from error
 
     def likely(width: int) -> tuple[Any, Any]:
         if width <= TOP and not scores.has_logits:
-            return static.likely(said, count, width)
-        found = scores.logits.topk(min(width, said.logits.shape[1]))
+            return static.likely(output, count, width)
+        found = scores.logits.topk(min(width, output.logits.shape[1]))
         return found.indices.int().cpu().numpy(), found.values.cpu().numpy()
 
-    scores = Scores(logits, states, partial(static.choices, said, count), likely, rows=count)
+    scores = Scores(logits, states, partial(static.choices, output, count), likely, rows=count)
     return scores

@@ -117,8 +117,8 @@ def _parsed(data: bytes) -> Any:
 def _header(file: Path) -> dict[str, TensorInfo]:
     """Read the tensors of a safetensors file, which must fill it without gap or overlap."""
     with regular(file).open("rb") as opened:
-        size, room = int.from_bytes(opened.read(8), "little"), file.stat().st_size - 8
-        if size > min(room, MAX_HEADER_BYTES):
+        size, available = int.from_bytes(opened.read(8), "little"), file.stat().st_size - 8
+        if size > min(available, MAX_HEADER_BYTES):
             raise damaged(file, f"its header of {size} bytes is cut short or too long")
         try:
             header = _parsed(opened.read(size))
@@ -135,7 +135,7 @@ def _header(file: Path) -> dict[str, TensorInfo]:
             raise damaged(file, f"tensor {shown(name)}: {error}") from error
         places.append(place)
     places.sort()
-    for (_, stop), (start, _) in pairwise([*places, (room - size, room - size)]):
+    for (_, stop), (start, _) in pairwise([*places, (available - size, available - size)]):
         if stop != start:
             raise damaged(file, f"its tensors do not fill it: one ends at {stop}, not {start}")
     return found
@@ -146,7 +146,7 @@ def _tensor(entry: dict[str, Any]) -> tuple[TensorInfo, tuple[int, int]]:
     dtype, shape, (start, stop) = entry["dtype"], entry["shape"], entry["data_offsets"]
     if dtype not in DTYPE_BITS:
         raise ValueError(f"unknown dtype {shown(dtype)}")
-    if not all(type(one) is int and 0 <= one < 1 << 48 for one in (*shape, start, stop)):
+    if not all(type(number) is int and 0 <= number < 1 << 48 for number in (*shape, start, stop)):
         raise ValueError(f"shape {shape} at {start} to {stop}")
     if len(shape) > 8 or (stop - start) * 8 != math.prod(shape) * DTYPE_BITS[dtype]:
         raise ValueError(f"{dtype} of shape {shape} does not take {stop - start} bytes")
@@ -159,7 +159,7 @@ def _check_index(file: Path, names: set[str]) -> None:
     WeightsError where it does not.
     """
     places = read_object(file).get("weight_map")
-    if not isinstance(places, dict) or not all(isinstance(one, str) for one in places.values()):
+    if not isinstance(places, dict) or not all(isinstance(place, str) for place in places.values()):
         raise damaged(file, "'weight_map' does not map tensors to files")
     if absent := set(places.values()) - names:
         raise damaged(file, f"'weight_map' names {shown(min(absent))}, which is not in the folder")

@@ -95,7 +95,7 @@ class Gguf:
     def entries(self, key: str, kind: type) -> list[Any]:
         """Return the array at `key`, whose entries are all of one Python type."""
         value = self.field(key)
-        if not isinstance(value, list) or not all(type(one) is kind for one in value):
+        if not isinstance(value, list) or not all(type(item) is kind for item in value):
             raise self.damaged(f"'{key}' is not an array of {kind.__name__}")
         return value
 

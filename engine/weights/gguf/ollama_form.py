@@ -26,7 +26,7 @@ TOKENS, KINDS = "tokenizer.ggml.tokens", "tokenizer.ggml.token_type"
 SEES_AND_HEARS = ("v.", "mm.", "a.")  # starts of names of tensors
 GEMMA3_SCALED_LAYERS = (34, 48, 62)  # layers of 4B, 12B and 27B
 GEMMA3_SCALE = 8.0  # factor of their rotary embedding
-GEMMA3_GLOBAL, GEMMA3_LOCAL = (f"gemma3.rope.{one}.freq_base" for one in ("global", "local"))
+GEMMA3_GLOBAL, GEMMA3_LOCAL = (f"gemma3.rope.{layers}.freq_base" for layers in ("global", "local"))
 GEMMA3_VALUES = {  # values of fields that may be absent
     "gemma3.attention.layer_norm_rms_epsilon": 1e-6,
     "gemma3.rope.freq_base": 1e6,
@@ -43,7 +43,7 @@ MISTRAL3_SCALING = ("type", "factor", "yarn_beta_fast", "yarn_beta_slow")
 NO_SCALING = ("", "default")  # types that mean no scaling
 
 Fields = dict[str, Any]
-Mend = Callable[[Gguf, Fields], None]
+Fix = Callable[[Gguf, Fields], None]
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Form:
     llama.cpp's names of fields. `tensors`: llama.cpp's names of a layer's tensors. `unread`: starts
     of the names of fields that say nothing about a text; `unread_tensors`: the same for tensors.
     `implied`: fields that say what llama.cpp's form means without them, and their only value.
-    `pre`: how the tokenizer splits a text, where the file has "default". `mend`: changes the fields
+    `pre`: how the tokenizer splits a text, where the file has "default". `fix`: changes the fields
     further, once they have llama.cpp's names.
     """
 
@@ -65,7 +65,7 @@ class Form:
     unread_tensors: tuple[str, ...] = ()
     implied: Mapping[str, Any] = field(default_factory=dict)
     pre: str = ""
-    mend: Mend = lambda file, fields: None
+    fix: Fix = lambda file, fields: None
 
 
 def read_model(path: Path) -> Gguf:
@@ -86,7 +86,7 @@ def llama_cpp_form(file: Gguf) -> Gguf:
     fields = _fields(file, name, form)
     if form.pre and fields.get(PRE, "default") == "default":
         fields[PRE] = form.pre
-    form.mend(file, fields)
+    form.fix(file, fields)
     return replace(file, fields=fields, tensors=_tensors(file, form))
 
 
@@ -204,7 +204,7 @@ def _mistral3(file: Gguf, fields: Fields) -> None:
             fields.pop(key, None)
 
 
-def _hybrid(name: str) -> Mend:
+def _hybrid(name: str) -> Fix:
     """Make the fix of files of a model with layers of linear attention.
 
     Such layers may be those with no heads of keys and values, and the last of four sections, which
@@ -213,15 +213,15 @@ def _hybrid(name: str) -> Mend:
     heads, sections = f"{name}.attention.head_count_kv", f"{name}.rope.dimension_sections"
     linear = f"{name}.attention.recurrent_layers"
 
-    def mend(file: Gguf, fields: Fields) -> None:
+    def fix(file: Gguf, fields: Fields) -> None:
         counts, parts = fields.get(heads), fields.get(sections)
-        if isinstance(counts, list) and all(type(one) is int for one in counts) and 0 in counts:
-            fields[heads] = [one or max(counts) for one in counts]
-            fields.setdefault(linear, [one == 0 for one in counts])
+        if isinstance(counts, list) and all(type(count) is int for count in counts) and 0 in counts:
+            fields[heads] = [count or max(counts) for count in counts]
+            fields.setdefault(linear, [count == 0 for count in counts])
         if isinstance(parts, list) and len(parts) == 3:
             fields[sections] = [*parts, 0]
 
-    return mend
+    return fix
 
 
 def _gated_delta_net(name: str) -> Form:
@@ -233,7 +233,7 @@ def _gated_delta_net(name: str) -> Form:
         unread_tensors=(*SEES_AND_HEARS, "mtp."),
         implied={"norm_top_k_prob": True, "rope.mrope_interleaved": True}
         | ({} if name == "qwen3next" else {"ssm.v_head_reordered": True}),
-        mend=_hybrid(name),
+        fix=_hybrid(name),
     )  # fmt: skip
 
 
@@ -247,7 +247,7 @@ FORMS = {  # Ollama's architecture -> form
             "ffn_norm.weight": "post_attention_norm.weight",
         },
         pre="gpt-4o",
-        mend=_gpt_oss,
+        fix=_gpt_oss,
     ),
     "gemma3": Form(
         "gemma3",
@@ -257,14 +257,14 @@ FORMS = {  # Ollama's architecture -> form
         },
         unread=("vision.", "mm."),
         unread_tensors=SEES_AND_HEARS,
-        mend=_gemma3,
+        fix=_gemma3,
     ),
     "gemma4": Form(
         "gemma4",
         tensors={"ffn_gate_inp.per_expert_scale": "ffn_down_exps.scale"},
         unread=("vision.", "audio.", "mm."),
         unread_tensors=(*SEES_AND_HEARS, "model.vision_tower."),
-        mend=_gemma4,
+        fix=_gemma4,
     ),
     "mistral3": Form(
         "mistral3",
@@ -278,9 +278,9 @@ FORMS = {  # Ollama's architecture -> form
         unread_tensors=SEES_AND_HEARS,
         implied={"rope.scaling.mscale": 1.0},
         pre="tekken",
-        mend=_mistral3,
+        fix=_mistral3,
     ),
     "olmo3": Form("olmo2"),
-    "llama": Form("llama", fields={"attention.head_dim": "attention.key_length"}, mend=_llama),
+    "llama": Form("llama", fields={"attention.head_dim": "attention.key_length"}, fix=_llama),
     **{name: _gated_delta_net(name) for name in ("qwen3next", "qwen35", "qwen35moe")},
 }

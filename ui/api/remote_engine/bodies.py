@@ -11,7 +11,7 @@ from fastapi import Request
 from engine.remote.link import DEFLATE
 from engine.remote.messages import HTTP_PROTOCOL
 from ui.api.errors import ApiError
-from ui.api.json_body import BodyTurns
+from ui.api.json_body import BodySlots
 from ui.api.json_values import LARGE_BYTES, TooManyValues, parsed
 from ui.api.large_bodies import IS_LARGE
 
@@ -28,12 +28,12 @@ def check_protocol(http: Request) -> None:
 
 
 async def read_json(
-    http: Request, use: Callable[[dict[str, Any]], T], turns: BodyTurns | None = None
+    http: Request, use: Callable[[dict[str, Any]], T], slots: BodySlots | None = None
 ) -> T:
     """Read the JSON object in a request's body, and return what `use` makes of it.
 
-    Compressed and large bodies are read, and used, in a thread. So are all bodies with `turns`,
-    which are the turns of bodies whose use takes long. Raises ApiError, and what `use` raises.
+    Compressed and large bodies are read, and used, in a thread. So are all bodies with `slots`,
+    the slots of bodies whose use takes long. Raises ApiError, and what `use` raises.
     """
     check_protocol(http)
     encoding = http.headers.get("content-encoding", "")
@@ -44,11 +44,11 @@ async def read_json(
     def work() -> T:
         return use(_parsed(_decompressed(data) if encoding else data))
 
-    if not (encoding or turns or len(data) > LARGE_BYTES):
+    if not (encoding or slots or len(data) > LARGE_BYTES):
         return work()
     http.scope[IS_LARGE] = True
-    turns = turns or http.app.state.turns
-    return await turns.run(http, work)
+    slots = slots or http.app.state.slots
+    return await slots.run(http, work)
 
 
 def _parsed(data: bytes) -> dict[str, Any]:

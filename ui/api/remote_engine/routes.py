@@ -43,7 +43,7 @@ from engine.remote.received_indexes import (
 from engine.remote.tokenizer_files import digest_of, read_files
 from index.version import own_version
 from ui.api.errors import ApiError
-from ui.api.json_body import BodyTurns
+from ui.api.json_body import BodySlots
 from ui.api.remote_engine.bodies import check_protocol, read_json
 from ui.api.security import IS_LOCAL, OWNER
 
@@ -63,7 +63,7 @@ class EngineHost:
     def __init__(self, engine: Engine, jobs: Jobs) -> None:
         self.engine, self.jobs = engine, jobs
         self.indexes = ReceivedIndexes(engine.encoder)
-        self.turns = BodyTurns()  # for messages about the indexes
+        self.slots = BodySlots()  # for messages about the indexes
         # The streams by owner and id, until they have ended or are cancelled.
         self._running: WeakValueDictionary[tuple[str, str], JobStream] = WeakValueDictionary()
 
@@ -135,7 +135,7 @@ class EngineHost:
         self.indexes.close()
 
 
-def _asked(body: dict[str, Any]) -> tuple[str, Submission]:
+def _submission(body: dict[str, Any]) -> tuple[str, Submission]:
     """Parse the id and the parameters of a request. Raises BadMessage, RequestError."""
     number = body.get("id")
     if not isinstance(number, str) or not 0 < len(number) <= MAX_ID_CHARS:
@@ -143,14 +143,14 @@ def _asked(body: dict[str, Any]) -> tuple[str, Submission]:
     return number, submission_from_json(body.get("submission"))
 
 
-def _message(event: Event, was_asked: bool, sees_files: bool) -> dict[str, Any]:
+def _message(event: Event, was_cancelled: bool, sees_files: bool) -> dict[str, Any]:
     """Make a line of a stream.
 
-    `was_asked`: its client has cancelled the request. `sees_files`: the client may learn of the
+    `was_cancelled`: its client has cancelled the request. `sees_files`: the client may learn of the
     files that an answer is drafted from.
     """
     if isinstance(event, Done):
-        if event.reason == "cancelled" and not was_asked:
+        if event.reason == "cancelled" and not was_cancelled:
             event = Done("failed", event.text, error=ENDED)
         return {"done": to_json(event)}
     if not sees_files and isinstance(event, Step):
@@ -187,10 +187,10 @@ def add_engine_routes(
     @add("POST", "submit")
     async def submit(http: Request) -> Response:
         try:
-            asked = await read_json(http, _asked)
+            submission = await read_json(http, _submission)
             with queue_errors():
                 is_local = bool(http.scope.get(IS_LOCAL))
-                return respond(*host.submit(http.scope[OWNER], is_local, *asked))
+                return respond(*host.submit(http.scope[OWNER], is_local, *submission))
         except (BadMessage, RequestError) as error:
             raise ApiError(400, str(error)) from error
 
@@ -210,7 +210,7 @@ def add_engine_routes(
     async def sync(http: Request, name: str) -> Response:
         try:
             sync_with = partial(host.indexes.sync, http.scope[OWNER], name)
-            answer = await read_json(http, sync_with, host.turns)
+            answer = await read_json(http, sync_with, host.slots)
         except BadMessage as error:
             raise ApiError(400, str(error)) from error
         except IndexesFull as error:

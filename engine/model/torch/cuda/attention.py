@@ -26,7 +26,7 @@ class TorchPass:
     rows: Rows | StaticPass
     cache: tuple[Tensor, ...]
     places: list[tuple[int, int]]  # tensor of the cache, and place there, by layer
-    turns: dict[str, Tensor]  # rotations by the name of a rotary embedding: complex [rows, pairs]
+    phases: dict[str, Tensor]  # rotations by the name of a rotary embedding: complex [rows, pairs]
     query_scales: Tensor | None  # f32 [rows]
     _sees: dict[int, Tensor] = field(default_factory=dict)  # masks by window
 
@@ -106,10 +106,10 @@ class TorchAttentionBlock:
             x = F.rms_norm(x, (self.spec.head_dim,), norm, self.eps)
         if self.spec.rope is None:
             return x
-        turn = now.turns[self.spec.rope][:, None]
-        rotated = 2 * turn.shape[-1]
+        phase = now.phases[self.spec.rope][:, None]
+        rotated = 2 * phase.shape[-1]
         pairs = torch.view_as_complex(x[..., :rotated].reshape(len(x), heads, -1, 2))
-        return torch.cat([torch.view_as_real(pairs * turn).flatten(-2), x[..., rotated:]], -1)
+        return torch.cat([torch.view_as_real(pairs * phase).flatten(-2), x[..., rotated:]], -1)
 
     def _attend(self, q: Tensor, keys: Tensor, values: Tensor, now: TorchPass) -> Tensor:
         """Mix the values, [rows, heads * head dim] in f32. Padding rows are zeros on a CPU."""

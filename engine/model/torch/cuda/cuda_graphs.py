@@ -58,10 +58,10 @@ class CudaGraphs:
 
     def replay(self, bucket: int) -> PassOutput | None:
         """Run the captured pass of a bucket on the inputs sent; None where there is none."""
-        graph, said = self.captured.get(bucket, (None, None))
+        graph, output = self.captured.get(bucket, (None, None))
         if graph is not None:
             graph.replay()
-        return said
+        return output
 
     def use(self, static: Static, bucket: int) -> None:
         """Count a use of this bucket and capture it if it is used often.
@@ -139,8 +139,8 @@ class CudaGraphs:
         with torch.cuda.graph(
             graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
         ):
-            said = static.run(now)
-        self.captured[bucket] = graph, said
+            output = static.run(now)
+        self.captured[bucket] = graph, output
 
     @torch.inference_mode()
     def _compile(self, static: Static) -> None:

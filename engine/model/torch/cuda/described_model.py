@@ -108,7 +108,7 @@ class DescribedModel:
             x = self._added(x, delta, layer.after_mixer)
             h = self._normed(x, layer.before_mlp)
             if isinstance(layer.mlp, TorchGemma4Experts):
-                delta = layer.mlp.run_beside(h, x)
+                delta = layer.mlp.run_parallel(h, x)
             else:
                 delta = layer.mlp.run(h)
             x = self._added(x, delta, layer.after_mlp)

@@ -60,20 +60,20 @@ class TorchExpertsBlock:
         gate = self.shared_gate(h).expand_as(h)  # so that rows do not share a vector on a CPU
         return out + gate.sigmoid() * self.shared.run(h)
 
-    def run_routed(self, asked: Tensor, h: Tensor, scale: Tensor | None = None) -> Tensor:
-        """Run on h the experts that the router chooses for `asked`.
+    def run_routed(self, router_input: Tensor, h: Tensor, scale: Tensor | None = None) -> Tensor:
+        """Run on h the experts that the router chooses for `router_input`.
 
         `scale`: a factor for each expert.
         """
-        choice, shares = self._route(asked)
+        choice, shares = self._route(router_input)
         if scale is not None:
             shares = shares * scale[choice]
         found = self._chosen(h, choice)
         return (found.float() * shares[..., None]).sum(1).to(h.dtype)
 
-    def _route(self, asked: Tensor) -> tuple[Tensor, Tensor]:
+    def _route(self, router_input: Tensor) -> tuple[Tensor, Tensor]:
         """Choose the experts of each row, int64 [rows, chosen], and their shares in f32."""
-        logits = self.router(asked).float()
+        logits = self.router(router_input).float()
         best, choice = logits.topk(self.spec.chosen)
         if self.spec.normalised:
             return choice, best.softmax(-1)

@@ -42,11 +42,11 @@ class TorchGemma4Experts:
             )
         )
 
-    def run_beside(self, h: Tensor, residual: Tensor) -> Tensor:
+    def run_parallel(self, h: Tensor, residual: Tensor) -> Tensor:
         """Compute the output of both for h, which is a norm of `residual`: [rows, width]."""
-        asked = rms_normed(residual, self.router_norm, self.eps)
+        router_input = rms_normed(residual, self.router_norm, self.eps)
         inputs = rms_normed(residual, self.before_experts, self.eps)
-        routed = self.experts.run_routed(asked, inputs, self.scale)
+        routed = self.experts.run_routed(router_input, inputs, self.scale)
         dense = rms_normed(self.dense.run(h), self.after_dense, self.eps)
         return dense + rms_normed(routed, self.after_experts, self.eps)
 

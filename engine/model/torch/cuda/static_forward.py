@@ -103,16 +103,16 @@ class Static:
         """
         count = 1 + len(draft)
         bucket = bucket_of(count)
-        said = None
+        output = None
         if self.graphs is not None:
             self.graphs.use(self, bucket)
         self.send(last, draft, cache, base)
         if self.graphs is not None:
-            said = self.graphs.replay(bucket)
-        if said is None:
-            said = self.run(self.sent(draft, cache, base, bucket))
+            output = self.graphs.replay(bucket)
+        if output is None:
+            output = self.run(self.sent(draft, cache, base, bucket))
         self._fetched = 0
-        return said
+        return output
 
     @on_its_card
     def read(
@@ -135,57 +135,57 @@ class Static:
         ids = torch.tensor(tokens, dtype=torch.int64).to(self.device)
         return self._states(ids, now, layers)
 
-    def choices(self, said: PassOutput, count: int, request: Request, place: int) -> list[int]:
+    def choices(self, output: PassOutput, count: int, request: Request, place: int) -> list[int]:
         """Choose the model's token after each of the `count` rows of the last pass.
 
         Row 0 precedes position `place`. A step waits for the device here, a second time only where
         `drawn_early` is unsure. -1: the logits are not finite.
         """
         if request.temperature == 0:
-            found: list[int] = self._fetch(said)[0][:count].tolist()
+            found: list[int] = self._fetch(output)[0][:count].tolist()
             return found
-        return self._drawn(said, count, request, place)
+        return self._drawn(output, count, request, place)
 
     @inference
-    def _drawn(self, said: PassOutput, count: int, request: Request, place: int) -> list[int]:
+    def _drawn(self, output: PassOutput, count: int, request: Request, place: int) -> list[int]:
         """Choose tokens as `choices` does, by sampling."""
         draw = drawn_early if has_candidates(request) else drawn
-        some = self._draw(draw, said, count, request, place)
+        some = self._draw(draw, output, count, request, place)
         self._chosen[:count].copy_(some, non_blocking=True)
         self._fetched = 0  # so that both are waited for
-        self._fetch(said)
+        self._fetch(output)
         chosen: list[int] = self._chosen[:count].tolist()
         if UNSURE in chosen:
-            chosen = self._draw(drawn, said, count, request, place).tolist()
+            chosen = self._draw(drawn, output, count, request, place).tolist()
         return chosen
 
     def _draw(
-        self, draw: Any, said: PassOutput, count: int, request: Request, place: int
+        self, draw: Any, output: PassOutput, count: int, request: Request, place: int
     ) -> Tensor:
         """Sample the tokens of the last pass's rows by `drawn` or `drawn_early`."""
-        logits, positions = said.logits[:count], self.positions[:count] + (place - self._base)
+        logits, positions = output.logits[:count], self.positions[:count] + (place - self._base)
         try:
             return draw(logits, positions, request)  # type: ignore[no-any-return]
         except torch.OutOfMemoryError:
             return draw(logits, positions, request, max_rows=1)  # type: ignore[no-any-return]
 
-    def likely(self, said: PassOutput, count: int, width: int) -> tuple[Ids, Floats]:
+    def likely(self, output: PassOutput, count: int, width: int) -> tuple[Ids, Floats]:
         """Return the `width` (at most TOP) most likely tokens of the `count` rows of the last pass.
 
         Their logits come with them. It is to be called before the next pass.
         """
-        _, words, values = self._fetch(said)
+        _, words, values = self._fetch(output)
         return words[:count, :width].copy(), values[:count, :width].copy()
 
-    def _fetch(self, said: PassOutput) -> tuple[Ids, Ids, Floats]:
-        """Bring `said.top` to the host; waits for the device, once a pass.
+    def _fetch(self, output: PassOutput) -> tuple[Ids, Ids, Floats]:
+        """Bring `output.top` to the host; waits for the device, once a pass.
 
         Returns the largest logit's token of each row, its most likely tokens and their logits.
         """
-        rows = len(said.logits)
+        rows = len(output.logits)
         here, best, words, values = self._here[rows]
         if self._fetched != rows:
-            here.copy_(said.top, non_blocking=True)
+            here.copy_(output.top, non_blocking=True)
             finish(self.device)
             self._fetched = rows
         return best, words, values
@@ -224,7 +224,7 @@ class Static:
         x, delta = model.embedded(ids), None
         for n, layer in enumerate(model.blocks[:layers]):
             x, h = do.add_norm(x, delta, layer.norm_in, model.eps)
-            q = do.turn(model, n, self._norms[n], layer.qkv(h), now)
+            q = do.rotate(model, n, self._norms[n], layer.qkv(h), now)
             mixed = model.scaled(layer.out(do.attend(model, n, q, now)))
             x, h = do.add_norm(x, mixed, layer.norm_mlp, model.eps)
             delta = model.scaled(layer.mlp.down(do.gate(layer.mlp.gate_up(h))))

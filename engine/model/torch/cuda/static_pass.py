@@ -82,7 +82,7 @@ class AttentionShape(Protocol):
     head_dim: int
     scale: float  # factor of attention scores
     eps: float  # epsilon of RMS norms
-    turns: Tensor  # rotary embedding: complex [positions, head_dim / 2]
+    phases: Tensor  # rotary embedding: complex [positions, head_dim / 2]
     query_scales: Tensor | None  # factors of q, f32 [positions]
     rotary: list[bool]  # whether each layer rotates q and k
     dtype: torch.dtype

@@ -35,7 +35,7 @@ def gate(both: Tensor) -> Tensor:
     return F.silu(first) * second
 
 
-def turn(
+def rotate(
     model: AttentionShape, n: int, norms: Tensor | None, qkv: Tensor, now: StaticPass
 ) -> Tensor:
     """Rotate q, [rows, heads, head dim], and write k and v to the cache."""

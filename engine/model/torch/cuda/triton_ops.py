@@ -62,7 +62,7 @@ def _gate(both, out, INNER: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit(do_not_specialize=["layer"])
 def _turn(
-    qkv, turns, norms, positions, meta, q, layer, eps,
+    qkv, phases, norms, positions, meta, q, layer, eps,
     NORM: tl.constexpr, HEADS: tl.constexpr, KV: tl.constexpr, D: tl.constexpr,
     HALF: tl.constexpr, TYPE: tl.constexpr,
 ):  # fmt: skip
@@ -80,9 +80,9 @@ def _turn(
             weight = norms + (head >= HEADS).to(tl.int32) * D + 2 * pair
             a = a * scale * tl.load(weight, mask=live, other=0.0)
             b = b * scale * tl.load(weight + 1, mask=live, other=0.0)
-        turn = turns + tl.load(positions + row) * D + 2 * pair
-        real = tl.load(turn, mask=live, other=0.0)
-        imaginary = tl.load(turn + 1, mask=live, other=0.0)
+        phase = phases + tl.load(positions + row) * D + 2 * pair
+        real = tl.load(phase, mask=live, other=0.0)
+        imaginary = tl.load(phase + 1, mask=live, other=0.0)
         turned = a * real - b * imaginary
         b = a * imaginary + b * real
         a = turned
@@ -127,7 +127,7 @@ def _attend(
     head = tl.where(real, head, 0)
     wide = tl.arange(0, WIDTH)
     inside = wide < D
-    asked = tl.load(
+    query = tl.load(
         q + ((row * HEADS + head) * D)[:, None] + wide[None, :],
         mask=real[:, None] & inside[None, :], other=0.0,
     )  # fmt: skip
@@ -154,7 +154,7 @@ def _attend(
             keys + at[:, None] * D + wide[None, :],
             mask=there[:, None] & inside[None, :], other=0.0,
         )  # fmt: skip
-        scores = tl.dot(asked, tl.trans(k), input_precision=PRECISION) * scale
+        scores = tl.dot(query, tl.trans(k), input_precision=PRECISION) * scale
         if TREE and not EXACT:
             first = tl.maximum(tile * KEYS - base, 0) // 64
             behind = tl.maximum(key - base, 0)
@@ -266,18 +266,18 @@ def gate(both: Tensor) -> Tensor:
     return out
 
 
-def turn(
+def rotate(
     model: AttentionShape, n: int, norms: Tensor | None, qkv: Tensor, now: StaticPass
 ) -> Tensor:
     """Turn q [rows, heads, d] by position, and write k and v to the cache."""
     rows, d = len(qkv), model.head_dim
     q = torch.empty(rows, model.heads, d, dtype=qkv.dtype, device=qkv.device)
-    turns, positions = torch.view_as_real(model.turns), now.positions
+    phases, positions = torch.view_as_real(model.phases), now.positions
     if not model.rotary[n]:
-        turns = torch.view_as_real(torch.ones_like(model.turns[:1]))
+        phases = torch.view_as_real(torch.ones_like(model.phases[:1]))
         positions = torch.zeros_like(positions)
     _turn[(rows, model.heads + 2 * model.kv_heads)](
-        qkv, turns, turns if norms is None else norms, positions, now.meta, q, n, model.eps,
+        qkv, phases, phases if norms is None else norms, positions, now.meta, q, n, model.eps,
         NORM=norms is not None, HEADS=model.heads, KV=model.kv_heads, D=d,
         HALF=triton.next_power_of_2(d // 2), TYPE=TYPES[qkv.dtype], num_warps=1,
     )  # fmt: skip

@@ -197,7 +197,7 @@ def _gguf_token_bytes(fields: dict[str, Any], name: str) -> int:
 def _of_folder(folder: Path) -> Details | None:
     config = read_json(folder / "config.json", MAX_CONFIG_BYTES)
     kinds = config.get("architectures")
-    if not isinstance(kinds, list) or not any(str(one).endswith(TEXT_MODELS) for one in kinds):
+    if not isinstance(kinds, list) or not any(str(kind).endswith(TEXT_MODELS) for kind in kinds):
         return None
     text = config.get("text_config")
     sizes = text if isinstance(text, dict) else config
@@ -207,7 +207,7 @@ def _of_folder(folder: Path) -> Details | None:
     kv_heads = _size(sizes, "num_key_value_heads") or heads
     dim = _size(sizes, "head_dim") or _size(sizes, "hidden_size") // max(1, heads)
     return Details(
-        sum(one.stat().st_size for one in entries(folder) if one.suffix == ".safetensors"),
+        sum(entry.stat().st_size for entry in entries(folder) if entry.suffix == ".safetensors"),
         DTYPES.get(stored, stored[:MAX_DTYPE_CHARS]),
         str(config.get("model_type", "")),
         "",
@@ -224,5 +224,5 @@ def _size(values: dict[str, Any], key: str, limit: str = "") -> int:
     """
     value = values.get(key)
     if isinstance(value, list):
-        value = max((one for one in value if type(one) is int), default=0)
+        value = max((item for item in value if type(item) is int), default=0)
     return value if type(value) is int and 0 < value <= LIMITS[limit or key] else 0

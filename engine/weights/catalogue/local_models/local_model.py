@@ -51,7 +51,7 @@ def entries(folder: Path) -> list[Path]:
     """
     try:
         with os.scandir(folder) as found:
-            names = sorted(one.name for one in islice(found, MAX_ENTRIES + 1))
+            names = sorted(entry.name for entry in islice(found, MAX_ENTRIES + 1))
     except OSError:
         return []
     if len(names) > MAX_ENTRIES:

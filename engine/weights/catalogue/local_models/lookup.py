@@ -28,7 +28,9 @@ def path_of_local(name: str) -> Path | None:
     cannot be run.
     """
     prefix, colon, wanted = name.partition(":")
-    program = next((one for one in PROGRAMS if colon and one.prefix == prefix), None)
+    program = next(
+        (candidate for candidate in PROGRAMS if colon and candidate.prefix == prefix), None
+    )
     if program is None:
         return None
     models = _listed(program)

@@ -76,8 +76,8 @@ def _blob_of_model(store: Path, manifest: Path) -> Path:
     if not is_inside(manifest, store) and not is_inside(manifest, store / "blobs"):
         raise WeightsError("its manifest is a link out of Ollama's folder")
     layers = _layers(store, read_json(manifest, MAX_MANIFEST_BYTES))
-    weights = [one for one in layers if one.get("mediaType") == f"{LAYER}model"]
-    if any(one.get("mediaType") == f"{LAYER}adapter" for one in layers):
+    weights = [layer for layer in layers if layer.get("mediaType") == f"{LAYER}model"]
+    if any(layer.get("mediaType") == f"{LAYER}adapter" for layer in layers):
         raise WeightsError("it has an adapter (LoRA), which is not supported")
     if len(weights) != 1:
         what = "a split GGUF file" if weights else "no GGUF file"
@@ -102,7 +102,7 @@ def _layers(store: Path, manifest: dict[str, Any]) -> list[dict[str, Any]]:
 def _objects(manifest: dict[str, Any], key: str) -> list[dict[str, Any]]:
     """List the objects of an array of a manifest."""
     found = manifest.get(key)
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
 
 
 def _blob(store: Path, digest: object) -> Path:

@@ -88,7 +88,7 @@ def _has_all_shards(folder: Path) -> bool:
     if not (folder / INDEX).exists():
         return True
     places = read_json(folder / INDEX, MAX_INDEX_BYTES).get("weight_map")
-    names = {str(one) for one in places.values()} if isinstance(places, dict) else set()
+    names = {str(place) for place in places.values()} if isinstance(places, dict) else set()
     return names <= {path.name for path in entries(folder)}
 
 

@@ -1,4 +1,4 @@
-"""Room for the bodies of a key's requests: more are not read before some are answered.
+"""A budget for the bodies of a key's requests: more are not read before some are answered.
 
 Otherwise a client of many connections could fill the memory with bodies that wait.
 """
@@ -14,15 +14,15 @@ from weakref import WeakValueDictionary
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 
-ROOM_BYTES = 32 << 20  # bytes of an owner's bodies, in requests that are not answered yet
-SMALL_BYTES = 1 << 16  # bytes of a body that need no room
+BUDGET_BYTES = 32 << 20  # bytes of an owner's bodies, in requests that are not answered yet
+SMALL_BYTES = 1 << 16  # bytes of a body that need no budget
 
 
-class _Room:
-    """The room of one owner."""
+class _Budget:
+    """The budget of one owner."""
 
     def __init__(self) -> None:
-        self.free = ROOM_BYTES
+        self.free = BUDGET_BYTES
         self.changed = asyncio.Condition()
 
     async def take(self, size: int) -> None:
@@ -36,29 +36,29 @@ class _Room:
             self.changed.notify_all()
 
 
-class BodyRooms:
-    """The rooms of all owners that have requests."""
+class BodyBudgets:
+    """The budgets of all owners that have requests."""
 
     def __init__(self) -> None:
-        self._rooms: WeakValueDictionary[str, _Room] = WeakValueDictionary()
+        self._budgets: WeakValueDictionary[str, _Budget] = WeakValueDictionary()
 
     @asynccontextmanager
     async def limited(self, receive: Receive, owner: str, most: int) -> AsyncIterator[Receive]:
-        """Wrap `receive` to wait for room once a body turns out not to be small.
+        """Wrap `receive` to wait for budget once a body turns out not to be small.
 
-        `most`: bytes that it may have. The room is free again at the end of the block.
+        `most`: bytes that it may have. It is free again at the end of the block.
         """
-        room = self._rooms.get(owner)
-        if room is None:
-            room = self._rooms[owner] = _Room()
+        budget = self._budgets.get(owner)
+        if budget is None:
+            budget = self._budgets[owner] = _Budget()
         received = taken = 0
 
-        async def receive_in_room() -> Message:
+        async def receive_in_budget() -> Message:
             nonlocal received, taken
             if received > SMALL_BYTES and not taken:
-                taken = min(most, ROOM_BYTES)
+                taken = min(most, BUDGET_BYTES)
                 try:
-                    await room.take(taken)
+                    await budget.take(taken)
                 except BaseException:
                     taken = 0
                     raise
@@ -67,7 +67,7 @@ class BodyRooms:
             return message
 
         try:
-            yield receive_in_room
+            yield receive_in_budget
         finally:
             if taken:
-                await room.give(taken)
+                await budget.give(taken)

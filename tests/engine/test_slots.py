@@ -10,16 +10,16 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from engine.records import Done, Event, Request, Step
-from engine.worker import BACKGROUND, IDLE_SECONDS, URGENCY, Job, Turns, Worker
+from engine.worker import BACKGROUND, IDLE_SECONDS, URGENCY, Job, Slots, Worker
 
 TIMEOUT_S = 180
 
 
 @contextmanager
 def workers(count: int) -> Iterator[list[Worker]]:
-    turns = Turns()
+    slots = Slots()
     with ExitStack() as stack:
-        made = [Worker(turns=turns) for _ in range(count)]
+        made = [Worker(slots=slots) for _ in range(count)]
         for one in made:
             stack.callback(one.close)
         yield made
@@ -84,10 +84,10 @@ def test_a_less_urgent_job_of_another_engine_pauses_until_the_more_urgent_one_en
 def test_a_job_that_waits_for_its_turn_can_be_cancelled() -> None:
     steps = Steps()
     with workers(2) as (main, beside):
-        turns = main._engines
-        with turns.job(URGENCY["complete"]):  # a completion between two of its steps
+        slots = main._engines
+        with slots.job(URGENCY["complete"]):  # a completion between two of its steps
             waiting = beside.submit(steps.job("edit", "edit", 5))
-            while not turns._urgencies[URGENCY["edit"]]:
+            while not slots._urgencies[URGENCY["edit"]]:
                 threading.Event().wait(0.001)
             waiting.cancel()
             assert waiting.result().reason == "cancelled"
@@ -101,9 +101,9 @@ def test_background_work_waits_for_the_jobs_of_all_engines() -> None:
         sliced.set()
         yield 0.0
 
-    turns = Turns()
-    with turns.job(URGENCY["chat"]):
-        worker = Worker(background(), turns=turns)
+    slots = Slots()
+    with slots.job(URGENCY["chat"]):
+        worker = Worker(background(), slots=slots)
         assert not sliced.wait(2 * IDLE_SECONDS)
     assert sliced.wait(TIMEOUT_S)
     worker.close()
