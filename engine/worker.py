@@ -262,7 +262,7 @@ def _forget_first(known: dict[str, int] | dict[str, float], kept: Iterable[str])
 
 
 class Slots:
-    """The slots in which the engines of one process compute: one at a time, for the most urgent job.
+    """The slots in which engines of one process compute: one at a time, for the most urgent job.
 
     The engines share the processors. A smaller urgency goes first.
     """
