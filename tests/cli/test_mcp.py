@@ -473,15 +473,21 @@ def test_what_cannot_be_read_is_answered(tmp_path: Path) -> None:
         json.dumps({"jsonrpc": "2.0", "id": 3, "result": "\ud800"}),
         json.dumps({"jsonrpc": "2.0", "id": 4, "method": "ping"}),
     ]
-    ended = subprocess.run(
+    with subprocess.Popen(
         [sys.executable, "-m", "ui.cli", "mcp", "--server", "own", str(tmp_path)],
         env={**os.environ, "DRAFTLINE_HOME": str(tmp_path / "home")},
-        input="\n".join([*lines, ""]),
-        capture_output=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
         text=True,
-    )
-    answers = [json.loads(line) for line in ended.stdout.splitlines()]
-    assert ended.returncode == 0
+    ) as server:
+        assert server.stdin and server.stdout
+        server.stdin.write("\n".join([*lines, ""]))
+        server.stdin.flush()
+        answers = [json.loads(server.stdout.readline()) for _ in range(7)]
+        server.stdin.close()  # only now: a client that leaves gets no more answers
+        assert server.stdout.read() == ""
+    assert server.returncode == 0
     (ping,) = (one for one in answers if one["id"] == 4)  # in any order with the others
     assert "result" in ping
     answers.remove(ping)

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from engine import Config, Engine, Request
 from engine.model import opening
+from engine.model.native.model import BLOCK_POSITIONS, RotaryTable
 from engine.model.native.native_target import NativeTarget
 from engine.model.native.product import is_finite, joined, narrowed, widened
-from engine.model.native.rotary_table import BLOCK_POSITIONS, RotaryTable
 from engine.model.opening import needs_torch, open_target
 from engine.model.torch.tensor_arrays import array_of, tensor_of
 from engine.model.torch.torch_target import TorchTarget

@@ -16,7 +16,7 @@ from engine.model.families import read_config
 from engine.model.families.refusal import has_llama_pass
 from engine.model.model_config import Attention, Rope
 from engine.model.rope import check_rope, frequencies
-from engine.model.torch.rotations import query_scales, rotations
+from engine.model.torch.llama import query_scales, rotations
 from engine.weights.config_json import stretched
 from engine.weights.errors import WeightsError
 

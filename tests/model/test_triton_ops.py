@@ -25,8 +25,8 @@ from engine.model.torch.cuda.products import Tiled  # noqa: E402
 from engine.model.torch.cuda.static_forward import Static  # noqa: E402
 from engine.model.torch.cuda.static_pass import MAX_ROWS, bucket_of  # noqa: E402
 from engine.model.torch.cuda.weight_formats import FORMATS  # noqa: E402
+from engine.model.torch.llama import rotations  # noqa: E402
 from engine.model.torch.placement import fp8_failure  # noqa: E402
-from engine.model.torch.rotations import rotations  # noqa: E402
 from engine.model.torch.torch_target import TorchTarget  # noqa: E402
 from engine.records import Draft  # noqa: E402
 from tests.model.test_target import path_to, some_tree  # noqa: E402

@@ -90,7 +90,7 @@ def write_folder(folder: Path, architecture: str = "llama") -> Path:
 
     from engine.model.families.gguf_tensors import GgufTensors
     from engine.model.torch.gguf_weights import GgufWeights
-    from engine.weights.gguf.gguf_folder import write_folder as write
+    from engine.weights.gguf.tokenizer import write_folder as write
 
     path = folder.with_suffix(".gguf")
     write_gguf(path, architecture)

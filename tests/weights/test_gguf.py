@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from engine.model.families.gguf_tensors import GgufTensors, settings_of
 from engine.weights import WeightsError, locate
 from engine.weights.gguf.gguf_file import read_gguf
-from engine.weights.gguf.gguf_folder import write_folder
+from engine.weights.gguf.tokenizer import write_folder
 from tests.support.tiny_gguf import SPECIAL, TOKENS, write_gguf
 from tests.support.weights import REPOSITORY
 

@@ -7,9 +7,10 @@ matrix products must cost next to nothing: no tensors, no dispatch, one thread p
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from engine.model import _kernels
-from engine.model.model_config import Attention, ModelConfig
+from engine.model.model_config import Attention, ModelConfig, Rope
 from engine.model.native.attention import AttentionBlock
 from engine.model.native.embedding import embedding_of
 from engine.model.native.feed_forward import DenseBlock, ExpertsBlock
@@ -18,8 +19,10 @@ from engine.model.native.gemma4 import Gemma4Experts, PerLayerEmbedding, PerLaye
 from engine.model.native.linear_attention import LinearAttentionBlock
 from engine.model.native.product import NativeProduct
 from engine.model.native.recurrent_state import RecurrentState
-from engine.model.native.rotary_table import RotaryTable
 from engine.model.native.weights import NativeWeights
+
+# positions; fixed blocks keep a rotation from depending on the order of requests
+BLOCK_POSITIONS = 1024
 
 
 class NativeLayer:
@@ -214,3 +217,29 @@ class NativeModel:
         if self.description.logit_softcap:
             _kernels.softcap(logits, self.description.logit_softcap)
         return logits
+
+
+class RotaryTable:
+    """The rotations a e^(i p w) of every position p and frequency w; a is the embedding's factor.
+
+    Angles are f32, as in transformers; their sines are taken in f64 and rounded once, so that every
+    processor gives the same bits.
+    """
+
+    def __init__(self, rope: Rope) -> None:
+        self._frequencies = np.array(rope.frequencies[: rope.pairs], np.float32)
+        self._factor = rope.factor
+        self._table: NDArray[np.complex64] = np.empty((0, rope.pairs), np.complex64)
+
+    def at(self, positions: NDArray[np.int64]) -> NDArray[np.complex64]:
+        """Look up the rotations of positions [rows] -> complex64 [rows, pairs]."""
+        while int(positions.max(initial=0)) >= len(self._table):
+            self._table = np.concatenate([self._table, self._block(len(self._table))])
+        rows: NDArray[np.complex64] = self._table[positions]
+        return rows
+
+    def _block(self, start: int) -> NDArray[np.complex64]:
+        positions = np.arange(start, start + BLOCK_POSITIONS, dtype=np.float32)
+        angles = (positions[:, None] * self._frequencies).astype(np.float64)
+        found: NDArray[np.complex64] = (self._factor * np.exp(1j * angles)).astype(np.complex64)
+        return found

@@ -23,7 +23,6 @@ from engine.model.families.tensors import text_name
 from engine.model.model_config import Attention, ModelConfig, Rope
 from engine.model.torch.cuda.weight_formats import head_format
 from engine.model.torch.ops import Product, Rows, attend, joined, product
-from engine.model.torch.rotations import query_scales, rotations
 from engine.weights.fetch.integrity import damaged
 
 
@@ -309,3 +308,24 @@ class Llama:
         """Compute the logits in the model's own dtype."""
         logits = self._head(hidden)
         return logits if self.logit_divisor == 1 else logits / self.logit_divisor
+
+
+def rotations(rope: Rope, positions: int) -> Tensor:
+    """Compute a e^(i p w) for every position p and frequency w: complex [positions, pairs].
+
+    a is the factor of attention.
+    """
+    steps = torch.arange(positions, dtype=torch.float32)
+    angles = steps[:, None] * torch.tensor(rope.frequencies, dtype=torch.float32)
+    return torch.polar(torch.full_like(angles, rope.factor), angles)
+
+
+def query_scales(beta: float, trained: int, positions: int) -> Tensor:
+    """Compute the factor of q at every position, f32 [positions].
+
+    Llama 4's temperature scaling keeps attention sharp in long texts; Ministral 3 has it, too.
+    `trained`: positions without it.
+    """
+    periods = torch.floor(torch.arange(positions) / trained)
+    scales: Tensor = 1 + beta * torch.log(1 + periods)
+    return scales

@@ -1,4 +1,6 @@
-"""A GGUF's vocabulary -> tokenizer.json, tokenizer_config.json and generation_config.json.
+"""The model folder of a GGUF file: tokenizer.json, tokenizer_config.json, generation_config.json.
+
+The weights stay in the file. torch, transformers and tokenizers are not needed.
 
 Byte-level BPE (`tokenizer.ggml.model` "gpt2") and SentencePiece ("llama"; "gemma4" has it with
 merges). A byte-level tokenizer gets no normaliser (Qwen's own has NFC): for text that is NFC
@@ -7,6 +9,8 @@ already the tokens are the same, and any other text keeps its exact bytes.
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 from engine.weights.config_json import LIMITS
@@ -22,6 +26,21 @@ SENTENCEPIECE_IDS = {"unknown": 0, "bos": 1, "eos": 2}
 END_IDS = "tokenizer.ggml.eos_token_ids"
 # Names in tokenizer_config.json and in the file.
 SPECIAL_TOKENS = (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding"))
+
+
+def write_folder(file: Gguf, folder: Path) -> None:
+    """Write the model folder of a GGUF file.
+
+    WeightsError for a file whose tokenizer is not known.
+    """
+    folder.mkdir()
+    _write_json(folder / "generation_config.json", generation_config(file))
+    _write_json(folder / "tokenizer.json", tokenizer(file, file.shape("token_embd.weight")[0]))
+    _write_json(folder / "tokenizer_config.json", tokenizer_config(file))
+
+
+def _write_json(path: Path, value: dict[str, Any]) -> None:
+    path.write_text(json.dumps(value, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 
 def tokenizer(file: Gguf, vocabulary: int) -> dict[str, Any]:
