@@ -8,6 +8,7 @@ plug-ins reports it and goes on.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, TypeVar
@@ -49,7 +50,8 @@ def load(group: str, name: str, use: Callable[[object], T]) -> T:
     try:
         return use(points[0].load())
     except (Exception, SystemExit) as error:  # it is other people's code: anything can happen
-        why = " ".join(f"{type(error).__name__}: {error}".split())
+        file = getattr(sys.modules.get(points[0].module), "__file__", None)
+        why = " ".join(f"{type(error).__name__}: {error}{f', in {file}' if file else ''}".split())
         raise PluginError(
             f"{packages}: {group} {name!r} cannot be used ({why}): update or uninstall the package"
         ) from error
