@@ -194,7 +194,7 @@ def test_buffer_ids_equal_file_ids_after_any_edits(
         text = text[:start] + new + text[start + size :]
         assert same(encoders[kind], text, tokens.encode_buffer(text))
         recent = sum(map(len, tokens._recent))
-        assert tokens._recent_room == index.workspace.token_cache.RECENT_CHUNK_CHARS - recent
+        assert tokens._recent_capacity == index.workspace.token_cache.RECENT_CHUNK_CHARS - recent
         assert recent <= max(index.workspace.token_cache.RECENT_CHUNK_CHARS, len(text))
 
 

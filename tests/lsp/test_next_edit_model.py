@@ -168,11 +168,11 @@ async def test_typing_goes_first(server: LocalServer, main: str, made_for_it: st
     async with editor(server, main, nextEditModel=made_for_it) as one:
         typed(one)
         await loaded(one, server)
-        turns = server.shared_engine.turns
-        with turns.job(0):  # a completion between two of its steps
+        slots = server.shared_engine.slots
+        with slots.job(0):  # a completion between two of its steps
             where = {"textDocument": one.doc(URI), "position": one.at(URI, 1)}
             asked = one.begin("draftline/nextEdit", where)
-            await one.until(lambda: turns._urgencies[1])
+            await one.until(lambda: slots._urgencies[1])
             stats = await one.command("stats")
             assert stats["running"] == 1 and not stats["answers"].get("passes")
         assert one.json(await asked)["edit"] is not None
