@@ -3,6 +3,7 @@ closed after the test."""
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from functools import lru_cache
@@ -115,6 +116,15 @@ def tiny_model(
                 weight.copy_(torch.randn_like(weight) * 0.3)
     model.save_pretrained(folder)
     return folder
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect no garbage among the many objects that all tests are: hardly any is."""
+    gc.disable()
+    yield
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

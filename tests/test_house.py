@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import platformdirs
 import pytest
@@ -151,38 +151,51 @@ def tree(path: Path) -> ast.Module:
     return ast.parse((ROOT / path).read_text(encoding="utf-8"), str(path))
 
 
+class Import(NamedTuple):
+    """One imported name of a file; none for `import module`."""
+
+    module: str
+    name: str
+    lazy: bool  # inside a function
+    for_types: bool  # under TYPE_CHECKING
+
+
 @cache
-def imports(path: Path) -> list[tuple[str, str, bool]]:
-    """(module, name, whether inside a function) of every import; no name for `import module`.
-    Relative imports are not used here."""
-    found: list[tuple[str, str, bool]] = []
-    left: list[tuple[ast.AST, bool]] = [(tree(path), False)]
+def imports(path: Path) -> list[Import]:
+    """All imports of a file. Relative imports are not used here."""
+    found: list[Import] = []
+    left: list[tuple[ast.AST, bool, bool]] = [(tree(path), False, False)]
     while left:
-        node, inside = left.pop()
+        node, lazy, for_types = left.pop()
         if isinstance(node, ast.Import):
-            found += [(alias.name, "", inside) for alias in node.names]
+            found += [Import(alias.name, "", lazy, for_types) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, f"{path}:{node.lineno}: a relative import"
-            found += [(node.module or "", alias.name, inside) for alias in node.names]
-        inside = inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            names = (alias.name for alias in node.names)
+            found += [Import(node.module or "", name, lazy, for_types) for name in names]
+        lazy = lazy or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if isinstance(node, ast.If):
+            for_types = for_types or ast.unparse(node.test) == "TYPE_CHECKING"
         children = ast.iter_child_nodes(node)
-        left += [(child, inside) for child in children if not isinstance(child, ast.expr)]
+        left += [(child, lazy, for_types) for child in children if not isinstance(child, ast.expr)]
     return found
 
 
 def packages_imported(path: Path) -> set[str]:
     """Top-level names of the packages that a file imports."""
-    return {module.split(".")[0] for module, _, _ in imports(path)}
+    return {each.module.split(".")[0] for each in imports(path)}
 
 
 def test_imports_follow_the_arrows() -> None:
     wrong = []
     for path in (each for each in source_files() if each.suffix == ".py"):
-        own = path.parts[0]
-        for module, _, lazy in imports(path):
+        allowed = {path.parts[0], *ARROWS[path.parts[0]]}
+        if allowed >= {*PACKAGES}:
+            continue  # tests
+        for module, _, lazy, _ in imports(path):
             package = module.split(".")[0]
             excepted = lazy and LAZY_ARROWS.get(path.as_posix()) == package
-            if package in PACKAGES and package not in {own, *ARROWS[own]} and not excepted:
+            if package in PACKAGES and package not in allowed and not excepted:
                 wrong.append(f"{path} imports {module}")
     assert not wrong, "\n".join(wrong)
 
@@ -191,12 +204,9 @@ def test_no_imports_in_a_circle() -> None:
     """Between modules, whether imported at the top, lazily or for types only; and between the
     folders of a package."""
     files = {module_name(path): path for path in installed_files()}
-    modules: dict[str, set[str]] = {name: set() for name in files}
+    modules: dict[str, set[str]] = {}
     for name, path in files.items():
-        for module, imported, _ in imports(path):
-            target = f"{module}.{imported}" if f"{module}.{imported}" in files else module
-            if target in files and target != name:
-                modules[name].add(target)
+        modules[name] = {imported_module(each, files) for each in imports(path)} - {name, ""}
     assert not circle(modules), " -> ".join(circle(modules))
 
     def folder(name: str) -> str:
@@ -204,9 +214,9 @@ def test_no_imports_in_a_circle() -> None:
 
     folders: dict[str, set[str]] = {folder(name): set() for name in files}
     for name, path in files.items():
-        for module, imported, lazy in imports(path):
-            target = f"{module}.{imported}" if f"{module}.{imported}" in files else module
-            if target in files and not lazy and not only_for_types(path, module):
+        for each in imports(path):
+            target = imported_module(each, files)
+            if target and not each.lazy and not each.for_types:
                 folders[folder(name)] |= {folder(target)} - {folder(name)}
     assert not circle(folders), " -> ".join(circle(folders))
 
@@ -215,21 +225,10 @@ def module_name(path: Path) -> str:
     return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
 
 
-@cache
-def only_for_types(path: Path, module: str) -> bool:
-    """Whether a file imports a module under TYPE_CHECKING alone."""
-    guarded = {
-        id(child)
-        for node in ast.walk(tree(path))
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-        for child in ast.walk(node)
-    }
-    found = [
-        id(node) in guarded
-        for node in ast.walk(tree(path))
-        if isinstance(node, ast.ImportFrom) and node.module == module
-    ]
-    return bool(found) and all(found)
+def imported_module(each: Import, files: dict[str, Path]) -> str:
+    """The module among `files` that is imported; empty if it is none of them."""
+    submodule = f"{each.module}.{each.name}"
+    return submodule if submodule in files else each.module if each.module in files else ""
 
 
 def circle(graph: dict[str, set[str]]) -> list[str]:
@@ -303,8 +302,8 @@ def test_modules_that_windows_lacks_are_imported_lazily() -> None:
         f"{path} imports {module}"
         for path in installed_files()
         if path.as_posix() not in ASKS_PLATFORM
-        for module, _, inside in imports(path)
-        if module in POSIX and not inside
+        for module, _, lazy, _ in imports(path)
+        if module in POSIX and not lazy
     ]
     assert not wrong, "\n".join(wrong)
 

@@ -319,16 +319,19 @@ def _nodes(tree: Tree, span: Span, siblings: bool = False) -> Iterator[Node]:
 
 def _kind(node: Node) -> Kind:
     """Return the kind of a node that is not inside one of another kind than "code"."""
-    parent = node.parent
     if "comment" in node.type and node.is_named:
         return "comment"
     if node.type in IMPORTS:
         return "import"
     if node.type in ("type", "type_annotation"):
         return "annotation"
+    is_string = node.type in STRINGS and node.is_named
+    if not is_string and node.type not in (":", "->"):
+        return "code"
+    parent = node.parent  # found from the root: only where it is needed, or depth costs its square
     if parent is not None and (node.type, parent.type) in ANNOTATES:
         return "annotation"
-    if node.type not in STRINGS or not node.is_named:
+    if not is_string:
         return "code"
     alone = parent is not None and parent.type == "expression_statement" and parent.child_count == 1
     return "docstring" if alone else "string"
@@ -336,7 +339,6 @@ def _kind(node: Node) -> Kind:
 
 def _name_of(node: Node) -> Node | None:
     """Return the name of what a node defines; None if it is no definition."""
-    parent = node.parent
     if node.type in DEFINITIONS:
         if node.type.endswith("_specifier") and node.child_by_field_name("body") is None:
             return None
@@ -344,6 +346,9 @@ def _name_of(node: Node) -> Node | None:
         while name is not None and (inner := name.child_by_field_name("declarator")):
             name = inner
         return name
+    if node.type not in ("variable_declarator", "assignment"):
+        return None
+    parent = node.parent
     if node.type == "variable_declarator" and parent is not None:
         value = node.child_by_field_name("value")
         outside = parent.parent is not None and parent.parent.type in SCOPES
