@@ -4,15 +4,14 @@ each token has one successor, so every answer is known.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.command import EOS, FENCE, chain_model
-from tests.support.lsp_editor import Editor, connected, offset, serving
+from tests.support.lsp_editor import Editor, offset, ready, serving
 
 pytestmark = [
     pytest.mark.asyncio,
@@ -31,14 +30,6 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
         yield port
 
 
-@asynccontextmanager
-async def editor(port: int, *roots: Path, **hello: Any) -> AsyncIterator[Editor]:
-    async with connected(port) as one:
-        await one.hello(*roots, **hello)
-        await one.ready()
-        yield one
-
-
 async def actions(one: Editor, part: str, **context: Any) -> list[dict[str, Any]]:
     params = {"textDocument": {"uri": URI}, "range": one.span(URI, part)}
     given = {"diagnostics": [], **context}
@@ -46,7 +37,7 @@ async def actions(one: Editor, part: str, **context: Any) -> list[dict[str, Any]
 
 
 async def test_actions_are_listed_without_the_model_and_resolved_with_it(port: int) -> None:
-    async with editor(port) as one:
+    async with ready(port) as one:
         one.open(URI, "a = 1\nx=1\nb = 2\n")
         problem = {"range": one.span(URI, "x=1"), "message": "x is\n one"}
         every = await actions(one, "x=1", diagnostics=[problem])
@@ -73,7 +64,7 @@ async def test_actions_are_listed_without_the_model_and_resolved_with_it(port: i
 @pytest.mark.parametrize(("line", "part"), [("x=1", "="), ("abc()", "abc")])
 async def test_one_selected_character_or_word_is_a_cursor(port: int, line: str, part: str) -> None:
     """As Helix and eglot send it."""
-    async with editor(port) as one:
+    async with ready(port) as one:
         one.open(URI, f"# one\n\n{line}\n\n# two\n")
         every = await actions(one, part, only=[REWRITE])
         (action,) = (found for found in every if found["title"] == "Add a docstring")
@@ -83,7 +74,7 @@ async def test_one_selected_character_or_word_is_a_cursor(port: int, line: str, 
 
 async def test_a_problem_is_fixed_where_it_is(port: int) -> None:
     """Not where the cursor is."""
-    async with editor(port) as one:
+    async with ready(port) as one:
         one.open(URI, "a = 1\n\nx=1\n\nb = 2\n")
         problem = {"range": one.span(URI, "x=1"), "message": "wrong"}
         (action,) = await actions(one, "a = 1", diagnostics=[problem], only=["quickfix"])
@@ -93,7 +84,7 @@ async def test_a_problem_is_fixed_where_it_is(port: int) -> None:
 
 async def test_a_diagnostic_is_returned_unchanged(port: int) -> None:
     """With every field that LSP defines."""
-    async with editor(port) as one:
+    async with ready(port) as one:
         one.open(URI, "x=1\n")
         where = one.span(URI, "x=1")
         problem = {
@@ -109,7 +100,7 @@ async def test_a_diagnostic_is_returned_unchanged(port: int) -> None:
 
 
 async def test_nothing_is_listed_while_turned_off(port: int) -> None:
-    async with editor(port) as one:
+    async with ready(port) as one:
         one.open(URI, "x=1\n")
         assert await actions(one, "x=1")
         await one.command("toggle")
@@ -121,7 +112,7 @@ async def test_nothing_is_listed_while_turned_off(port: int) -> None:
 
 async def test_a_client_without_resolve_support_gets_commands(port: int) -> None:
     literals = {"codeActionLiteralSupport": {"codeActionKind": {"valueSet": []}}}
-    async with editor(port, textDocument={"codeAction": literals}, experimental={}) as one:
+    async with ready(port, textDocument={"codeAction": literals}, experimental={}) as one:
         one.open(URI, "x=1\n")
         (action,) = await actions(one, "x=1", only=[f"{REWRITE}.simplify"])
         command = {name: action["command"][name] for name in ("command", "arguments")}
@@ -134,7 +125,7 @@ async def test_an_actions_command_keeps_every_definition(port: int) -> None:
     """The model's answer, "x=9", drops them; an edit by instruction may do so."""
     literals = {"codeActionLiteralSupport": {"codeActionKind": {"valueSet": []}}}
     text = "def a():\n    pass\n"
-    async with editor(port, textDocument={"codeAction": literals}) as one:
+    async with ready(port, textDocument={"codeAction": literals}) as one:
         one.open(URI, text)
         (action,) = await actions(one, text, only=[f"{REWRITE}.simplify"])
         command = {name: action["command"][name] for name in ("command", "arguments")}
@@ -167,7 +158,7 @@ async def test_another_file_is_the_source_of_what_was_copied_from_it(
 
 
 async def _ask_about_the_copy(port: int, root: Path, real: Path, text: str, opened: bool) -> None:
-    async with editor(port, root) as one:
+    async with ready(port, root) as one:
         other = (root / "other.py").as_uri()
         if opened:
             one.open(other, text)

@@ -3,8 +3,7 @@ conversations. The editor's model is a chain, in which each token has one succes
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from lsp_server.protocol.positions import Text
 from lsp_server.shared_engine import SharedEngine
 from tests.support.command import EOS, chain_model
 from tests.support.held_model import unfinished
-from tests.support.lsp_editor import Editor, connected, local_server, offset, refused
+from tests.support.lsp_editor import local_server, offset, ready, refused
 
 URI = "file:///project/app.py"
 ANSWER = "def(xy)[ab]{cm}=no;😋"  # no byte occurs twice; five words
@@ -36,14 +35,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     (model / "chat_template.jinja").write_text(TEMPLATE)
     with local_server(root, str(model)) as running:
         yield running
-
-
-@asynccontextmanager
-async def editor(server: Any, **hello: Any) -> AsyncIterator[Editor]:
-    async with connected(server.port) as one:
-        await one.hello(**hello)
-        await one.ready()
-        yield one
 
 
 @pytest.fixture
@@ -72,7 +63,7 @@ def user(content: str, **more: Any) -> dict[str, Any]:
 async def test_an_answer_streams_and_names_the_place_that_it_is_copied_from(
     server: Any, encoding: str
 ) -> None:
-    async with editor(server, encoding=encoding) as one:
+    async with ready(server.port, encoding=encoding) as one:
         text = f"# 😋 first\n{ANSWER}\nlast\n"
         uri = one.open(URI, text)
         given = user("why?", context=[{"uri": uri}], partialResultToken="p", workDoneToken="w")
@@ -96,7 +87,7 @@ async def test_the_model_reads_files_selections_problems_and_the_conversation(
     closed, opened = tmp_path / "closed.py", tmp_path / "opened.py"
     closed.write_text("from_disk = 1\n")
     opened.write_text("old = 1\n")
-    async with editor(server) as one:
+    async with ready(server.port) as one:
         uri = one.open(opened.as_uri(), "new = 1\nselected = 2\nafter = 3\n")
         problem = {"uri": uri, "range": one.span(uri, "after"), "message": "after\n is odd"}
         chosen = {"uri": uri, "range": one.span(uri, "selected = 2")}
@@ -125,7 +116,7 @@ async def test_the_model_reads_files_selections_problems_and_the_conversation(
 @pytest.mark.asyncio
 async def test_a_newer_question_replaces_the_older_and_stop_cancels(server: Any) -> None:
     shared: SharedEngine = server.shared_engine
-    async with editor(server) as one:
+    async with ready(server.port) as one:
         with unfinished(shared.engine):
             older = one.begin("draftline/chat", user("older?", partialResultToken="old"))
             await one.until(lambda: one.partial.get("old"))
@@ -142,7 +133,7 @@ async def test_a_newer_question_replaces_the_older_and_stop_cancels(server: Any)
 async def test_a_long_conversation_is_shortened_from_the_front_and_the_answer_says_so(
     server: Any, requests: list[Request]
 ) -> None:
-    async with editor(server) as one:
+    async with ready(server.port) as one:
         turns = [
             {"role": role, "content": f"{role} {number} " + "x" * 1500}
             for number in range(30)
@@ -176,7 +167,7 @@ BAD: list[tuple[str, dict[str, Any], int, str]] = [
 async def test_bad_input_gets_one_line(
     server: Any, method: str, params: dict[str, Any], code: int, message: str
 ) -> None:
-    async with editor(server) as one:
+    async with ready(server.port) as one:
         found = await one.fails(f"draftline/{method}", params)
         assert found[0] == code and found[1].startswith(message), found
         assert "\n" not in found[1] and one.messages == []
@@ -185,7 +176,7 @@ async def test_bad_input_gets_one_line(
 @pytest.mark.asyncio
 @pytest.mark.parametrize("field", ["context", "diagnostics"])
 async def test_lines_that_do_not_exist_are_an_error(server: Any, field: str) -> None:
-    async with editor(server) as one:
+    async with ready(server.port) as one:
         uri = one.open(URI, "x = 1\n")
         range_ = {"start": {"line": 9, "character": 0}, "end": {"line": 9, "character": 1}}
         given = user("why?", **{field: [{"uri": uri, "range": range_, "message": "odd"}]})
@@ -195,7 +186,7 @@ async def test_lines_that_do_not_exist_are_an_error(server: Any, field: str) -> 
 
 @pytest.mark.asyncio
 async def test_a_commit_message_is_the_cleaned_answer(server: Any) -> None:
-    async with editor(server) as one:
+    async with ready(server.port) as one:
         given = {"diff": "diff --git a/x b/x\n+x = 1\n", "partialResultToken": "p"}
         answer = await one.ask("draftline/commitMessage", given)
         assert one.partial["p"] == ANSWER and answer["text"] == cleaned(ANSWER)
@@ -204,7 +195,7 @@ async def test_a_commit_message_is_the_cleaned_answer(server: Any) -> None:
 @pytest.mark.asyncio
 async def test_explanations_are_offered_to_clients_with_a_chat(server: Any) -> None:
     chat = {"experimental": {"draftline": {"chat": True}}}
-    async with editor(server, **chat) as one:
+    async with ready(server.port, **chat) as one:
         uri = one.open(URI, "x = 1\n")
         problem = {"range": one.span(uri, "x"), "message": "x is\nodd"}
         where = {"textDocument": {"uri": uri}, "range": one.span(uri, "x = 1")}

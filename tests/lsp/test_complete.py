@@ -8,8 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +20,7 @@ from lsp_server.protocol.text_sync import OpenDocuments
 from lsp_server.settings import Settings
 from tests.support.command import EOS, chain_model
 from tests.support.held_model import held
-from tests.support.lsp_editor import TIMEOUT_S, Editor, LocalServer, connected, local_server
+from tests.support.lsp_editor import TIMEOUT_S, Editor, LocalServer, local_server, ready
 
 pytestmark = [
     pytest.mark.asyncio,
@@ -42,16 +41,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
 
 @pytest.fixture
 def editor(server: LocalServer) -> Open:
-    @asynccontextmanager
-    async def make(*roots: Path, settings: Any = None, **hello: Any) -> AsyncIterator[Editor]:
-        async with connected(server.port) as one:
-            quick = {"debounceMs": 0, "maxTimeMs": 60_000}
-            await one.hello(*roots, settings=quick | (settings or {}), **hello)
-            await one.ready()
-            yield one
-
-    def opened(*roots: Path, **hello: Any) -> AbstractAsyncContextManager[Editor]:
-        return make(*roots, **hello)
+    def opened(*roots: Path, settings: Any = None, **hello: Any) -> Any:
+        quick = {"debounceMs": 0, "maxTimeMs": 60_000} | (settings or {})
+        return ready(server.port, *roots, settings=quick, **hello)
 
     return opened
 
@@ -178,9 +170,7 @@ async def test_as_you_type_complete_lines_are_enough_after_a_while(
     with local_server(tmp_path, str(model)) as server:
         for seconds in (math.inf, -1.0):
             monkeypatch.setattr("lsp_server.completion.inline.EAGER_AFTER_S", seconds)
-            async with connected(server.port) as one:
-                await one.hello(settings=settings | {"speculation": False})
-                await one.ready()
+            async with ready(server.port, settings=settings | {"speculation": False}) as one:
                 one.open(URI, "a = 1\n\nb = 2\n")
                 (item,) = await inline(one, URI, 6)
                 found.append(item["insertText"].splitlines())

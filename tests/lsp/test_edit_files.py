@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,10 @@ from tests.support.lsp_editor import (
     Asked,
     Editor,
     LocalServer,
-    connected,
     edited,
     local_server,
     parts,
+    ready,
     refused,
 )
 
@@ -65,17 +65,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def editor(server: LocalServer, folder: Path) -> Open:
-    @asynccontextmanager
-    async def make(**hello: Any) -> AsyncIterator[Editor]:
-        async with connected(server.port) as one:
-            await one.hello(folder, **hello)
-            await one.ready()
-            yield one
-
-    def opened(**hello: Any) -> AbstractAsyncContextManager[Editor]:
-        return make(**hello)
-
-    return opened
+    return partial(ready, server.port, folder)
 
 
 def uris(folder: Path, *names: str) -> list[str]:

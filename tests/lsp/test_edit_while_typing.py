@@ -3,15 +3,23 @@ moves the edit, what is typed inside refuses it."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
+from tests.support import lsp_editor
 from tests.support.command import FENCE, chain_model
 from tests.support.held_model import held, unfinished
-from tests.support.lsp_editor import Editor, LocalServer, connected, edited, local_server, refused
+from tests.support.lsp_editor import (
+    Editor,
+    LocalServer,
+    edited,
+    local_server,
+    ready,
+    refused,
+)
 
 pytestmark = [
     pytest.mark.asyncio,
@@ -44,23 +52,11 @@ Open = Any  # (model, **initialize) -> a connected editor whose server is ready
 
 @pytest.fixture
 def editor(servers: dict[str, LocalServer]) -> Open:
-    @asynccontextmanager
-    async def make(model: str = "short", **hello: Any) -> AsyncIterator[Editor]:
-        async with connected(servers[model].port) as one:
-            await one.hello(**hello)
-            await one.ready()
-            yield one
-
-    def opened(*args: Any, **hello: Any) -> AbstractAsyncContextManager[Editor]:
-        return make(*args, **hello)
-
-    return opened
+    return lambda model="short", **hello: ready(servers[model].port, **hello)
 
 
 def asking(editor: Editor, part: str = "", **more: Any) -> dict[str, Any]:
-    """Parameters of an edit of URI; `part`: what is selected."""
-    given = {"textDocument": editor.doc(URI), "instruction": "make it nine"} | more
-    return given | ({"range": editor.span(URI, part)} if part else {})
+    return lsp_editor.asking(editor, URI, part, **more)
 
 
 def typed_around(one: Editor) -> None:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -18,14 +17,15 @@ import pytest
 from engine.editing.edits import apply
 from engine.records import Done, Request
 from lsp_server.shared_engine import SharedEngine
+from tests.support import lsp_editor
 from tests.support.command import FENCE, chain_model
 from tests.support.held_model import unfinished
 from tests.support.lsp_editor import (
     Editor,
     LocalServer,
-    connected,
     local_server,
     parts,
+    ready,
     refused,
 )
 
@@ -69,23 +69,11 @@ def engines(servers: dict[str, LocalServer]) -> Engines:
 
 @pytest.fixture
 def editor(servers: dict[str, LocalServer]) -> Open:
-    @asynccontextmanager
-    async def make(model: str = "short", *roots: Path, **hello: Any) -> AsyncIterator[Editor]:
-        async with connected(servers[model].port) as one:
-            await one.hello(*roots, **hello)
-            await one.ready()
-            yield one
-
-    def opened(*args: Any, **hello: Any) -> AbstractAsyncContextManager[Editor]:
-        return make(*args, **hello)
-
-    return opened
+    return lambda model="short", *roots, **hello: ready(servers[model].port, *roots, **hello)
 
 
 def asking(editor: Editor, part: str = "", **more: Any) -> dict[str, Any]:
-    """Parameters of an edit of URI; `part`: what is selected."""
-    given = {"textDocument": editor.doc(URI), "instruction": "make it nine"} | more
-    return given | ({"range": editor.span(URI, part)} if part else {})
+    return lsp_editor.asking(editor, URI, part, **more)
 
 
 def long_text() -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.command import FENCE, chain_model
-from tests.support.lsp_editor import Editor, LocalServer, connected, edited, local_server, parts
+from tests.support.lsp_editor import Editor, LocalServer, edited, local_server, parts, ready
 
 pytestmark = [
     pytest.mark.asyncio,
@@ -36,9 +36,7 @@ async def opened(server: LocalServer, folder: Path, **files: str) -> AsyncIterat
     """An editor in a folder of these Python files, with a.py open."""
     for name, text in files.items():
         (folder / f"{name}.py").write_text(text, newline="")
-    async with connected(server.port) as one:
-        await one.hello(folder)
-        await one.ready()
+    async with ready(server.port, folder) as one:
         one.open((folder / "a.py").as_uri(), files["a"])
         yield one
 

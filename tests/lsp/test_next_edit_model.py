@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import asyncio
 from argparse import Namespace
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +25,7 @@ from lsp_server.next_edit.edit_history import EditHistory
 from lsp_server.protocol.positions import Text
 from lsp_server.protocol.text_sync import OpenDocument
 from tests.support.command import EOS, FENCE, chain_model
-from tests.support.lsp_editor import Editor, LocalServer, connected, local_server, started
+from tests.support.lsp_editor import Editor, LocalServer, local_server, ready, started
 from tests.support.server import occupied, renamed, wait_until
 
 pytestmark = pytest.mark.filterwarnings("error::pytest_lsp.checks.LspSpecificationWarning")
@@ -51,12 +51,8 @@ def server(tmp_path: Path) -> Iterator[LocalServer]:
         yield server
 
 
-@asynccontextmanager
-async def editor(server: LocalServer, main: str, **own: Any) -> AsyncIterator[Editor]:
-    async with connected(server.port) as one:
-        await one.hello(settings={"model": main, **own})
-        await one.ready()
-        yield one
+def editor(server: LocalServer, main: str, **own: Any) -> AbstractAsyncContextManager[Editor]:
+    return ready(server.port, settings={"model": main, **own})
 
 
 def typed(one: Editor, old: str = "y=1\n", new: str = "x", uri: str = URI) -> None:

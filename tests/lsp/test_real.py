@@ -3,9 +3,7 @@ questions name their sources."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +11,7 @@ from pygls.exceptions import JsonRpcException
 
 from engine.editing.edits import plain
 from engine.weights import home
-from tests.support.lsp_editor import Editor, connected, offset, serving
+from tests.support.lsp_editor import Editor, offset, ready, serving
 from ui.demo import SAMPLE
 
 pytestmark = [
@@ -34,14 +32,6 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
         yield port
 
 
-@asynccontextmanager
-async def editor(port: int, *roots: Path, **hello: Any) -> AsyncIterator[Editor]:
-    async with connected(port) as one:
-        await one.hello(*roots, **hello)
-        await one.ready()
-        yield one
-
-
 def quoted(one: Editor, source: dict[str, Any], text: str) -> str:
     """The text in a source's range."""
     ends = (offset(text, source["range"][end], one.encoding) for end in ("start", "end"))
@@ -54,7 +44,7 @@ async def test_speculation_does_not_change_an_answer(port: int) -> None:
     found = []
     for speculation in (True, False):
         quick = {"speculation": speculation, "maxTimeMs": 600_000, "maxTokens": 24}
-        async with editor(port, settings=quick) as one:
+        async with ready(port, settings=quick) as one:
             uri = one.open("untitled:sample.py", TEXT)
             document = {"textDocument": one.doc(uri)}
             first = one.span(uri, "".join(TEXT.splitlines(keepends=True)[:6]))
@@ -88,7 +78,7 @@ async def test_sources_hold_the_quoted_text(
     port: int, newline: str, encoding: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lsp_server.chat.explain.MAX_ANSWER_TOKENS", 96)
-    async with editor(port, encoding=encoding) as one:
+    async with ready(port, encoding=encoding) as one:
         whole = "# 😋\n" + TEXT
         text = whole.replace("\n", newline)
         uri = one.open("untitled:sample.py", text)
@@ -117,7 +107,7 @@ async def test_speculation_does_not_change_a_conversation(
     diff = "--- a/app.py\n+++ b/app.py\n@@ -1 +1 @@\n-retries = 3\n+retries = 5\n"
     found = []
     for speculation in (True, False):
-        async with editor(port, settings={"speculation": speculation}) as one:
+        async with ready(port, settings={"speculation": speculation}) as one:
             uri = one.open("untitled:sample.py", TEXT)
             context = [{"uri": uri, "range": one.span(uri, part)}]
             messages = [{"role": "user", "content": QUOTE}]

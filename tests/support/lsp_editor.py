@@ -398,6 +398,21 @@ async def connected(port: int) -> AsyncIterator[Editor]:
 
 
 @asynccontextmanager
+async def ready(port: int, *roots: Path, **hello: Any) -> AsyncIterator[Editor]:
+    """An editor that is connected to a server with a model; `hello`: of its `initialize`."""
+    async with connected(port) as editor:
+        await editor.hello(*roots, **hello)
+        await editor.ready()
+        yield editor
+
+
+def asking(editor: Editor, uri: str, part: str = "", **more: Any) -> dict[str, Any]:
+    """Parameters of an edit of a document; `part`: what is selected."""
+    given = {"textDocument": editor.doc(uri), "instruction": "make it nine"} | more
+    return given | ({"range": editor.span(uri, part)} if part else {})
+
+
+@asynccontextmanager
 async def started(folder: Path, *arguments: str) -> AsyncIterator[Editor]:
     """An editor, before `initialize`, and its own server process over pipes."""
     editor = Editor()
