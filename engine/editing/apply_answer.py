@@ -58,4 +58,5 @@ def apply_outcome(request: Request, done: Done) -> Outcome:
         kept = merge.checked()
         if kept != plain(text):
             text = apply(request, replace(done, text=kept))
-    return Outcome(text, tuple(failed_merge_checks(request, text, merge.unasked(), lost)))
+    changes = [(merge.unasked(), []), *merge.changes()]
+    return Outcome(text, tuple(failed_merge_checks(request, text, changes, lost)))

@@ -44,6 +44,16 @@ MARK = re.compile(
     re.IGNORECASE,
 )
 ONLY_DOTS = re.compile(rf"[^\w.\u2026]*{DOTS}[^\w.\u2026]*")
+# A comment that says nothing but where the file is: `# File: src/app.py`, `// app.ts`.
+SUFFIXES = (
+    "pyi?|[cm]?[jt]sx?|go|rs|[ch]|cc|cpp|hpp|java|kt|swift|rb|php|cs|sh|lua|sql|s?css|html|vue|"
+    "svelte|toml|ya?ml|ini|cfg"
+)
+PATH = re.compile(
+    rf"\s*(#|//|--|;|%|/\*+|<!--)\s*(?:(?:file(?:name)?|path)\s*:\s*)?`?"
+    rf"(?:[\w.@~-]+[\\/])*[\w.@-]+\.(?:{SUFFIXES})`?\s*(?:\*+/|-->)?\s*",
+    re.IGNORECASE,
+)
 COMMENTS = ("#", "//", "--", "/*", "*", "<!--", "{/*", "{#", ";", "%")
 ELIDED = re.compile(rf"{DOTS}|\b(?:rest of|unchanged|the same|omitted)\b", re.IGNORECASE)
 FOREIGN = {  # name of another format -> beginnings of its lines
@@ -71,18 +81,24 @@ class Merge(NamedTuple):
 # -- the update --------------------------------------------------------------------------------
 
 
-def snippet(update: str) -> str:
+def snippet(update: str, file: str = "") -> str:
     """Convert an update to its `plain` form, without what is around the code.
 
-    Blank lines around it go, and so does the code fence that chat models put around code.
+    Blank lines around it go, and so do the code fence that chat models put around code, and the
+    comment with the file's path above it, unless the file has that line.
     """
     lines = plain(update).split("\n")
+    mark = next(filter(is_mark, lines), "").lstrip()
     first, last = 0, len(lines)
     while True:
         while first < last and not lines[first].strip():
             first += 1
         while first < last and not lines[last - 1].strip():
             last -= 1
+        path = PATH.fullmatch(lines[first]) if last - first > 1 and mark else None
+        if path and mark.startswith(path[1][0]) and lines[first] not in plain(file).split("\n"):
+            first += 1
+            continue
         fence = re.match(r"\s*(```+|~~~+)", lines[first]) if last - first > 1 else None
         if not fence or lines[last - 1].strip() != fence[1]:
             return "\n".join(lines[first:last]).rstrip()
@@ -160,7 +176,7 @@ def _merge(text: str, update: str) -> Merge:
         return Merge(None, "the file and the update are too long to be compared")
     body = plain(text)
     first, last = strip_blank_lines(body, 0, len(body))
-    shown = snippet(update)
+    shown = snippet(update, text)
     old = body[first:last].split("\n")
     new = indented_like(shown.split("\n"), old)
     if not body.strip():

@@ -41,6 +41,8 @@ from engine.editing.instruction import (
 from engine.editing.side import CODE, FailedCheck, Side, kinds_of, listed, quoted
 from engine.records import Request
 
+Replaced = tuple[Sequence[str], Sequence[str]]  # lines of the file, and those in their place
+
 # Definitions in languages without a grammar.
 DEFINITION = re.compile(
     r"^[ \t]*(?:[\w.]+[ \t]+)*(?:def|class|function|func|fn)[ \t]+(?:\([^)]*\)[ \t]*)?(\w+)", re.M
@@ -68,13 +70,12 @@ def failed_checks(request: Request, new: str) -> list[FailedCheck]:
 
 
 def failed_merge_checks(
-    request: Request, new: str, unasked: Sequence[str], lost: Sequence[str] | None = None
+    request: Request, new: str, changes: Sequence[Replaced], lost: Sequence[str] | None = None
 ) -> list[FailedCheck]:
     """Find the checks that `new`, the file with an update merged into it, fails.
 
-    They are those of an edit that tell what is broken or lost. `unasked`: lines of the file that
-    were deleted although the update does not ask for it; `lost`: only comments of these count, else
-    those of all lines.
+    They are those of an edit that tell what is broken or lost. `changes`: the lines of the file
+    that are replaced, and by which; `lost`: only comments of these lines count, else those of all.
     """
     if new == request.text:
         return []
@@ -83,7 +84,7 @@ def failed_merge_checks(
     found = [
         *_brackets(before, after),
         *_syntax(before, after),
-        *_vanished(request.instruction, before, after, unasked),
+        *_vanished(request.instruction, before, after, changes),
     ]
     found += [
         failed for check in MERGE_CHECKS for failed in check(request.instruction, before, after)
@@ -171,19 +172,31 @@ def _lost_definitions(before: Side, after: Side) -> list[str]:
 
 
 def _vanished(
-    instruction: str, before: Side, after: Side, unasked: Sequence[str]
+    instruction: str, before: Side, after: Side, changes: Sequence[Replaced]
 ) -> Iterator[FailedCheck]:
-    """Check that no definition of these deleted lines is lost, unless the instruction names it."""
-    old, new = (Counter(_defined_names(side)) for side in (before, after))
-    deleted = words(" ".join(unasked)) - words(instruction)
-    if names := [name for name in old - new if name in deleted]:
+    """Check that no definition is lost, unless the instruction names it.
+
+    One that is replaced by a new definition was renamed; no variable replaces a function.
+    """
+    old, new = (Counter(_defined(side)) for side in (before, after))
+    gone, added, named = old - new, new - old, words(instruction)
+    lost: dict[str, None] = {}
+    for before_lines, after_lines in changes:
+        given, made = words(" ".join(before_lines)), words(" ".join(after_lines))
+        for is_variable in (False, True):
+            names = [name for name, kind in gone if name in given and kind == is_variable]
+            if len(names) > sum(name in made and kind <= is_variable for name, kind in added):
+                lost |= dict.fromkeys(name for name in names if name not in named)
+    if lost:
+        names = [*lost]
         yield FailedCheck("definitions", f"{listed(names)} would be lost", f"Keep {listed(names)}.")
 
 
-def _defined_names(side: Side) -> list[str]:
+def _defined(side: Side) -> list[tuple[str, bool]]:
+    """List the names that a side defines, and whether they are variables."""
     if side.tree:
-        return [each.name for each in side.definitions]
-    return DEFINITION.findall(side.part)
+        return [(each.name, each.is_variable) for each in side.definitions]
+    return [(name, False) for name in DEFINITION.findall(side.part)]
 
 
 def _comments(

@@ -85,6 +85,7 @@ class Definition:
     scope: tuple[int, str]
     unique: bool
     documented: bool  # has a docstring
+    is_variable: bool  # no function, class or type
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,11 @@ def definitions(tree: Tree, span: Span, siblings: bool = False) -> list[Definiti
         text = tree.text_of(name)
         unique = node.type in DEFINITIONS and wrapper != "decorated_definition" and text != "_"
         inside = frozenset(_names_around(tree, node))
-        found.append(Definition(text, inside, scope, unique, _is_documented(node)))
+        value = node.child_by_field_name("value")
+        is_function = value is not None and value.type in FUNCTIONS
+        is_variable = node.type not in DEFINITIONS and not is_function
+        documented = _is_documented(node)
+        found.append(Definition(text, inside, scope, unique, documented, is_variable))
     return found
 
 

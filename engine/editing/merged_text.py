@@ -24,7 +24,7 @@ class Merged:
 
     def __init__(self, request: Request, text: str) -> None:
         headings = request.path.lower().endswith(MARKDOWN)
-        self._update = snippet(request.update).split("\n")
+        self._update = snippet(request.update, request.text).split("\n")
         self._old_rows, self._new_rows = plain(request.text).split("\n"), plain(text).split("\n")
         self._old = lines_of(self._old_rows, headings)
         self._new = lines_of(self._new_rows, headings)
@@ -44,12 +44,15 @@ class Merged:
 
     def without_successor(self) -> list[str]:
         """Return the lines of `unasked`, and those deleted with no new ones in their place."""
-        changes = [
-            hunk for group in self._placement or () for hunk in hunks(self._old, self._new, group)
+        return self.unasked() + [line for old, new in self.changes() if not new for line in old]
+
+    def changes(self) -> list[tuple[list[str], list[str]]]:
+        """Return what the update's chunks replace: the file's lines and the new ones."""
+        return [
+            (self._old_texts[slice(*hunk.old)], self._new_texts[slice(*hunk.new)])
+            for group in self._placement or ()
+            for hunk in hunks(self._old, self._new, group)
         ]
-        return self.unasked() + self._of_file(
-            [hunk.old for hunk in changes if hunk.new[0] == hunk.new[1]]
-        )
 
     @cached_property
     def _placement(self) -> Placement | None:

@@ -223,7 +223,7 @@ def apply_prompt(request: Request, encoder: PromptEncoder, model: str = "") -> P
     are not limited.
     """
     first, last = strip_blank_lines(request.text, 0, len(request.text))
-    code, update = plain(request.text[first:last]), snippet(request.update)
+    code, update = plain(request.text[first:last]), snippet(request.update, request.text)
     if not update.strip():
         raise RequestError("the update is empty: write the changed lines")
     if FAST_APPLY.search(model):

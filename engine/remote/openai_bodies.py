@@ -63,7 +63,7 @@ def _messages(request: Request) -> tuple[Message, ...]:
     if not request.update:
         return ({"role": "user", "content": edit_texts(request).message},)
     first, last = strip_blank_lines(request.text, 0, len(request.text))
-    update = snippet(request.update)
+    update = snippet(request.update, request.text)
     if not update.strip():
         raise RequestError("the update is empty: write the changed lines")
     return tuple(apply_messages(plain(request.text[first:last]), update, request)[0])

@@ -17,6 +17,7 @@ from engine.editing.edits import EditRefused
 from engine.records import Done, Request
 
 MARK = "... existing code ..."
+NEXT = "\n\n"  # between two definitions
 MANY = settings(max_examples=300, deadline=None)
 
 
@@ -135,6 +136,53 @@ def test_a_chunk_without_its_indentation_gets_that_of_the_file() -> None:
 
 # -- whoever merges ----------------------------------------------------------------------------
 
+FUNCTIONS = {
+    "a.py": "def f{0}(x):\n    y = x\n    return y + {0}",
+    "a.ts": "export function f{0}(x: number) {{\n  const y = x\n  return y + {0}\n}}",
+    "a.go": "func f{0}(x int) int {{\n\ty := x\n\treturn y + {0}\n}}",
+    "a.rs": "fn f{0}(x: i32) -> i32 {{\n    let y = x;\n    y + {0}\n}}",
+    "a.sh": "function f{0}() {{\n  y=$1\n  echo $y + {0}\n}}",
+}
+
+
+@pytest.mark.parametrize("path", FUNCTIONS)
+@MANY
+@given(st.integers(0, 3), st.integers(1, 3), st.booleans(), st.booleans(), st.booleans())
+def test_a_definition_between_two_shown_ones_goes_only_if_the_instruction_names_it(
+    path: str, first: int, gone: int, changed: bool, noted: bool, by_model: bool
+) -> None:
+    """An update of two whole functions shows none of those between them, and has no mark there."""
+    functions = [FUNCTIONS[path].format(n) for n in range(8)]
+    shown = [functions[first], functions[first + gone + 1].replace("+", "-" if changed else "+")]
+    between = ["x = 1" if path == "a.py" else "// A note"] if noted else []
+    mark = "// ... existing code ...\n"
+    update = f"{mark}{NEXT.join([shown[0], *between, shown[1]])}\n{mark}"
+    rest = functions[first + gone + 2 :]
+    new = NEXT.join([*functions[:first], shown[0], *between, shown[1], *rest]) + "\n"
+    names = [f"f{n}" for n in range(first + 1, first + gone + 1)]
+    done = Done("stop", new.strip(), matched="\n```") if by_model else merged(new.strip())
+    text = NEXT.join(functions) + "\n"
+
+    def answer(instruction: str) -> str:
+        request = Request("edit", text, path, update=update, instruction=instruction)
+        return apply_answer(request, done)
+
+    with pytest.raises(EditRefused, match=r"would be lost|left out"):
+        answer("")
+    with pytest.raises(EditRefused, match=r"would be lost|left out"):
+        answer(f"Remove {' and '.join(names[1:])}")
+    if not by_model:
+        assert answer(f"Remove {', '.join(names)}") == new
+
+
+def test_a_definition_in_the_place_of_another_is_no_loss() -> None:
+    text = "\n\n\n".join(FUNCTIONS["a.py"].format(n) for n in range(3)) + "\n"
+    new = text.replace("f1(", "renamed(")
+    update = new.replace("def f0(x):\n    y = x\n", PY)
+    request = Request("edit", text, "a.py", update=update)
+    assert apply_answer(request, merged(new.strip())) == new
+
+
 SHOP = """class Cart:
     def add(self, item):
         self.items.append(item)
@@ -159,7 +207,7 @@ def kinds(update: str, new: str, instruction: str = "") -> list[str]:
     return [check.kind for check in apply_outcome(request, merged(new)).failed]
 
 
-def test_a_definition_that_vanishes_is_missed_unless_the_update_asks_for_it() -> None:
+def test_a_definition_that_vanishes_is_missed_unless_the_instruction_names_it() -> None:
     head = "class Cart:\n    def add(self, item):\n        self.items.append(item)\n"
     update = f"{head}        self.save()\n\n    {PY}"
     right = SHOP.replace('        self.log("added", item)\n', "")
@@ -176,7 +224,8 @@ def test_a_definition_that_vanishes_is_missed_unless_the_update_asks_for_it() ->
     )
     below = "class Wishlist:\n    def clear(self):\n        self.items.clear()\n"
     shown = f"{PY}{above}\n\n{below}{PY}"
-    assert kinds(shown, whole) == []
+    assert kinds(shown, whole) == ["definitions"]  # it may have forgotten the mark between them
+    assert kinds(shown, whole, "Remove the method remove") == []
 
 
 def test_a_comment_and_the_syntax_are_missed() -> None:

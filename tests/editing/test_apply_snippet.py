@@ -454,6 +454,25 @@ def test_fences_in_fences_are_taken_off() -> None:
     assert snippet("```\n" * 100_000 + "a\n" + "```\n" * 100_000) == "a"
 
 
+@pytest.mark.parametrize(
+    "header", ["# f.py", "# File: src/f.py", "// src/f.tsx", "/* a/f.css */", "#  `b/f.toml`"]
+)
+@pytest.mark.parametrize("fence", [False, True])
+def test_the_path_above_the_code_is_not_part_of_it(header: str, fence: bool) -> None:
+    mark = f"{header.split()[0]} ... existing code ..."
+    update = f"{header}\n{mark}\nb\nx\nc\n{mark}"
+    update = f"```\n{update}\n```" if fence else update
+    assert merge("a\nb\nc\nd", update).text == "a\nb\nx\nc\nd"
+    with_it = merge(f"{header}\na\nb\nc\nd", update.replace(f"{mark}\nb", "a\nb", 1)).text
+    assert with_it == f"{header}\na\nb\nx\nc\nd"  # a line of the file stays one
+
+
+@pytest.mark.parametrize("header", ["# os.path", "# a note in f.py", "# 3.11", "#!/bin/sh", "## f"])
+def test_other_comments_above_the_code_are_part_of_it(header: str) -> None:
+    assert snippet(f"{header}\na\n{MARK}") == f"{header}\na\n{MARK}"
+    assert snippet("# setup.py\n\na\n<!-- ... existing code ... -->")[:10] == "# setup.py"
+
+
 def test_a_file_with_a_mark_is_left_to_the_model() -> None:
     assert merge(f"{MARK}\na\nb\n", f"{MARK}\na\nx\nb\n").text is None
 
