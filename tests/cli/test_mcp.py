@@ -367,6 +367,12 @@ async def test_the_model_edits_and_answers(tmp_path: Path, file: Path) -> None:
             assert fine and told.startswith(f"{file}:") and told.endswith("x=9")
             fine, told = await call(client, "find", text="nowhere at all")
             assert told == "This text is in no indexed file."
+            fine, told = await call(client, "edit", path=file.name, instruction="Rename x to total")
+            assert fine and told.startswith("By rule"), told
+            fine, told = await call(client, "find", text="total=9")  # nobody watches the folder
+            assert fine and told.endswith("total=9")
+            fine, told = await call(client, "edit", path=file.name, instruction="Rename total to x")
+            assert fine
             for lines in ({"first_line": 0}, {"first_line": 3, "last_line": 2}, {"last_line": 999}):
                 before = file.read_bytes()
                 fine, told = await call(client, "edit", path=file.name, instruction="x", **lines)

@@ -123,7 +123,7 @@ class Tools:
         _refuse_failed(roots, file, text, outcome, force, remedy)
         notes = [f"Forced: {warning}" for warning in outcome.warnings]
         note = "; ".join([how, *notes])
-        return await asyncio.to_thread(_write, roots, file, text, outcome.text, note)
+        return await asyncio.to_thread(self._write, roots, file, text, outcome.text, note)
 
     async def edit(
         self,
@@ -151,7 +151,16 @@ class Tools:
         notes = [f"By rule: {outcome.rule}"] if outcome.rule else []
         notes += outcome.notes
         notes += [f"Forced: {warning}" for warning in outcome.warnings]
-        return await asyncio.to_thread(_write, roots, file, text, outcome.text, "; ".join(notes))
+        note = "; ".join(notes)
+        return await asyncio.to_thread(self._write, roots, file, text, outcome.text, note)
+
+    def _write(self, roots: Roots, file: Path, old: str, new: str, note: str) -> str:
+        """Write the file, so that `find` has its new text at once; as the function `_write`."""
+        answer = _write(roots, file, old, new, note)
+        for folders, workspace in [*self._workspaces.items()]:
+            if any(file.is_relative_to(folder) for folder in folders):
+                workspace.refresh([file])
+        return answer
 
     async def _ask_for_edit(self, question: Ask) -> Done:
         """Ask the model, if it may edit so much at once. ToolFailure if not."""
