@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -119,12 +119,14 @@ def tiny_model(
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Iterator[None]:
-    """Collect no garbage among the many objects that all tests are: hardly any is."""
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect no garbage among the many objects that all tests are: hardly any of them is."""
     gc.disable()
-    yield
-    gc.freeze()
-    gc.enable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session")

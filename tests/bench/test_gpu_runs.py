@@ -90,6 +90,7 @@ def test_a_run_of_products(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "Products: microseconds" in shown and "gate_up" in shown
 
 
+@pytest.mark.full
 def test_a_run_of_the_sections_of_a_first_hour(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -105,6 +106,7 @@ def test_a_run_of_the_sections_of_a_first_hour(
         assert title in shown
 
 
+@pytest.mark.full
 def test_a_run_without_time_says_what_is_missing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
