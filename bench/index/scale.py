@@ -150,7 +150,8 @@ def memory_mb() -> tuple[float, float]:
 @contextmanager
 def peak_memory(row: Row) -> Iterator[None]:
     """Add the largest memory during the block to a row, less what was held before it."""
-    over, before, peak = threading.Event(), memory_mb(), [0.0, 0.0]
+    over, before = threading.Event(), memory_mb()
+    peak = [*before]
 
     def sample() -> None:
         while not over.wait(SAMPLE_S):

@@ -206,7 +206,8 @@ def test_scale_is_measured_by_size(tmp_path: Path, run_bench: RunBench) -> None:
     line = json.loads(ran.out.splitlines()[-1])
     assert [row["tokens"] for row in line["results"]] == [20_000, 60_000]
     for row in line["results"]:
-        assert all(row[key] > 0 for _, key, _, _ in scale.COLUMNS)
+        assert all(row[key] > 0 for _, key, _, _ in scale.COLUMNS if key != "peak_mb")
+        assert row["peak_mb"] >= 0  # by samples, which a busy machine may have none of
     assert len(line["targets"]) == 5 and all(one["what"] in ran.out for one in line["targets"])
     assert sorted(tmp_path.iterdir()) == [out], "something is left over"
 
