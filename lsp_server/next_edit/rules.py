@@ -65,12 +65,12 @@ def find_candidates(
     edits: list[RecentEdit], documents: Mapping[str, str], uri: str, cursor: int
 ) -> list[Candidate]:
     """Find candidates for the next edit, best first. `edits` ends with the most recent one."""
+    edits = _valid(edits, documents)
     sources = {
-        name: SourceText(name, text)
+        name: SourceText(name, text, edits)
         for name, text in documents.items()
         if len(text) <= MAX_DOCUMENT_CHARS
     }
-    edits = _valid(edits, documents)
     found: list[Found] = []
     for age in range(len(edits)):
         for rule in (_renames, _signatures, _repeats):
@@ -109,7 +109,7 @@ def changed_names(
     for edit in reversed(edits):
         if edit.uri == uri and (edit.start, edit.stop) == active:
             continue
-        home = sources.setdefault(edit.uri, SourceText(edit.uri, documents[edit.uri]))
+        home = sources.setdefault(edit.uri, SourceText(edit.uri, documents[edit.uri], edits))
         for swap in replaced(edit):
             meant = renamed(home, edits, swap)
             if meant and meant.kind in {"member", "module"}:

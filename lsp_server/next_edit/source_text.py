@@ -18,15 +18,23 @@ MAX_CANDIDATE_CHARS = 600  # characters of the lines that a next edit may change
 class SourceText:
     """One document's text, parsed when its tree is first asked for."""
 
-    def __init__(self, uri: str, text: str) -> None:
+    def __init__(self, uri: str, text: str, edits: Sequence[RecentEdit] = ()) -> None:
         self.uri, self.text = uri, text
         self.language = language_of(uri)
         self.names: dict[tuple[str, str, frozenset[int]], Walker | None] = {}  # as they were read
         self._before: SourceText | None = None
+        self._edits = [edit for edit in edits if edit.uri == uri]
 
     @cached_property
     def tree(self) -> Tree | None:
-        return parse(self.uri, self.text)
+        """The syntax tree, without the lines being written if their open brackets break it."""
+        tree, text = parse(self.uri, self.text), self.text
+        for edit in self._edits if tree and tree.root.has_error else ():
+            if any(edit.after[at] in "([" for at in scan(edit.after).open):
+                blank = re.sub(r"[^\r\n]", " ", edit.after)
+                text = text[: edit.start] + blank + text[edit.stop :]
+        other = parse(self.uri, text) if text != self.text else None
+        return other if tree and other and other.errors < tree.errors else tree
 
     def in_text(self, offsets: list[int]) -> list[int]:
         """Return those of some offsets, in order, that are in a comment or in a string."""

@@ -337,6 +337,17 @@ def test_calls_inside_a_macro_of_rust() -> None:
     ]
 
 
+@pytest.mark.parametrize("typed", ["x = foo(", "def g(a, b"])
+def test_a_line_that_is_being_written_hides_nothing_below_it(typed: str) -> None:
+    """An open bracket would swallow the functions that follow."""
+    text = "y = 1\n\ndef f(a):\n    return a\n\ndef h(a):\n    return f(a)\n"
+    assert candidate_lines({A: text}, (A, "y = 1", typed), (A, "def f(a", "def f(count")) == [
+        "return a"
+    ]
+    found = candidate_lines({A: text}, (A, "y = 1", typed), (A, "def f(a", "def f(a, b"))
+    assert "return f(a)" in found
+
+
 def test_plain_text() -> None:
     u = "file:///w/notes.txt"
     text = "It's the colour of the wall.\nIt's the colour of the door.\nNo colourful thing.\n"
