@@ -8,6 +8,7 @@ each is loaded when a file first needs it.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from functools import cache, cached_property
 from itertools import accumulate
@@ -25,6 +26,14 @@ MAX_PARSE_SECONDS, MAX_PARSE_SECONDS_PER_MIB = 0.2, 2.0  # processor seconds; pl
 # Of 12,000 files of plain code none does; in such texts the memory that tree-sitter's search for a
 # way out of an error needs grows with the square of their length, and no time limit is asked.
 REPETITIVE_BYTES, REPETITIVE_COMPRESSED_BYTES = 2048, 52
+
+# Types of nodes that are no code: comments, and the text of literals without its quotes.
+TEXTS = frozenset((
+    "comment", "line_comment", "block_comment", "html_comment", "string_content", "string_fragment",
+    "multiline_string_fragment", "interpreted_string_literal_content", "raw_string_literal_content",
+    "raw_string_content", "raw_string", "ansi_c_string", "heredoc_body", "character", "jsx_text",
+    "char_literal", "character_literal", "regex_pattern",
+))  # fmt: skip
 
 # A file name's extension -> its language, as `Tree.language` names it.
 LANGUAGES = {
@@ -65,6 +74,33 @@ class Tree:
     def offset(self, byte: int) -> int:
         """Return the code point at a byte of the text's UTF-8."""
         return byte if self._offsets is None else self._offsets[byte]
+
+    def byte(self, offset: int) -> int:
+        """Return the byte of the text's UTF-8 at a code point."""
+        return offset if self._offsets is None else bisect_right(self._offsets, offset) - 1
+
+    def around(self, offsets: list[int]) -> Iterator[Node]:
+        """Yield the named nodes around some code points, which are in order, the outer ones first.
+
+        The others are passed over, so that this takes no longer than what is found is deep.
+        """
+        spots = [self.byte(at) for at in offsets]
+        todo = [self.root]
+        while todo:
+            node = todo.pop()
+            first = bisect_left(spots, node.start_byte)
+            if first < len(spots) and spots[first] < node.end_byte:
+                yield node
+                todo += reversed(node.named_children)
+
+    def in_text(self, offsets: list[int]) -> list[int]:
+        """Return those of some code points, in order, that are in a comment or in a string."""
+        found: set[int] = set()
+        for node in self.around(offsets):
+            if node.type in TEXTS:
+                first, last = (bisect_left(offsets, edge) for edge in self.span(node))
+                found.update(offsets[first:last])
+        return sorted(found)
 
     @cached_property
     def _offsets(self) -> list[int] | None:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from itertools import accumulate
 from typing import Literal
 
-from engine.records import Request
-from lsp_server.next_edit.edit_history import tokens
-from lsp_server.next_edit.signatures import (
+from engine.editing.signatures import (
     CallSite,
     Signature,
     call_fits,
-    find_call,
+    find_calls,
     missing_parameters,
 )
+from engine.records import Request
+from lsp_server.next_edit.edit_history import tokens
 from lsp_server.next_edit.source_text import SourceText
 
 
@@ -31,7 +32,7 @@ class Candidate:
     old: str  # a name, a signature such as "f(a, b)", or a line
     new: str
     expected: str = ""  # the new lines; "" if only the model can tell
-    signature: Signature | None = None  # the call must fit it
+    signatures: tuple[Signature, Signature] | None = None  # the old one, and what calls must fit
     unknown: frozenset[str] = frozenset()  # new parameters whose names are not known at the call
 
     def overlaps(self, uri: str, start: int, stop: int) -> bool:
@@ -50,45 +51,41 @@ def rejection_reason(candidate: Candidate, old_text: str, new_text: str) -> str 
     """Say why the model's new text for the candidate is rejected; None if it may be shown."""
     if new_text == old_text:
         return "the model changed nothing"
-    if candidate.signature is not None:
-        return _call_rejection(candidate, candidate.signature, old_text, new_text)
+    if candidate.signatures:
+        return _call_rejection(candidate, *candidate.signatures, old_text, new_text)
     if new_text == candidate.expected:
         return None
     if candidate.kind == "repeat":
         return "the model made another change than before"
-    source = SourceText(candidate.uri, old_text)
     ours, wanted, theirs = (tokens(each) for each in (old_text, candidate.expected, new_text))
     if not len(ours) == len(wanted) == len(theirs):
         return "the model changed more than the name"
-    at = 0
-    for old, expected, new in zip(ours, wanted, theirs, strict=True):
+    starts = [*accumulate(map(len, ours[:-1]), initial=0)]
+    in_text = SourceText(candidate.uri, old_text).in_text(starts)
+    for at, old, expected, new in zip(starts, ours, wanted, theirs, strict=True):
         if new != expected:
             if expected == candidate.new and new == candidate.old:
                 return f"{candidate.old} is still there"
-            if old != candidate.old or new != candidate.new or not source.in_string_or_comment(at):
+            if old != candidate.old or new != candidate.new or at not in in_text:
                 return "the model changed more than the name"
-        at += len(old)
     return None
 
 
 def _call_rejection(
-    candidate: Candidate, signature: Signature, old_text: str, new_text: str
+    candidate: Candidate, was: Signature, now: Signature, old_text: str, new_text: str
 ) -> str | None:
     """Say why new text for calls is rejected; None if it may be shown.
 
     It may if the calls fit now, keep their other arguments, and nothing else changed.
     """
-    before, after = (_calls(candidate.uri, text, signature.name) for text in (old_text, new_text))
+    before, after = (_calls(candidate.uri, text, now.name) for text in (old_text, new_text))
     if len(before) != len(after):
         return "the model added or deleted a call"
     if _between(old_text, before) != _between(new_text, after):
         return "the model changed more than the call"
-    removed, added = (
-        len(missing_parameters(candidate.uri, *pair))
-        for pair in ((candidate.old, candidate.new), (candidate.new, candidate.old))
-    )
+    removed, added = len(missing_parameters(was, now)), len(missing_parameters(now, was))
     for old_call, new_call in zip(before, after, strict=True):
-        if not call_fits(SourceText(candidate.uri, new_text), signature, new_call.arguments):
+        if not call_fits(now, new_call):
             return "the call still does not fit"
         old, new = ([item.text for item in call.arguments] for call in (old_call, new_call))
         blocks = SequenceMatcher(None, old, new, False).get_matching_blocks()
@@ -102,8 +99,7 @@ def _call_rejection(
 
 def _calls(uri: str, text: str, name: str) -> list[CallSite]:
     source = SourceText(uri, text)
-    in_code = (at for at in source.find_words(name) if not source.in_string_or_comment(at))
-    return [call for at in in_code if (call := find_call(source, at, name))]
+    return find_calls(source.tree, {*source.find_words(name)}) if source.tree else []
 
 
 def _between(text: str, calls: list[CallSite]) -> list[str]:

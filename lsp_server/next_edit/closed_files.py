@@ -16,6 +16,7 @@ from urllib.parse import unquote
 from engine.editing.edits import BOM
 from engine.editing.scopes.names import whole_word
 from index.workspace import file_filter
+from lsp_server.next_edit.renames import family, module_name
 from lsp_server.next_edit.rules import Changed
 from lsp_server.protocol.positions import Text
 from lsp_server.protocol.text_sync import OpenDocument
@@ -28,9 +29,7 @@ MAX_MATCHES = 32  # matches of one name in the index
 MAX_FILES = 12
 MAX_CHARS = 1 << 18  # characters of all files together
 BEFORE = ("", " ", ".", "(")  # text that a name may be tokenized with
-# Endings of files whose folder is one module.
-WHOLE_FOLDERS = frozenset({".go", ".java", ".c", ".h", ".cc", ".cpp", ".hpp"})
-MODULE_FILES = frozenset({"__init__", "index", "mod", "lib"})  # modules named after their folder
+WHOLE_FOLDERS = frozenset({"go", "java", "cpp"})  # languages with one module for each folder
 
 
 def closed_documents(
@@ -44,10 +43,10 @@ def closed_documents(
     found: dict[str, OpenDocument] = {}
     left, read = MAX_CHARS, 0
     for name, home in changed[:MAX_NAMES]:
-        related = re.compile(whole_word(_stem(home)))
+        related = re.compile(whole_word(module_name(home)))
         for path in _paths(name, workspace):
             uri = Path(path).as_uri() if path.startswith("/") else ""
-            if path in known or not uri or uri in found or not _alike(path, home):
+            if path in known or not uri or uri in found or family(path) != family(home):
                 continue
             if read == MAX_FILES:
                 return found
@@ -79,21 +78,6 @@ def _paths(name: str, workspace: Workspace) -> list[str]:
     return list(found)
 
 
-def _stem(home: str) -> str:
-    """Return the name by which other files import the one at a URI."""
-    path = PurePosixPath(unquote(home))
-    return path.parent.name if path.stem in MODULE_FILES else path.name.split(".")[0]
-
-
-def _alike(path: str, home: str) -> bool:
-    """Return whether two files may be of one language."""
-    ours, theirs = (PurePosixPath(each).suffix.lower() for each in (path, unquote(home)))
-    scripts = (".js", ".jsx", ".mjs", ".cjs", ".ts", ".tsx", ".mts", ".cts", ".vue", ".svelte")
-    c = (".c", ".h", ".cc", ".cpp", ".cxx", ".hpp", ".hh")
-    return ours == theirs or any({ours, theirs} <= set(family) for family in (scripts, c))
-
-
 def _shares_folder(path: str, home: str) -> bool:
     folder = str(PurePosixPath(unquote(home).removeprefix("file://")).parent)
-    is_module = PurePosixPath(path).suffix in WHOLE_FOLDERS
-    return is_module and str(PurePosixPath(path).parent) == folder
+    return family(path) in WHOLE_FOLDERS and str(PurePosixPath(path).parent) == folder

@@ -1,26 +1,27 @@
-"""The meaning of a renamed identifier, and the other occurrences that refer to the same thing.
+"""The meaning of a renamed identifier, and the other places that refer to the same thing.
 
-Judged from the surrounding text: a local, a class member, or a name of the whole module. Imports
-are not resolved; only open documents are searched.
+The names of the text are read as if it had not been renamed yet. What a language without a grammar
+means by a word is not known: there all whole words of the document are the same.
 """
 
 from __future__ import annotations
 
 import builtins
 import keyword
-import re
+from contextlib import suppress
+from itertools import islice
 from pathlib import PurePosixPath
+from typing import Literal, NamedTuple
+from urllib.parse import unquote
 
-from engine.editing.scopes.names import whole_word
-from lsp_server.next_edit.edit_history import RecentEdit
-from lsp_server.next_edit.signatures import IDENTIFIER, find_signatures
-from lsp_server.next_edit.source_text import (
-    FUNCTION_HEAD,
-    MAX_BRACKET_CHARS,
-    MAX_CANDIDATE_CHARS,
-    SourceText,
-)
+from engine.editing.rename import WALKERS
+from engine.editing.scopes.names import Place, Unsure, Use, Walker
+from engine.editing.scopes.outline import OutlineNames, is_defined_at
+from engine.editing.syntax import language_of
+from lsp_server.next_edit.edit_history import RecentEdit, Replacement, changed_lines, replacements
+from lsp_server.next_edit.source_text import SourceText
 
+MAX_PLACES = 200  # places of one name in a document
 BUILTIN_TYPES = frozenset(
     {"string", "number", "boolean", "any", "char", "int", "double", "float", "long"}
 )
@@ -31,108 +32,158 @@ interface type switch case default do int void static public private new delete 
 catch package range defer go map chan use mod pub impl match mut
 """
 KEYWORDS = frozenset({*keyword.kwlist, *OTHER_KEYWORDS.split()})
-DEFINITION = (
-    r"\b(?:def|function\*?|func|fn|fun|class|struct|interface|enum|trait|type|const|let|var|mod)"
-    r"\s+(?:\([^()]*\)\s*)?(?:mut\s+|\*)?"
-)
-DEFINITION_BEFORE = re.compile(f"{DEFINITION}$")
-MEMBER_ACCESS = re.compile(r"(?:([\w$]+)\s*)?(?:\.|->|::)\s*$")  # what precedes a member's name
+FAMILIES = {"typescript": "javascript", "tsx": "javascript", "c": "cpp"}
+MODULE_FILES = frozenset({"__init__", "index", "mod", "lib"})  # named after their folder
 Sources = dict[str, SourceText]
 
 
+class Reference(NamedTuple):
+    """What a name refers to in its own document."""
+
+    kind: Literal["local", "member", "module", "word"]
+    places: list[Place]  # the name's other places, in order
+    span: tuple[int, int]  # the part of the text in which comments and strings may speak of it
+
+
 def is_identifier(*words: str) -> bool:
-    return all(word not in KEYWORDS and re.fullmatch(IDENTIFIER, word) for word in words)
+    return all(word not in KEYWORDS and word.replace("$", "_").isidentifier() for word in words)
 
 
 def is_builtin(source: SourceText, name: str) -> bool:
     """Return whether the language itself defines the name."""
-    return name in (BUILTINS if source.is_python else BUILTIN_TYPES)
+    return name in (BUILTINS if source.language == "python" else BUILTIN_TYPES)
 
 
-def switches_reference(
-    source: SourceText, edits: list[RecentEdit], old: str, new: str, at: int
-) -> bool:
-    """Return whether the edit only made a use refer to another existing name.
+def family(path: str) -> str:
+    """Return the languages that may use each other's names with that of a file, as one."""
+    language = language_of(path)
+    return FAMILIES.get(language, language) if language else PurePosixPath(path).suffix.lower()
 
-    It renamed none then.
+
+def module_name(home: str) -> str:
+    """Return the name by which other files import the one at a URI."""
+    path = PurePosixPath(unquote(home))
+    return path.parent.name if path.stem in MODULE_FILES else path.name.split(".")[0]
+
+
+def replaced(edit: RecentEdit) -> list[Replacement]:
+    """Find the words that an edit replaced."""
+    return [swap for line in changed_lines(edit) for swap in replacements(line)]
+
+
+def renamed(source: SourceText, edits: list[RecentEdit], swap: Replacement) -> Reference | None:
+    """Find what an edit renamed.
+
+    None if it is no name or one of the language, or if the edit only made a use refer to another
+    existing one.
     """
-    start, stop = source.line_span(at)
-    if DEFINITION_BEFORE.search(source.text[start:at]) or binds_name(source, new, start, stop):
-        return False
-    if is_builtin(source, new):
-        return True
-    _, low, high = rename_scope(source, old, new, at)
-    mine = [(edit.start, edit.stop) for edit in edits if edit.uri == source.uri]
-    stood = any(
-        not any(a <= spot <= b for a, b in mine) for spot in source.find_words(new, low, high)
+    old, new, at = swap
+    if not is_identifier(old, new):
+        return None
+    mine = [edit for edit in edits if edit.uri == source.uri]
+    places = frozenset(
+        each.at for edit in mine for each in replaced(edit) if (each.old, each.new) == (old, new)
     )
-    return stood and (source.is_prose or binds_name(source, old, low, high))
+    names = _read(source, old, new, places)
+    if names is None:
+        stood = any(
+            not any(edit.start <= spot <= edit.stop for edit in mine)
+            for spot in source.find_words(new)
+        )
+        whole = [Place(spot, spot + len(old)) for spot in source.find_words(old)]
+        found = None if stood else Reference("word", whole, (0, len(source.text)))
+    else:
+        found = _reference(source, names, old, new, at, places)
+    if found and found.kind != "local" and (len(old) == 1 or is_builtin(source, old)):
+        return None
+    return found
 
 
-def binds_name(source: SourceText, name: str, start: int, stop: int) -> bool:
-    """Return whether a span binds the name: by a definition, assignment, import or parameter."""
-    word = whole_word(name)
-    assigned = rf"{word}(?:\s*,\s*[\w$*]+)*[ \t]*(?::[^=\n(){{}}]+)?:?=(?![=>])"
-    declared = rf"\b(?:let|const|var|for|as|mut|import|global)\s[^=\n;:]{{0,300}}?{word}"
-    defined = rf"{DEFINITION}{word}"
-    if re.compile(f"{assigned}|{declared}|{defined}").search(source.text, start, stop):
-        return True
-    limit = min(stop, start + MAX_BRACKET_CHARS)
-    return any(
-        next(source.find_words(name, head.open_at, head.close_at), None) is not None
-        for head in find_signatures(source, start, limit)
-    )
+def reference(source: SourceText, name: str, at: int) -> Reference | None:
+    """Find what a name refers to; None if that is not known."""
+    names = _read(source, name, "", frozenset())
+    return _reference(source, names, name, "", at, frozenset()) if names else None
 
 
-def rename_scope(source: SourceText, old: str, new: str, at: int) -> tuple[str, int, int]:
-    """Find the kind of name renamed at `at`, and the span in which its other uses may be.
-
-    The kind is "prose", "member", "local" or "module".
-    """
-    start, stop = source.line_span(at)
-    left = source.text[start:at]
+def _reference(
+    source: SourceText, names: Walker, old: str, new: str, at: int, places: frozenset[int]
+) -> Reference | None:
+    """Find what a name refers to; `places`: where `new` stands for it already."""
+    plain, members = names.named(old)
     everywhere = (0, len(source.text))
-    if source.is_prose:
-        return "prose", *everywhere
-    if MEMBER_ACCESS.search(left):
-        return "member", *everywhere
-    if source.enclosing_class(at) is not None and re.fullmatch(r"\s*(?:\w+\s+)*[*&#]*", left):
-        return "member", *everywhere
-    own = bool(DEFINITION_BEFORE.search(left) and FUNCTION_HEAD.search(source.text[start:stop]))
-    for low, high in source.enclosing_functions(at, outer=own):
-        if own or any(binds_name(source, name, low, high) for name in (old, new)):
-            return "local", low, high
-    return "module", *everywhere
+    if any(place.start == at for place in members):
+        left = [place for place in members if place.start not in places]
+        stood = islice(names.named(new)[1], 1) if new else ()
+        if (
+            any(stood)
+            and not is_defined_at(names.tree, at)
+            and any(is_defined_at(names.tree, each.start) for each in left[:MAX_PLACES])
+        ):
+            return None
+        return Reference("member", sorted(left), everywhere)
+    use, binding = next((each for each in plain if each[0].place.start == at), (None, None))
+    if use is None:
+        return None
+    same = [each for each, found in plain if found is binding]
+    left_uses = [each for each in same if each.place.start not in places]
+    if new and _switches(source, names, use, left_uses, new):
+        return None
+    is_local = binding is not None and binding.scope is not names.top
+    node = binding.scope.node if binding and is_local else None
+    span = names.tree.span(node) if node else everywhere
+    kind: Literal["local", "module"] = "local" if is_local else "module"
+    return Reference(kind, sorted(each.place for each in left_uses), span)
 
 
-def is_module_level(sources: Sources, old: str, new: str) -> bool:
-    """Return whether an open document defines the name at its top level."""
-    names = f"(?:{re.escape(old)}|{re.escape(new)})(?![\\w$])"
-    defined = re.compile(
-        rf"^(?:(?:export|default|pub|async|static|abstract|public)\s+)*(?:{DEFINITION}"
-        rf"{names}|{names}\s*(?::[^=\n]*)?=(?!=))",
-        re.MULTILINE,
-    )
-    return any(defined.search(source.text) for source in sources.values() if not source.is_prose)
+def _switches(source: SourceText, names: Walker, use: Use, left: list[Use], new: str) -> bool:
+    """Return whether a use was made to refer to another existing name."""
+    if is_builtin(source, new):
+        return not use.kind
+    return names.find(new, use.scope) is not None and any(each.kind for each in left)
 
 
-def may_be_renamed(source: SourceText, home: SourceText, kind: str, old: str, spot: int) -> bool:
-    """Return whether the occurrence at `spot` may refer to what was renamed, by its context."""
-    start, stop = source.line_span(spot)
-    if stop - start > MAX_CANDIDATE_CHARS:
-        return False
-    left, right = source.line_prefix(spot), source.text[spot + len(old) : stop]
-    found = MEMBER_ACCESS.search(left)
-    if kind == "prose" or source.in_string_or_comment(spot):
-        return source.is_prose == (kind == "prose")
+def _read(source: SourceText, old: str, new: str, places: frozenset[int]) -> Walker | None:
+    """Read a name in a text, and another one, which stands for it at some places."""
+    key = (old, new, places)
+    if key not in source.names:
+        words = {at: old if at in places else new for at in (source.find_words(new) if new else ())}
+        words |= dict.fromkeys(source.find_words(old), old)
+        source.names[key] = None
+        if words and (tree := source.tree):
+            names = WALKERS.get(tree.language, OutlineNames)(tree)
+            with suppress(Unsure):
+                names.read_words(words)
+                source.names[key] = names
+    return source.names[key]
+
+
+def defines(source: SourceText, *names: str) -> bool:
+    """Return whether a document defines one of these names at its top level."""
+    for name in names:
+        read = _read(source, name, "", frozenset())
+        found = read and read.top.bindings.get(name)
+        if found and found.kinds - {"import", "alias"}:
+            return True
+    return False
+
+
+def places_elsewhere(source: SourceText, home: SourceText, kind: str, name: str) -> list[Place]:
+    """Find the places that probably refer to a name of another document."""
+    names = _read(source, name, "", frozenset())
+    if names is None or family(source.uri) != family(home.uri):
+        return []
+    plain, members = names.named(name)
     if kind == "member":
-        starts_line = re.fullmatch(r"\s*(?:\w+\s+)*[*&#]*", left)
-        return bool(found or (starts_line and source.enclosing_class(spot) is not None))
-    if found:
-        return source is not home and found[1] == PurePosixPath(home.uri).stem
-    keyword_argument = right[:1] == "=" and right[1:2] != "=" and re.search(r"[(,]\s*$", left)
-    return not keyword_argument or _is_declaration(left)
+        return sorted(members)
+    qualified = [f"{module_name(home.uri)}{access}" for access in (".", "::")]
+    found = [use.place for use, binding in plain if not binding or binding.scope is names.top]
+    for place in members:
+        if any(source.text.startswith(each, place.start - len(each)) for each in qualified):
+            found.append(place)
+    return sorted(found)
 
 
-def _is_declaration(left: str) -> bool:
-    return bool(re.search(r"\b(?:def|function|func|fn|fun|const|let|var)\b", left))
+def mentions(source: SourceText, name: str, span: tuple[int, int]) -> list[Place]:
+    """Find a name in the comments and strings of a part of a text."""
+    spots = source.in_text([*source.find_words(name, *span)])
+    return [Place(spot, spot + len(name)) for spot in spots]

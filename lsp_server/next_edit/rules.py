@@ -8,42 +8,40 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
-from itertools import chain, islice
-from pathlib import PurePosixPath
+from collections.abc import Iterator, Mapping
+from itertools import islice
 
+from engine.editing.scopes.names import Place
+from engine.editing.signatures import (
+    Signature,
+    call_fits,
+    find_calls,
+    find_signatures,
+    missing_parameters,
+)
 from lsp_server.next_edit.candidate import Candidate
 from lsp_server.next_edit.edit_history import (
     ChangedLine,
     RecentEdit,
-    Replacement,
     changed_lines,
     replacements,
     token_opcodes,
     tokens,
     trim_common,
-    whole_lines,
 )
 from lsp_server.next_edit.renames import (
     KEYWORDS,
-    MEMBER_ACCESS,
+    MAX_PLACES,
+    Reference,
     Sources,
-    is_builtin,
-    is_identifier,
-    is_module_level,
-    may_be_renamed,
-    rename_scope,
-    switches_reference,
-)
-from lsp_server.next_edit.signatures import (
-    Signature,
-    call_fits,
-    find_call,
-    find_signatures,
-    is_definition,
-    missing_parameters,
+    defines,
+    mentions,
+    places_elsewhere,
+    reference,
+    renamed,
+    replaced,
 )
 from lsp_server.next_edit.source_text import MAX_CANDIDATE_CHARS, SourceText, is_identifier_char
 
@@ -51,11 +49,15 @@ MAX_CANDIDATES = 8
 MAX_DOCUMENT_CHARS = 1 << 18  # characters; larger documents are not searched
 REPEAT_RADIUS_LINES = 30  # lines on either side that are searched for similar ones
 MIN_SHARED_TOKENS = 0.6  # share of tokens that must be equal if the change was made once only
-SIGNATURE_SEARCH_CHARS = 1500  # characters around an edit, searched for signatures
+MAX_CALLS = 300  # calls of a function in a document
+CONSTRUCTORS = ("__init__", "__new__", "constructor")
 PARAMETER_FIELDS = ("positional", "required", "keyword_only", "variadic", "variadic_keywords")
+MAX_OWNER_CHARS = 80  # characters before a member's name
+OWNER = re.compile(r"[\w$]+(?:\.|->|::)$")  # what precedes a member's name
 REPLACE_INSTRUCTION = "Replace `{old}` by `{new}`."
 SIGNATURE_INSTRUCTION = "Change the call of `{name}` to match its new signature `{new}`."
 Changed = tuple[str, str]  # a name that other files may use, and the URI where it was changed
+Ranked = tuple[bool, int, Candidate]  # (in comments or strings, offset, candidate)
 Found = tuple[tuple[bool, bool, int, bool, int], Candidate]  # (rank, candidate)
 
 
@@ -63,36 +65,33 @@ def find_candidates(
     edits: list[RecentEdit], documents: Mapping[str, str], uri: str, cursor: int
 ) -> list[Candidate]:
     """Find candidates for the next edit, best first. `edits` ends with the most recent one."""
+    edits = _valid(edits, documents)
     sources = {
-        name: SourceText(name, text)
+        name: SourceText(name, text, edits)
         for name, text in documents.items()
         if len(text) <= MAX_DOCUMENT_CHARS
     }
-    edits = [
-        edit
-        for edit in edits
-        if edit.uri in sources and documents[edit.uri][edit.start : edit.stop] == edit.after
-    ]
     found: list[Found] = []
     for age in range(len(edits)):
         for rule in (_renames, _signatures, _repeats):
-            for at, candidate in rule(sources, edits, len(edits) - 1 - age):
-                source = sources[candidate.uri]
+            for in_text, at, candidate in rule(sources, edits, len(edits) - 1 - age):
                 here = candidate.uri == uri
                 inside = here and candidate.start <= cursor <= candidate.stop
                 before = here and at < cursor and not inside
                 distance = 0 if inside else abs(at - cursor) if here and not before else at
-                rank = (source.in_string_or_comment(at), not here, age, before, distance)
+                rank = (in_text, not here, age, before, distance)
                 found.append((rank, candidate))
     chosen: list[Candidate] = []
     active = _being_typed(edits, uri, cursor)
     for _, candidate in sorted(found, key=lambda one: one[0]):
+        if len(chosen) == MAX_CANDIDATES:
+            break
         in_progress = active is not None and candidate.overlaps(uri, *active)
         is_taken = any(candidate.overlaps(other.uri, other.start, other.stop) for other in chosen)
         is_short = candidate.stop - candidate.start <= MAX_CANDIDATE_CHARS
         if is_short and not in_progress and not is_taken:
             chosen.append(candidate)
-    return chosen[:MAX_CANDIDATES]
+    return chosen
 
 
 def changed_names(
@@ -104,26 +103,31 @@ def changed_names(
     with the most recent one.
     """
     active = _being_typed(edits, uri, cursor)
+    edits = _valid(edits, documents)
+    sources: Sources = {}
     found: dict[Changed, None] = {}
     for edit in reversed(edits):
-        text = documents.get(edit.uri, "")
-        if len(text) > MAX_DOCUMENT_CHARS or text[edit.start : edit.stop] != edit.after:
-            continue
         if edit.uri == uri and (edit.start, edit.stop) == active:
             continue
-        home = SourceText(edit.uri, text)
-        for old, new, at in _words(edit):
-            if (
-                is_identifier(old, new)
-                and len(old) > 1
-                and not is_builtin(home, old)
-                and not home.in_string_or_comment(at)
-                and rename_scope(home, old, new, at)[0] in {"member", "module"}
-            ):
-                found[old, edit.uri] = None
-        for _, signature in _changed_signatures(home, edit):
+        home = sources.setdefault(edit.uri, SourceText(edit.uri, documents[edit.uri], edits))
+        for swap in replaced(edit):
+            meant = renamed(home, edits, swap)
+            if meant and meant.kind in {"member", "module"}:
+                found[swap.old, edit.uri] = None
+        for _, signature in _changed_signatures(home, edits, edit):
             found[signature.name, edit.uri] = None
     return list(found)
+
+
+def _valid(edits: list[RecentEdit], documents: Mapping[str, str]) -> list[RecentEdit]:
+    """Return the edits that are in the documents, of those that are searched."""
+    return [
+        edit
+        for edit in edits
+        if len(text := documents.get(edit.uri, "")) <= MAX_DOCUMENT_CHARS
+        and text[edit.start : edit.stop] == edit.after
+        and edit.uri in documents
+    ]
 
 
 def _being_typed(edits: list[RecentEdit], uri: str, cursor: int) -> tuple[int, int] | None:
@@ -133,7 +137,7 @@ def _being_typed(edits: list[RecentEdit], uri: str, cursor: int) -> tuple[int, i
     """
     for edit in edits:
         if edit.uri == uri and edit.start <= cursor <= edit.stop:
-            words = _words(edit)
+            words = replaced(edit)
             if not words or any(at <= cursor <= at + len(new) for _, new, at in words):
                 return edit.start, edit.stop
     return None
@@ -142,57 +146,55 @@ def _being_typed(edits: list[RecentEdit], uri: str, cursor: int) -> tuple[int, i
 # -- renames -----------------------------------------------------------------------------------
 
 
-def _renames(
-    sources: Sources, edits: list[RecentEdit], number: int
-) -> Iterator[tuple[int, Candidate]]:
+def _renames(sources: Sources, edits: list[RecentEdit], number: int) -> Iterator[Ranked]:
     home = sources[edits[number].uri]
-    undone = {(new, old) for edit in edits[number:] for old, new, _ in _words(edit)}
-    words = _words(edits[number])
-    for old, new, at in () if home.is_prose and len(words) > 1 else words:
-        if not is_identifier(old, new) or home.in_string_or_comment(at) or (old, new) in undone:
+    undone = {(swap.new, swap.old) for edit in edits[number:] for swap in replaced(edit)}
+    swaps = replaced(edits[number])
+    for swap in () if home.language is None and len(swaps) > 1 else swaps:
+        old, new, at = swap
+        meant = renamed(home, edits, swap) if (old, new) not in undone else None
+        if meant is None:
             continue
-        if switches_reference(home, edits, old, new, at):
-            continue
-        kind, start, stop = rename_scope(home, old, new, at)
-        if kind != "local" and (len(old) == 1 or is_builtin(home, old)):
-            continue
-        wider = kind == "member" or (kind == "module" and is_module_level(sources, old, new))
-        for source in sources.values() if wider else [home]:
-            low, high = (start, stop) if source is home else (0, len(source.text))
-            same = partial(may_be_renamed, source, home, kind, old)
-            first = at if source is home else low
-            spots = chain(source.find_words(old, first, high), source.find_words(old, low, first))
-            for spot in islice(spots, 200):
-                if same(spot) and not _was_typed(source, edits, number, old, spot):
-                    yield spot, _rename(source, old, new, spot, same, (low, high))
+        for source, groups in _places(sources, home, meant, old, new):
+            for in_text, group in zip((False, True), groups, strict=True):
+                first = bisect_left(group, at, key=_start) if source is home else 0
+                for place in islice((*group[first:], *group[:first]), MAX_PLACES):
+                    low, high = source.line_span(place.start)
+                    typed = _was_typed(source, edits, number, old, place.start)
+                    if high - low <= MAX_CANDIDATE_CHARS and not typed:
+                        yield in_text, place.start, _rename(source, old, new, place, group)
 
 
-def _rename(
-    source: SourceText,
-    old: str,
-    new: str,
-    spot: int,
-    same: Callable[[int], bool],
-    limits: tuple[int, int],
-) -> Candidate:
-    start, stop = source.statement_span(spot, spot)
-    in_literal = source.in_string_or_comment(spot)
-    low, high = max(start, limits[0]), min(stop, limits[1])
+def _places(
+    sources: Sources, home: SourceText, meant: Reference, old: str, new: str
+) -> Iterator[tuple[SourceText, tuple[list[Place], list[Place]]]]:
+    """Yield each document with the places where a name is in its code, and in its other text."""
+    yield home, (meant.places, mentions(home, old, meant.span))
+    wide = meant.kind == "member" or (
+        meant.kind == "module" and any(defines(each, old, new) for each in sources.values())
+    )
+    for source in sources.values() if wide else ():
+        if source is not home and (found := places_elsewhere(source, home, meant.kind, old)):
+            yield source, (found, mentions(source, old, (0, len(source.text))))
+
+
+def _start(place: Place) -> int:
+    return place.start
+
+
+def _rename(source: SourceText, old: str, new: str, spot: Place, same: list[Place]) -> Candidate:
+    start, stop = source.statement_span(spot.start)
     at, pieces = start, []
-    for each in source.find_words(old, low, high):
-        if source.in_string_or_comment(each) == in_literal and same(each):
-            pieces += [source.text[at:each], new]
-            at = each + len(old)
+    low, high = (bisect_left(same, each, key=_start) for each in (start, stop))
+    for place in same[low:high]:
+        pieces += [source.text[at : place.start], place.form.replace("{}", new)]
+        at = place.stop
     expected = "".join((*pieces, source.text[at:stop]))
     reason = f"{old} was renamed to {new}"
-    owner = MEMBER_ACCESS.search(source.line_prefix(spot))
-    prefix = owner[0] if owner and owner[1] else ""  # small models drop "self." if it is not named
+    owner = OWNER.search(source.text[max(start, spot.start - MAX_OWNER_CHARS) : spot.start])
+    prefix = owner[0] if owner else ""  # small models drop "self." if it is not named
     instruction = REPLACE_INSTRUCTION.format(old=prefix + old, new=prefix + new)
     return Candidate(source.uri, start, stop, "rename", instruction, reason, old, new, expected)
-
-
-def _words(edit: RecentEdit) -> list[Replacement]:
-    return [swap for line in changed_lines(edit) for swap in replacements(line)]
 
 
 def _was_typed(
@@ -202,7 +204,7 @@ def _was_typed(
     for n, edit in enumerate(edits):
         if edit.uri != source.uri or not edit.start <= spot <= edit.stop:
             continue
-        if any(at <= spot < at + len(new) for _, new, at in _words(edit)):
+        if any(at <= spot < at + len(new) for _, new, at in replaced(edit)):
             return True
         if n > number and edit.after.count(old) > edit.before.count(old):
             return True
@@ -212,39 +214,26 @@ def _was_typed(
 # -- signatures --------------------------------------------------------------------------------
 
 
-def _signatures(
-    sources: Sources, edits: list[RecentEdit], number: int
-) -> Iterator[tuple[int, Candidate]]:
+def _signatures(sources: Sources, edits: list[RecentEdit], number: int) -> Iterator[Ranked]:
     edit = edits[number]
     home = sources[edit.uri]
-    for old, new in _changed_signatures(home, edit):
-        at = new.name_at
-        member, name = home.enclosing_class(at) is not None, new.name
-        if name in ("__init__", "__new__", "constructor"):
-            name, member = home.enclosing_class(at) or "", False
-        inner = None if member else next(home.enclosing_functions(at, outer=True), None)
-        for source in [home] if inner else sources.values():
-            low, high = inner if inner else (0, len(source.text))
+    for old, new in _changed_signatures(home, edits, edit):
+        name, at = new.name, new.name_at
+        if new.owner and name in (*CONSTRUCTORS, new.owner[0]):
+            name, at = new.owner
+        meant = reference(home, name, at)
+        for source, (places, _) in _places(sources, home, meant, name, name) if meant else ():
             shown = None
-            for spot in islice(source.find_words(name, low, high) if name else (), 300):
-                start, stop = source.line_span(spot)
+            own = {place.start for place in islice(places, MAX_CALLS)} - {new.name_at}
+            for call in find_calls(source.tree, own) if source.tree else ():
+                start, stop = source.line_span(call.name_at)
                 if stop - start > MAX_CANDIDATE_CHARS:
                     continue
-                call = find_call(source, spot, name)
-                if call is None or source.in_string_or_comment(spot) or is_definition(source, spot):
-                    continue
-                found = MEMBER_ACCESS.search(source.line_prefix(spot))
-                if (
-                    source.is_python
-                    and bool(found) != member
-                    and not (found and found[1] == PurePosixPath(home.uri).stem)
-                ):
-                    continue
-                given = call.arguments
-                if call_fits(source, old, given) and not call_fits(source, new, given):
+                if call_fits(old, call) and not call_fits(new, call):
                     shown = shown or _call(source, source is home, old, new, name)
-                    start, stop = source.statement_span(spot, call.close_at)
-                    yield spot, dataclasses.replace(shown, start=start, stop=stop)
+                    start, _ = source.statement_span(call.name_at)
+                    _, stop = source.statement_span(call.close_at)
+                    yield False, call.name_at, dataclasses.replace(shown, start=start, stop=stop)
 
 
 def _call(
@@ -256,10 +245,7 @@ def _call(
     """
     was, now = (name + head.text.removeprefix(head.name) for head in (old, new))
     instruction = SIGNATURE_INSTRUCTION.format(name=name, new=now)
-    removed, added = (
-        missing_parameters(source.uri, was, now),
-        missing_parameters(source.uri, now, was),
-    )
+    removed, added = missing_parameters(old, new), missing_parameters(new, old)
     for verb, names in (("Remove", removed), ("Add", added)):
         if names:
             instruction += f" {verb} the argument {' and '.join(f'`{each}`' for each in names)}."
@@ -267,23 +253,22 @@ def _call(
     if at_home:
         elsewhere = source.text[: new.name_at] + source.text[new.close_at :]
     unknown = frozenset(added).difference(re.findall(r"[\w$]+", elsewhere))
-    signature = dataclasses.replace(new, name=name)
+    signatures = dataclasses.replace(old, name=name), dataclasses.replace(new, name=name)
     reason = f"{was} is now {now}"
     return Candidate(
-        source.uri, 0, 0, "signature", instruction, reason, was, now, "", signature, unknown
+        source.uri, 0, 0, "signature", instruction, reason, was, now, "", signatures, unknown
     )  # fmt: skip
 
 
 def _changed_signatures(
-    source: SourceText, edit: RecentEdit
+    source: SourceText, edits: list[RecentEdit], edit: RecentEdit
 ) -> Iterator[tuple[Signature, Signature]]:
-    """Yield (old signature, new signature) of functions whose parameters changed."""
-    text = source.text
-    start, stop = edit.start - SIGNATURE_SEARCH_CHARS, edit.stop + SIGNATURE_SEARCH_CHARS
-    low, high = whole_lines(text, max(start, 0), min(stop, len(text)))
-    low, high = max(low, start - SIGNATURE_SEARCH_CHARS), min(high, stop + SIGNATURE_SEARCH_CHARS)
-    then = SourceText(edit.uri, text[low : edit.start] + edit.before + text[edit.stop : high])
-    was, now = find_signatures(then, 0, len(then.text)), find_signatures(source, low, high)
+    """Yield (old signature, new signature) of functions whose parameters an edit changed."""
+    now = find_signatures(source.tree, edit.start, edit.stop) if source.tree else []
+    if not now:
+        return
+    then, start = source.before(edits, edit)
+    was = find_signatures(then.tree, start, start + len(edit.before)) if then.tree else []
     if [head.name for head in was] != [head.name for head in now]:
         names = Counter(head.name for head in was), Counter(head.name for head in now)
         was, now = (
@@ -298,20 +283,13 @@ def _changed_signatures(
 # -- repetition --------------------------------------------------------------------------------
 
 
-def _repeats(
-    sources: Sources, edits: list[RecentEdit], number: int
-) -> Iterator[tuple[int, Candidate]]:
+def _repeats(sources: Sources, edits: list[RecentEdit], number: int) -> Iterator[Ranked]:
     edit = edits[number]
     source = sources[edit.uri]
     mine = [(each, line) for each in edits for line in changed_lines(each)]
     done = {line.at for each, line in mine if each.uri == edit.uri}
     for line in changed_lines(edit):
-        is_rename = any(
-            is_identifier(old, new) and not is_builtin(source, old)
-            and not switches_reference(source, edits, old, new, at)
-            for old, new, at in replacements(line)
-        )  # fmt: skip
-        if is_rename and not source.in_string_or_comment(line.at):
+        if any(renamed(source, edits, swap) for swap in replacements(line)):
             continue
         change = [(old, new) for old, new, _ in replacements(line)]
         repeated = sum([(a, b) for a, b, _ in replacements(each)] == change for _, each in mine)
@@ -324,7 +302,7 @@ def _repeats(
                 was, now = _difference(text, expected)
                 instruction = REPLACE_INSTRUCTION.format(old=was, new=now)
                 reason = f"the same change as on line {source.line_number(line.at)}"
-                yield start, Candidate(
+                yield False, start, Candidate(
                     edit.uri, start, stop, "repeat", instruction, reason, line.old.strip(),
                     line.new.strip(), expected,
                 )  # fmt: skip

@@ -1,91 +1,47 @@
-"""A source text scanned for lines, brackets, string literals and indentation.
-
-Deliberately not a parser such as tree-sitter: the text is being typed and often does not parse, and
-it may be in a language without a grammar here, so these scanners would have to stay next to one.
-Scopes are read off the indentation and are wrong where that does not follow the nesting.
-"""
+"""A source text with its lines, words and syntax tree."""
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
-from pathlib import PurePosixPath
-from typing import NamedTuple
 
-from lsp_server.next_edit.edit_history import whole_lines
+from engine.editing.brackets import scan
+from engine.editing.scopes.names import Walker
+from engine.editing.syntax import Tree, language_of, parse
+from lsp_server.next_edit.edit_history import RecentEdit, whole_lines
 
-MAX_BRACKET_CHARS = 4000  # characters between an opening bracket and its closing one
-MAX_LINES_UP = 2000  # lines searched for the head of a function
 MAX_STATEMENT_LINES = 6
 MAX_CANDIDATE_CHARS = 600  # characters of the lines that a next edit may change
-PROSE_SUFFIXES = frozenset({"", ".md", ".txt", ".rst", ".tex", ".adoc", ".csv", ".log"})
-HASH_COMMENT_SUFFIXES = frozenset(
-    {".py", ".pyi", ".sh", ".bash", ".rb", ".pl", ".r", ".yaml", ".yml", ".toml"}
-)
-# None of these scans far for a missing quote, of which there may be many: strings are bounded, and
-# what may have several lines ends with the text.
-_STRING = r'"(?:[^"\\\r\n]|\\.){0,400}+"' + "|" + r"'(?:[^'\\\r\n]|\\.){0,400}+'"
-_TRIPLE_QUOTED = r'"""(?:[^\\]|\\.)*?(?:"""|\\?\Z)' + "|" + r"'''(?:[^\\]|\\.)*?(?:'''|\\?\Z)"
-HASH_LITERALS = re.compile(rf"#[^\r\n]*|{_TRIPLE_QUOTED}|{_STRING}", re.DOTALL)
-SLASH_LITERALS = re.compile(
-    rf"//[^\r\n]*|/\*.*?(?:\*/|\Z)|`(?:[^`\\]|\\.)*+(?:`|\\?\Z)|{_STRING}", re.DOTALL
-)
-INTERPOLATION = re.compile(r"\{[^{}]*\}")  # code in a string
-NO_LITERALS = re.compile(r"(?!)")
-FUNCTION_HEAD = re.compile(r"\b(?:def|function|func|fn|fun)\b|\)[^;{}()]*\{\s*$|=>\s*\{?\s*$")
-BRANCH_HEAD = re.compile(
-    r"\s*\}?\s*(?:if|for|while|switch|else|catch|with|match|elif|do|try|return)\b"
-)
-CLASS_HEAD = re.compile(r"^\s*(?:\w+\s+)*(?:class|struct|interface|impl|trait|enum)\b\s*(\w*)")
-
-
-class Item(NamedTuple):
-    """One comma-separated item of a bracket, stripped of blanks."""
-
-    start: int
-    stop: int
-    text: str
 
 
 class SourceText:
-    """One document's text, scanned lazily."""
+    """One document's text, parsed when its tree is first asked for."""
 
-    def __init__(self, uri: str, text: str) -> None:
+    def __init__(self, uri: str, text: str, edits: Sequence[RecentEdit] = ()) -> None:
         self.uri, self.text = uri, text
-        self.suffix = PurePosixPath(uri).suffix.lower()
-        self.is_prose = self.suffix in PROSE_SUFFIXES
-        self.is_python = self.suffix in (".py", ".pyi")
-        has_hash = self.suffix in HASH_COMMENT_SUFFIXES
-        self._literals = HASH_LITERALS if has_hash else SLASH_LITERALS
-        if self.is_prose:
-            self._literals = NO_LITERALS
-        self._tokens = re.compile(rf"{self._literals.pattern}|[()\[\]{{}},]", re.DOTALL)
+        self.language = language_of(uri)
+        self.names: dict[tuple[str, str, frozenset[int]], Walker | None] = {}  # as they were read
+        self._before: SourceText | None = None
+        self._edits = [edit for edit in edits if edit.uri == uri]
 
     @cached_property
-    def _literal_edges(self) -> list[int]:
-        """Offsets at which strings and comments start and stop, alternating."""
-        found = []
-        for match in self._literals.finditer(self.text):
-            start, stop = match.span()
-            found.append(start)
-            if match[0][0] == "`" or "f" in self.text[max(start - 2, 0) : start].lower():
-                for filled in INTERPOLATION.finditer(self.text, start, stop):
-                    found += filled.span()
-            found.append(stop)
-        return found
+    def tree(self) -> Tree | None:
+        """The syntax tree, without the lines being written if their open brackets break it."""
+        tree, text = parse(self.uri, self.text), self.text
+        for edit in self._edits if tree and tree.root.has_error else ():
+            if any(edit.after[at] in "([" for at in scan(edit.after).open):
+                blank = re.sub(r"[^\r\n]", " ", edit.after)
+                text = text[: edit.start] + blank + text[edit.stop :]
+        other = parse(self.uri, text) if text != self.text else None
+        return other if tree and other and other.errors < tree.errors else tree
 
-    def in_string_or_comment(self, at: int) -> bool:
-        """Return whether an offset is inside a string literal or a comment."""
-        return bisect_right(self._literal_edges, at) % 2 == 1
+    def in_text(self, offsets: list[int]) -> list[int]:
+        """Return those of some offsets, in order, that are in a comment or in a string."""
+        return self.tree.in_text(offsets) if self.tree else []
 
     def line_span(self, at: int) -> tuple[int, int]:
         return whole_lines(self.text, at, at)
-
-    def line_prefix(self, at: int) -> str:
-        """Return the line up to an offset; only its last MAX_CANDIDATE_CHARS characters."""
-        return self.text[max(self.line_span(at)[0], at - MAX_CANDIDATE_CHARS) : at]
 
     def line_number(self, at: int) -> int:
         """Return the number of the line that contains `at`, counted from 1."""
@@ -104,38 +60,23 @@ class SourceText:
                 yield at
             at = self.text.find(name, after, stop)
 
-    # -- around an offset ----------------------------------------------------------------------
+    def statement_span(self, at: int) -> tuple[int, int]:
+        """Extend the line around an offset to close the brackets that are open in it.
 
-    def statement_span(self, start: int, stop: int) -> tuple[int, int]:
-        """Extend the lines of a span to close the brackets that are open in them.
-
-        They are not extended if that takes more than MAX_STATEMENT_LINES lines.
+        It is not extended if that takes more than MAX_STATEMENT_LINES lines.
         """
-        low, high = first = whole_lines(self.text, start, stop)
+        low, high = first = self.line_span(at)
         for _ in range(MAX_STATEMENT_LINES):
-            depth, lowest = self._bracket_depth(low, high)
-            if lowest < 0 and low > 0:
+            if high - low > MAX_CANDIDATE_CHARS:
+                break
+            found = scan(self.text[low:high])
+            if low > 0 and any(self.text[low + each] in ")]" for each in found.unmatched_closers):
                 low = self._previous_line(low)[0]
-            elif depth > 0 and high < len(self.text):
+            elif high < len(self.text) and any(self.text[low + one] in "([" for one in found.open):
                 high = self.line_span(self._next_line(high))[1]
             else:
-                break
-        else:
-            return first
-        return (low, high) if self._line_count(low, high) <= MAX_STATEMENT_LINES else first
-
-    def _line_count(self, start: int, stop: int) -> int:
-        return 1 + len(re.findall(r"\r\n|\r|\n", self.text[start:stop]))
-
-    def enclosing_functions(self, at: int, outer: bool = False) -> Iterator[tuple[int, int]]:
-        """Yield the spans of the enclosing functions, heads included, the innermost first.
-
-        With `outer`, a function whose head is on the line itself is skipped.
-        """
-        for start, line in self._outwards(at):
-            own = outer and start == self.line_span(at)[0]
-            if FUNCTION_HEAD.search(line) and not BRANCH_HEAD.match(line) and not own:
-                yield start, self._end(start, _indent(line))
+                return low, high
+        return first
 
     def neighbouring_lines(self, at: int, count: int) -> Iterator[tuple[int, int]]:
         """Yield the spans of the lines around, nearest first, at most `count` on either side."""
@@ -148,46 +89,6 @@ class SourceText:
                 up = self._previous_line(up[0])
                 yield up
 
-    def enclosing_class(self, at: int) -> str | None:
-        """Return the name of the class that directly encloses a line.
-
-        None if something else does.
-        """
-        for start, line in self._outwards(at):
-            if start < self.line_span(at)[0]:
-                found = CLASS_HEAD.match(line)
-                return found[1] if found else None
-        return None
-
-    def _outwards(self, at: int) -> Iterator[tuple[int, str]]:
-        """Yield the line itself, then each line above that is less indented than the one before."""
-        low, high = self.line_span(at)
-        line = self.text[low:high]
-        yield low, line
-        indent = _indent(line) if line.strip() else MAX_BRACKET_CHARS
-        for _ in range(MAX_LINES_UP):
-            if not low or not indent:
-                return
-            low, high = self._previous_line(low)
-            line = self.text[low:high]
-            if line.strip() and line.lstrip()[0] not in ")]}#" and _indent(line) < indent:
-                indent = _indent(line)
-                yield low, line
-
-    def _end(self, start: int, indent: int) -> int:
-        """Find the end of the block whose head starts at `start`."""
-        stop = self.line_span(start)[1]
-        at = self._next_line(stop)
-        while at < len(self.text):
-            low, high = self.line_span(at)
-            line = self.text[low:high]
-            if line.strip():
-                if _indent(line) <= indent and line.lstrip()[0] not in ")]}{#":
-                    break
-                stop = high
-            at = self._next_line(high)
-        return stop
-
     def _previous_line(self, low: int) -> tuple[int, int]:
         end = low - 2 if self.text[low - 2 : low] == "\r\n" else low - 1
         return whole_lines(self.text, end, end)
@@ -195,47 +96,19 @@ class SourceText:
     def _next_line(self, high: int) -> int:
         return high + (2 if self.text[high : high + 2] == "\r\n" else 1)
 
-    # -- brackets ------------------------------------------------------------------------------
-
-    def _bracket_depth(self, start: int, stop: int) -> tuple[int, int]:
-        """Count the nesting depth of brackets at the end of a span, and the lowest inside it."""
-        depth = lowest = 0
-        for match in self._tokens.finditer(self.text, start, stop):
-            depth += (match[0] in "([") - (match[0] in ")]")  # braces enclose statements
-            lowest = min(lowest, depth)
-        return depth, lowest
-
-    def bracket_items(self, opened: int) -> tuple[list[Item], int] | None:
-        """Split the bracket that opens at `opened` into its items; also find its closing bracket.
-
-        None if it is not closed.
-        """
-        depth, begun, found = 0, opened + 1, []
-        for match in self._tokens.finditer(self.text, opened, opened + MAX_BRACKET_CHARS):
-            mark = match[0]
-            if mark in "([{":
-                depth += 1
-            elif mark in ")]}":
-                depth -= 1
-            if (mark == "," and depth == 1) or depth == 0:
-                found.append(self._item(begun, match.start()))
-                begun = match.end()
-            if depth == 0:
-                if not found[-1].text:  # a trailing comma, or an empty bracket
-                    found.pop()
-                return found, match.start()
-        return None
-
-    def _item(self, start: int, stop: int) -> Item:
-        text = self.text[start:stop]
-        start += len(text) - len(text.lstrip())
-        return Item(start, start + len(text.strip()), text.strip())
+    def before(self, edits: Sequence[RecentEdit], edit: RecentEdit) -> tuple[SourceText, int]:
+        """Return the text without those edits that are of it, and where one of them was in it."""
+        mine = sorted((one for one in edits if one.uri == self.uri), key=lambda one: one.start)
+        if self._before is None:
+            pieces, at = [], 0
+            for one in mine:
+                pieces += [self.text[at : one.start], one.before]
+                at = one.stop
+            self._before = SourceText(self.uri, "".join((*pieces, self.text[at:])))
+        above = mine[: mine.index(edit)]
+        return self._before, edit.start - sum(len(one.after) - len(one.before) for one in above)
 
 
 def is_identifier_char(char: str) -> bool:
     """Return whether a character may continue an identifier; False for ""."""
     return char == "$" or (bool(char) and f"a{char}".isidentifier())
-
-
-def _indent(line: str) -> int:
-    return len(line) - len(line.lstrip(" \t"))

@@ -303,6 +303,51 @@ def test_c() -> None:
     assert candidate_lines({u: text}, (u, "int add", "int plus")) == ["return add(1, 2);"]
 
 
+def test_a_name_of_another_scope_is_another_name() -> None:
+    u = "file:///w/a.c"
+    text = (
+        "int add(int a)\n{\n    int n = a;\n    return n;\n}\n"
+        "int sub(int a)\n{\n    int n = a;\n    return n;\n}\n"
+    )
+    (change,) = expected_changes({u: text}, (u, "int n = a", "int sum = a"))
+    assert change == ("return n;", "return sum;")
+    other = "from shapes import area\n\ndef own(area):\n    return area\n"
+    found = candidate_lines({A: SHAPES, B: other}, (A, "def area(", "def surface("))
+    assert "from shapes import area" in found and "return area" not in found
+
+
+def test_a_property_in_short_keeps_its_name() -> None:
+    u = "file:///w/a.ts"
+    text = "function f() {\n  const sum = 1;\n  return { sum };\n}\n"
+    assert expected_changes({u: text}, (u, "const sum", "const total")) == [
+        ("return { sum };", "return { sum: total };")
+    ]
+
+
+def test_a_member_that_is_replaced_by_another_one_is_not_renamed() -> None:
+    text = "class A:\n    size: int\n    area: int\n\ndef f(a, b):\n    return a.size + b.size\n"
+    assert expected_changes({A: text}, (A, "a.size", "a.area")) == []
+
+
+def test_calls_inside_a_macro_of_rust() -> None:
+    u = "file:///w/a.rs"
+    text = "fn area(w: f64) -> f64 {\n    w\n}\n\nfn main() {\n    assert!(area(1.0) > 0.5);\n}\n"
+    assert candidate_lines({u: text}, (u, "w: f64)", "w: f64, h: f64)")) == [
+        "assert!(area(1.0) > 0.5);"
+    ]
+
+
+@pytest.mark.parametrize("typed", ["x = foo(", "def g(a, b"])
+def test_a_line_that_is_being_written_hides_nothing_below_it(typed: str) -> None:
+    """An open bracket would swallow the functions that follow."""
+    text = "y = 1\n\ndef f(a):\n    return a\n\ndef h(a):\n    return f(a)\n"
+    assert candidate_lines({A: text}, (A, "y = 1", typed), (A, "def f(a", "def f(count")) == [
+        "return a"
+    ]
+    found = candidate_lines({A: text}, (A, "y = 1", typed), (A, "def f(a", "def f(a, b"))
+    assert "return f(a)" in found
+
+
 def test_plain_text() -> None:
     u = "file:///w/notes.txt"
     text = "It's the colour of the wall.\nIt's the colour of the door.\nNo colourful thing.\n"

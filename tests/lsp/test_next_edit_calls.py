@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from lsp_server.next_edit import rules, signatures
+from engine.editing import signatures
+from engine.editing.signatures import Signature, call_fits, find_calls, find_signatures
+from engine.editing.syntax import parse
+from lsp_server.next_edit import rules
 from lsp_server.next_edit.candidate import Candidate, rejection_reason
 from lsp_server.next_edit.rules import find_candidates
-from lsp_server.next_edit.signatures import call_fits, find_call, find_signatures
-from lsp_server.next_edit.source_text import SourceText
 from tests.support.edited_files import OPEN, A, B, candidate_lines, edited, expected_changes
 
 # -- signature ---------------------------------------------------------------------------------
@@ -51,10 +52,11 @@ def test_a_parameter_added_to_a_constructor_on_several_lines() -> None:
     ],
 )
 def test_whether_a_call_fits(head: str, call: str, fit: bool) -> None:
-    source = SourceText("a.py", f"{head}: pass\n{call}\n")
-    (found,) = find_signatures(source, 0, len(source.text))
-    given = find_call(source, source.text.index(f"\n{call}") + 1, "f")
-    assert given is not None and call_fits(source, found, given.arguments) == fit
+    tree = parse("a.py", text := f"{head}: pass\n{call}\n")
+    assert tree
+    (found,) = find_signatures(tree, 0, len(text))
+    (given,) = find_calls(tree, {text.index(f"\n{call}") + 1})
+    assert call_fits(found, given) == fit
 
 
 @pytest.mark.parametrize("count", [1, 9, 400])
@@ -64,7 +66,7 @@ def test_a_file_is_read_once_however_many_calls_it_has(
     """What is said of a changed signature is the same for all calls of a file."""
     read = []
 
-    def recorded(*args: str) -> list[str]:
+    def recorded(*args: Signature) -> list[str]:
         read.append(args)
         return missing(*args)
 

@@ -138,16 +138,13 @@ class JavaScriptNames(Walker):
 
     def _block(self, node: Node, scope: Scope) -> list[Visit]:
         """Return visits inside a scope that a node has made."""
-        visits: list[Visit] = []
-        for index, each in enumerate(node.named_children):
-            name = node.field_name_for_named_child(index)
-            if node.type == "catch_clause" and name == "parameter":
-                visits.append((each, scope, "variable"))
-            elif node.type == "index_signature" and name == "name":
-                visits.append((each, scope, "parameter"))
-            else:
-                visits.append((each, scope, ""))
-        return visits
+        kinds = {
+            "catch_clause": ("parameter", "variable"),
+            "index_signature": ("name", "parameter"),
+        }
+        field, kind = kinds.get(node.type, ("", ""))
+        bound = node.child_by_field_name(field) if field else None
+        return [(each, scope, kind if each == bound else "") for each in node.named_children]
 
     def _function(self, node: Node, scope: Scope) -> list[Visit]:
         inside = Scope("function", scope, node=node)

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 
 MAX_STEPS = 5_000_000  # scopes passed in look-ups; 1 MiB of plain code takes a tenth
+MAX_DEPTH = 1000  # nodes around a word that is read alone; plain code has a tenth
 
 
 class Unsure(Exception):
@@ -85,6 +87,7 @@ class Walker(ABC):
         self.unsure = ""  # why no name of the text can be renamed
         self.bound: set[str] = set()  # names with a binding in any scope
         self.steps = 0
+        self.words: Mapping[int, str] = {}  # start -> the name that is read there, if only some are
 
     def spend(self, steps: int) -> None:
         """Count work that may grow faster than the text. Raises Unsure when it is too much."""
@@ -117,6 +120,27 @@ class Walker(ABC):
             if binding:
                 binding.places.append(use.place)
 
+    def read_words(self, words: Mapping[int, str]) -> None:
+        """Read some words of the text alone; each, by its start, as the name that is given for it.
+
+        The text may be in the middle of an edit: what a node lacks is passed over. Raises Unsure.
+        """
+        self.words = words
+        spots = [self.tree.byte(at) for at in sorted(words)]
+        todo: list[tuple[Visit, int]] = [((self.tree.root, self.top, ""), 0)]
+        while todo:
+            (node, scope, kind), depth = todo.pop()
+            first = bisect_left(spots, node.start_byte)
+            if depth > MAX_DEPTH or first == len(spots) or spots[first] >= node.end_byte:
+                continue
+            try:
+                visits = self.visit(node, scope, kind)
+            except Unsure:
+                visits = self.all(node.named_children, scope)
+            todo += [(visit, depth + 1) for visit in reversed(visits)]
+        self.uses = [use._replace(name=words.get(use.place.start, use.name)) for use in self.uses]
+        self.resolve()
+
     def resolve(self) -> None:
         """Bind what defines a name in its scope, then look up every use."""
         for use in self.uses:
@@ -148,6 +172,21 @@ class Walker(ABC):
     def bindings(self) -> list[Binding]:
         """Return all bindings, in the order of their first place."""
         return list(dict.fromkeys(binding for _, binding in self.resolved if binding))
+
+    def named(self, name: str) -> tuple[list[tuple[Use, Binding | None]], list[Place]]:
+        """Return the uses of a name with what they refer to, and the places of such members."""
+        plain: list[tuple[Use, Binding | None]] = []
+        members = [
+            place
+            for member, place in self.member_uses()
+            if self.words.get(place.start, member) == name
+        ]
+        for use, binding in self.resolved:
+            if use.name == name and binding and binding.scope.kind == "class":
+                members.append(use.place)
+            elif use.name == name:
+                plain.append((use, binding))
+        return plain, members
 
     def places(self, binding: Binding, new: str) -> list[Place]:
         """Return all places to rewrite for a new name. Raises Unsure."""
