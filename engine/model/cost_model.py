@@ -310,7 +310,7 @@ def remembered(file: Path, key: str) -> CostModel | None:
         seconds, growth, bend = (
             [float(x) for x in known[name]] for name in ("seconds", "growth", "bend")
         )
-        cost = CostModel(seconds, float(known["reading"]), (growth[0], growth[1]))
+        cost = CostModel(seconds, float(known["prefill"]), (growth[0], growth[1]))
         values = [*seconds, cost.prefill]
         usable = len(seconds) == len(bend) == len(POINTS) and all(0 < x < 1e6 for x in values)
         usable = usable and all(0 <= x < 1e6 for x in growth)
@@ -334,7 +334,7 @@ def remember(file: Path, key: str, cost: CostModel) -> None:
         "seconds": cost.seconds.tolist(),
         "growth": cost.growth,
         "bend": cost.bend,
-        "reading": cost.prefill,
+        "prefill": cost.prefill,
         "measured": cost.measured,
     }
     try:
