@@ -205,11 +205,11 @@ class HashTarget:
     def __init__(self, vocab: int = 11, context: int = 400, seed: int = 0, eos: int = -1) -> None:
         self.vocab, self.context, self.seed, self.eos = vocab, context, seed, eos
         self.tokens: list[int] = []
-        self.rows = self.epoch = 0
+        self.allocated = self.epoch = 0
         self.pending: tuple[int, Draft] | None = None
 
     def begin(self, prompt: list[int], capacity: int, owner: str = "") -> int:
-        self.tokens, self.rows = [], len(prompt) + capacity
+        self.tokens, self.allocated = [], len(prompt) + capacity
         self.epoch += 1
         return 0
 
@@ -236,11 +236,11 @@ class HashTarget:
         return torch.stack([self.row(text) for text in states])
 
     def resume(self, tokens: list[int], capacity: int, owner: str = "") -> None:
-        self.tokens, self.rows = tokens[:-1], len(tokens) + capacity
+        self.tokens, self.allocated = tokens[:-1], len(tokens) + capacity
         self.epoch += 1
 
     def capacity(self) -> int:
-        return self.rows - len(self.tokens) - 1
+        return self.allocated - len(self.tokens) - 1
 
     def row(self, text: list[int]) -> Any:
         """Logits after `text`. They depend on its last three tokens only, so that text repeats."""

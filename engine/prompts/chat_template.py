@@ -153,7 +153,7 @@ class ChatTemplate:
         limits = (str(MAX_CHARS), str(MAX_MEMORY_BYTES), str(MAX_CPU_SECONDS))
         # -P: import nothing from the working directory
         process = subprocess.Popen(
-            [sys.executable, "-P", str(CHILD), *limits],
+            [sys.executable, "-PB", str(CHILD), *limits],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             env=child_environment(),
         )  # fmt: skip

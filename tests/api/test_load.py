@@ -272,7 +272,7 @@ def test_the_worker_keeps_the_turns_of_a_bounded_number_of_clients() -> None:
         name = "regular" if n % 10 == 0 else f"client {n}"
         job = Job(Request("complete", "x"), lambda stop: iter([Done("stop")]), name)
         worker.submit(job).result()
-    turns, used = worker._schedule._turns, worker._schedule._used
+    turns, used = worker._schedule._served, worker._schedule._used
     for known in (turns, used):
         assert len(known) == MAX_TURNS
         assert "regular" in known and "client 1" not in known

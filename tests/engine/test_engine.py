@@ -53,7 +53,7 @@ def test_a_cache_that_grows_with_the_answer_does_not_change_it(
     requests = [replace(chat, max_tokens=200), replace(chat, grammar=forced)]
     expected = [engine.submit(request, speculation=False).result() for request in requests]
     assert "x-" * 120 in expected[1].text
-    monkeypatch.setattr(loop, "ROOM_TOKENS", 16)
+    monkeypatch.setattr(loop, "RESERVED_TOKENS", 16)
     monkeypatch.setattr(kv_cache, "ALLOCATION_ROWS", 16)
     for speculation in (True, False):
         for request, done in zip(requests, expected, strict=True):

@@ -97,7 +97,7 @@ def test_targets_have_the_methods_and_parameters_of_the_protocol(kind: type, tin
     from engine.config import Config
 
     methods = {name for name in vars(Target) if not name.startswith("_")}
-    assert methods == {"begin", "prefill", "resume", "room", "forward", "keep", "logits"}
+    assert methods == {"begin", "prefill", "resume", "capacity", "forward", "keep", "logits"}
     for name in methods:
         expected = inspect.signature(getattr(Target, name)).parameters.values()
         found = inspect.signature(getattr(kind, name)).parameters.values()
@@ -105,5 +105,5 @@ def test_targets_have_the_methods_and_parameters_of_the_protocol(kind: type, tin
             (one.name, one.default) for one in expected
         ], name
     target = HashTarget() if kind is HashTarget else kind(tiny("llama"), Config(threads=1))
-    assert Target.__annotations__.keys() == {"vocab", "context", "turn"}
+    assert Target.__annotations__.keys() == {"vocab", "context", "epoch"}
     assert all(isinstance(getattr(target, name), int) for name in Target.__annotations__)

@@ -177,9 +177,9 @@ class _Child:
         try:
             self._connection, child_end = socket.socketpair()
             with child_end:
-                # -P: import nothing from the working directory
+                # -P: import nothing from the working directory; -B: write no compiled modules
                 self._process = subprocess.Popen(
-                    [sys.executable, "-P", str(SANDBOX), *map(str, limits)],
+                    [sys.executable, "-PB", str(SANDBOX), *map(str, limits)],
                     stdin=child_end.fileno(),
                     stdout=child_end.fileno(),
                     stderr=subprocess.DEVNULL,
