@@ -27,8 +27,8 @@ struct Open {
 };
 bool operator<(const Open& a, const Open& b) { return a.reach < b.reach; }
 
-// Whether children of a node with this path probability may be among the next `capacity` nodes, i.e.
-// fewer than `capacity` open nodes have more than half of it.
+// Whether children of a node with this path probability may be among the next `capacity` nodes,
+// i.e. fewer than `capacity` open nodes have more than half of it.
 bool is_worth_expanding(const std::vector<Open>& heap, float reach, int capacity) {
   const auto surer = [&](auto& self, size_t n) -> int {  // counts in the subheap of n
     if (n >= heap.size() || !(heap[n].reach > 0.5f * reach)) return 0;

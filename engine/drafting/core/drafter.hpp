@@ -50,8 +50,8 @@ class Drafter {
   // Continuations from other files, for the next propose only.
   Files& files() { return files_; }
   void recycle(const Recycling* table) { recycling_ = table; }
-  // The tree of at most `capacity` nodes, expanded best first by path probability until a node is not
-  // worth its time. costs[n]: seconds of a pass over n + 1 tokens, for n = 0 .. capacity.
+  // The tree of at most `capacity` nodes, expanded best first by path probability until a node is
+  // not worth its time. costs[n]: seconds of a pass over n + 1 tokens, for n = 0 .. capacity.
   const Tree& propose(int capacity, const double* costs);
   // Appends committed tokens. `learning`: rate of the online update, 0 for none.
   void commit(const int32_t* tokens, int64_t size, float learning);
