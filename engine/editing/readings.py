@@ -327,6 +327,8 @@ def _reading(part: UpdateChunk, file: File, pairs: list[tuple[int, int]]) -> Rea
             doubt = f"{part.name} may replace lines at an end of the file, or add some"
         elif gone > _may_go(context):
             doubt = doubt or f"{part.name} would delete {len(old)} lines that it does not show"
+        elif {START, END} & {*part.text} and _leaves_block(old, min(map(indent, shown))):
+            doubt = doubt or f"{part.name} would delete the end of a block and the next one's head"
     if crosses:
         doubt = f"{part.name} would delete lines outside of its block"
     repeated = sum(1 / file.counts[part.text[row]] for row, _ in pairs)
@@ -370,6 +372,11 @@ def _reading(part: UpdateChunk, file: File, pairs: list[tuple[int, int]]) -> Rea
     )
 
 
+def _leaves_block(lines: list[str], outer: int) -> bool:
+    """Return whether lines begin inside a block at an indentation, and go on with another one."""
+    return indent(lines[0]) > outer and any(indent(line) == outer for line in lines)
+
+
 def _may_be_added(
     new: list[str], old: list[str], rows: tuple[int, int], lines: tuple[int, int], last: int
 ) -> bool:
@@ -384,13 +391,16 @@ def _may_be_added(
     if not inside:
         return False
     single = row2 == len(new) - 1
+    unsure = row1 == 0 and old.count(new[0]) > 1  # one line is shown above, which stands elsewhere
+    gone = 0
     for at in range(at1 + 1, at2):
         first, shown = old[at], old[at2 : last + 1]
         if not begins_block(old, at) or not is_inside(first, [*old[at + 1 : at2], *shown]):
             continue
         if any(is_same_block(first, new[row]) for row in added):
             continue
-        if single or not is_inside(first, old[last + 1 : last + 2]):
+        gone += 1
+        if single or unsure or gone > len(added) or not is_inside(first, old[last + 1 : last + 2]):
             return True
         stop = last + 1  # the block goes on after what is shown
         while is_inside(first, old[stop : stop + 1]):
