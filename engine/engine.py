@@ -330,9 +330,9 @@ class Engine:
     def _measured(self) -> Iterator[float]:
         for _ in self.parts.target.warm():  # logs its progress
             yield 0.0
-        # Measured in every process: what is remembered may come from a busy hour.
-        yield from measure(self.parts.target, self.parts.cost)
-        remember(home() / "costs.json", self._machine, self.parts.cost)
+        if not self.parts.cost.measured:  # in this process: another may have been disturbed
+            yield from measure(self.parts.target, self.parts.cost)
+            remember(home() / "costs.json", self._machine, self.parts.cost)
 
 
 def machine_key(folder: Path, target: NativeTarget | TorchTarget, config: Config) -> str:

@@ -1,9 +1,9 @@
 """The cost of a forward pass on this machine: how long it takes, by its rows and the cached tokens.
 
 Two things are kept apart. The *shape*, how much longer a pass over n rows takes than one over a
-single row, decides how much is drafted. It is measured once in the background and corrected by
-observed passes. The *pace*, how fast the machine is right now, cancels out of every comparison of
-two drafts. It is factored out of observations, so a busy minute is not learnt as a property of long
+single row, decides how much is drafted. It is measured in the background of every process and
+corrected by observed passes. The *pace*, how fast the machine is right now, cancels out of every
+comparison of two drafts. It is factored out of observations, so a busy minute is not learnt as a property of long
 passes.
 """
 
@@ -177,11 +177,11 @@ class CostModel:
         self._reads.append((seconds * share / GRID[-1], tokens))
         while sum(count for _, count in self._reads) - self._reads[0][1] >= PREFILL_TOKENS:
             self._reads.popleft()
-        quarter = sum(count for _, count in self._reads) / 4
-        for self.prefill, count in sorted(self._reads):
-            quarter -= count
-            if quarter <= 0:
-                break
+        left = sum(count for _, count in self._reads) / 4
+        for seconds_per_token, count in sorted(self._reads):
+            if left > 0:
+                self.prefill = seconds_per_token
+            left -= count
         self.has_read = True
 
 
@@ -327,7 +327,6 @@ def remembered(file: Path, key: str) -> CostModel | None:
         if not usable or not all(abs(x) <= MAX_BEND for x in bend):
             return None
         cost.correct(bend)
-        cost.measured = known["measured"] is True
     except (OSError, ValueError, KeyError, IndexError, TypeError):
         return None
     return cost
@@ -345,7 +344,6 @@ def remember(file: Path, key: str, cost: CostModel) -> None:
         "growth": cost.growth,
         "bend": cost.bend,
         "prefill": cost.prefill,
-        "measured": cost.measured,
     }
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
