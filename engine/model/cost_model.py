@@ -3,8 +3,8 @@
 Two things are kept apart. The *shape*, how much longer a pass over n rows takes than one over a
 single row, decides how much is drafted. It is measured in the background of every process and
 corrected by observed passes. The *pace*, how fast the machine is right now, cancels out of every
-comparison of two drafts. It is factored out of observations, so a busy minute is not learnt as a property of long
-passes.
+comparison of two drafts. It is factored out of observations, so a busy minute is not learnt as a
+property of long passes.
 """
 
 from __future__ import annotations

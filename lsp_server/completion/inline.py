@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from lsp_server.session import Session
 
 MAX_PROMPT_TOKENS = 2048
-MIN_PREFIX_TOKENS = 250  # tokens before the cursor that are shown however long it takes
+# tokens before the cursor that are shown however long it takes: 250, and what steps of lines leave
+MIN_PREFIX_TOKENS = 350
 MIN_SNIPPET_TOKENS = 48  # tokens of other files that are worth showing
 SUFFIX_SHARE = 1 / 6  # share of the prompt: text after the cursor, prefilled at each keystroke
 SNIPPETS_SHARE = 1 / 4  # largest share of the prompt: text of other files
