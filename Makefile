@@ -12,8 +12,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 CPP := $(wildcard */core/*.[ch]pp */*/core/*.[ch]pp)
-# Tests start many processes, which need not compile our modules again each time.
-export PYTHONDONTWRITEBYTECODE :=
 NATIVE := CMakeLists.txt $(CPP)
 WORKERS ?= 2
 # Of the examples that `make test-full` generates: new with every change, the same when repeated.
