@@ -303,6 +303,7 @@ def _reading(part: UpdateChunk, file: File, pairs: list[tuple[int, int]]) -> Rea
     size = len(part.text)
     cost: float = row + size - 1 - last_row
     doubt, crosses, deleted = "", False, 0
+    at_an_end = part.text[0] == START or part.text[-1] == END
     ends = _set_apart(part, file, pairs)
     for before, ((row1, at1), (row2, at2)) in enumerate(pairwise(pairs), 1):
         old, new = file.text[at1 + 1 : at2], part.text[row1 + 1 : row2]
@@ -327,7 +328,7 @@ def _reading(part: UpdateChunk, file: File, pairs: list[tuple[int, int]]) -> Rea
             doubt = f"{part.name} may replace lines at an end of the file, or add some"
         elif gone > _may_go(context):
             doubt = doubt or f"{part.name} would delete {len(old)} lines that it does not show"
-        elif {START, END} & {*part.text} and _leaves_block(old, min(map(indent, shown))):
+        elif at_an_end and _leaves_block(old, min(map(indent, shown))):
             doubt = doubt or f"{part.name} would delete the end of a block and the next one's head"
     if crosses:
         doubt = f"{part.name} would delete lines outside of its block"
@@ -382,8 +383,9 @@ def _may_be_added(
 ) -> bool:
     """Return whether the new lines between two rows of a chunk may be a block of their own.
 
-    Such a block only ends as the one does whose lines would go. `last`: the last line of the file
-    that is shown.
+    They may be where such a block only ends as the one does whose lines would go, where more blocks
+    would go than come, and where the one line that is shown above them stands elsewhere too.
+    `last`: the last line of the file that is shown.
     """
     (row1, row2), (at1, at2) = rows, lines
     added = [row for row in range(row1 + 1, row2) if begins_block(new, row)]
@@ -391,7 +393,7 @@ def _may_be_added(
     if not inside:
         return False
     single = row2 == len(new) - 1
-    unsure = row1 == 0 and old.count(new[0]) > 1  # one line is shown above, which stands elsewhere
+    common = row1 == 0 and old.count(new[0]) > 1
     gone = 0
     for at in range(at1 + 1, at2):
         first, shown = old[at], old[at2 : last + 1]
@@ -400,7 +402,7 @@ def _may_be_added(
         if any(is_same_block(first, new[row]) for row in added):
             continue
         gone += 1
-        if single or unsure or gone > len(added) or not is_inside(first, old[last + 1 : last + 2]):
+        if single or common or gone > len(added) or not is_inside(first, old[last + 1 : last + 2]):
             return True
         stop = last + 1  # the block goes on after what is shown
         while is_inside(first, old[stop : stop + 1]):

@@ -22,6 +22,7 @@ from tests.support.lsp import (
     ROOT,
     STATES,
     Client,
+    end_session,
     exit_code,
     listening,
     place,
@@ -98,14 +99,7 @@ def test_the_process_exits(
     if busy:
         client.begin(COMPUTING)
         client.wait_for("test/computing")
-    if shutdown:
-        assert client.ask("shutdown") is None
-    if how == "eof":
-        client.write.close()
-    elif how == "exit":
-        client.notify("exit")
-    else:
-        process.send_signal(getattr(signal, how))
+    end_session(process, client, how, shutdown)
     expected = {"SIGTERM": 143, "SIGINT": 130}.get(how, 0 if shutdown else 1)
     assert exit_code(process) == expected
     assert process.stderr and b"Traceback" not in process.stderr.read()

@@ -33,7 +33,7 @@ from lsp_server.protocol.client_process import find_process, is_alive
 from lsp_server.sharing import relay
 from tests.support.command import FENCE, chain_model
 from tests.support.listeners import answering
-from tests.support.lsp import ROOT, TIMEOUT_S, Client, exit_code, listening
+from tests.support.lsp import ROOT, TIMEOUT_S, Client, end_session, exit_code, listening
 from tests.support.shared_server import private_runtime
 
 URI = "file:///project/app.py"
@@ -132,14 +132,7 @@ def test_the_end_of_a_window_ends_its_session_only(windows: Windows) -> None:
     _, other = windows.hello()
     for how, shutdown, code in ENDS:
         process, client = windows.hello()
-        if shutdown:
-            assert client.ask("shutdown") is None
-        if how == "eof":
-            client.write.close()
-        elif how == "exit":
-            client.notify("exit")
-        else:
-            process.send_signal(getattr(signal, how))
+        end_session(process, client, how, shutdown)
         assert exit_code(process) == code, (how, shutdown)
         assert process.stderr and process.stderr.read() == b""
         windows.server(other)

@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -119,6 +120,19 @@ def started(*arguments: str, **options: Any) -> subprocess.Popen[bytes]:
     """A process that runs `serve` with these arguments."""
     given = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen([sys.executable, "-c", SERVE, *arguments], cwd=ROOT, **given | options)
+
+
+def end_session(process: subprocess.Popen[bytes], client: Client, how: str, shutdown: bool) -> None:
+    """End a client's session: by `exit`, the end of the input, or a signal to its process; after
+    `shutdown`, if so."""
+    if shutdown:
+        assert client.ask("shutdown") is None
+    if how == "eof":
+        client.write.close()
+    elif how == "exit":
+        client.notify("exit")
+    else:
+        process.send_signal(getattr(signal, how))
 
 
 def exit_code(process: subprocess.Popen[bytes]) -> int:

@@ -69,6 +69,8 @@ def run(args: argparse.Namespace) -> int:
     try:
         code: int = args.act(args)
         return code
+    except BrokenPipeError:  # of stdout: no file is at fault
+        raise
     except OSError as error:
         raise stored.failure(error) from error
 

@@ -123,7 +123,7 @@ class Tools:
         _refuse_failed(roots, file, text, outcome, force, remedy)
         notes = [f"Forced: {warning}" for warning in outcome.warnings]
         note = "; ".join([how, *notes])
-        return await asyncio.to_thread(self._write, roots, file, text, outcome.text, note)
+        return await asyncio.to_thread(self._write_indexed, roots, file, text, outcome.text, note)
 
     async def edit(
         self,
@@ -152,9 +152,9 @@ class Tools:
         notes += outcome.notes
         notes += [f"Forced: {warning}" for warning in outcome.warnings]
         note = "; ".join(notes)
-        return await asyncio.to_thread(self._write, roots, file, text, outcome.text, note)
+        return await asyncio.to_thread(self._write_indexed, roots, file, text, outcome.text, note)
 
-    def _write(self, roots: Roots, file: Path, old: str, new: str, note: str) -> str:
+    def _write_indexed(self, roots: Roots, file: Path, old: str, new: str, note: str) -> str:
         """Write the file, so that `find` has its new text at once; as the function `_write`."""
         answer = _write(roots, file, old, new, note)
         for folders, workspace in [*self._workspaces.items()]:

@@ -28,6 +28,10 @@ DAMAGED = "damaged; save it again"
 
 def main(max_text: int, max_headings: int, max_memory: int, max_seconds: int) -> None:
     """Parse files until stdin ends."""
+    # Imported before memory is limited: Python may try forever to import with too little of it.
+    import index.documents.formats.decoding
+    import index.documents.formats.headings  # noqa: F401
+
     limit_cpu_time = _limit_resources(max_memory, max_seconds)
     requests = sys.stdin.buffer
     replies = os.fdopen(os.dup(1), "wb")
