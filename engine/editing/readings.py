@@ -394,15 +394,23 @@ def _may_be_added(
         return False
     single = row2 == len(new) - 1
     common = row1 == 0 and old.count(new[0]) > 1
-    gone = 0
+    outer = min(indent(new[row]) for row in inside)
+    gone = [
+        at
+        for at in range(at1 + 1, at2)
+        if begins_block(old, at)
+        and indent(old[at]) <= outer
+        and not any(is_same_block(old[at], new[row]) for row in added)
+    ]
+    if len(gone) > len(added):
+        return True
     for at in range(at1 + 1, at2):
         first, shown = old[at], old[at2 : last + 1]
         if not begins_block(old, at) or not is_inside(first, [*old[at + 1 : at2], *shown]):
             continue
         if any(is_same_block(first, new[row]) for row in added):
             continue
-        gone += 1
-        if single or common or gone > len(added) or not is_inside(first, old[last + 1 : last + 2]):
+        if single or common or not is_inside(first, old[last + 1 : last + 2]):
             return True
         stop = last + 1  # the block goes on after what is shown
         while is_inside(first, old[stop : stop + 1]):

@@ -378,6 +378,8 @@ def tokens(text: str) -> list[str]:
 @given(programs, st.sampled_from(NAMES), st.sampled_from([*NAMES, "z", "len"]))
 @example("def b(a, c=1):\n  show(1)\nshow(f'{b}')\n", "a", "b")
 @example("def b():\n  show(1)\nshow(f'{b}')\n", "b", "z")
+@example("a = [a for c in [1] if (b := c)]\n", "b", "c")
+@example("a = [a for c in [1] if (b := c)]\n", "c", "b")
 def test_programs_mean_and_do_what_they_did(text: str, old: str, new: str) -> None:
     try:
         renamed = edit(text, f"Rename `{old}` to `{new}`")
@@ -398,6 +400,7 @@ def test_programs_mean_and_do_what_they_did(text: str, old: str, new: str) -> No
 
 @given(programs)
 @settings(max_examples=500)
+@example("def a(c):\n  class b:\n    global c\n    show([c for a in [1]])\n")
 def test_names_refer_to_what_python_says(text: str) -> None:
     assert_agrees(text)
 

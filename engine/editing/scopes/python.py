@@ -6,6 +6,7 @@ import builtins
 import keyword
 import re
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING
 from unicodedata import normalize
 
@@ -71,6 +72,7 @@ class PythonNames(Walker):
         self.dynamic: list[tuple[str, Scope]] = []  # what looks names up by their text, and where
         self.unclear: set[str] = set()  # words of annotations in quotes that are not understood
         self.quoted: set[int] = set()  # offsets of the names in such annotations
+        self.assigned: dict[int, list[Scope]] = {}  # start of a `:=` name -> comprehensions around
         self.has_star_import = False
 
     def read(self) -> None:
@@ -109,8 +111,15 @@ class PythonNames(Walker):
             case "assignment" | "augmented_assignment":
                 return self._assignment(node, scope)
             case "named_expression":
-                owner = next(each for each in self.chain(scope) if each.kind != "comprehension")
-                self.note(child(node, "name"), owner, "variable")
+                around = list(
+                    takewhile(lambda each: each.kind == "comprehension", self.chain(scope))
+                )
+                owner = around[-1].parent if around else scope
+                assert owner is not None
+                name = child(node, "name")
+                self.note(name, owner, "variable")
+                if around:
+                    self.assigned[self.tree.span(name)[0]] = around
                 return self.fields(node, scope, "value")
             case "for_statement":
                 left = [(each, scope, "variable") for each in fields(node, "left")]
@@ -341,10 +350,12 @@ class PythonNames(Walker):
 
     def find(self, name: str, scope: Scope) -> Binding | None:
         for each in self.chain(scope if name in self.bound else None):
+            if each.kind == "class" and each is not scope:
+                continue  # neither its names nor its `global` hold inside its functions
             outer = each.outer.get(name)
             if outer == "global":
                 return self.top.bindings.get(name)
-            if outer == "nonlocal" or (each.kind == "class" and each is not scope):
+            if outer == "nonlocal":
                 continue
             if name in each.bindings:
                 return each.bindings[name]

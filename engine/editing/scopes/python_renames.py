@@ -63,6 +63,14 @@ class PythonRenames(PythonNames):
             raise Unsure(f"`{binding.name}` is a member of a class")
         if new.startswith("__") or binding.name.startswith("__"):
             raise Unsure("names that start with two underscores are special")
+        starts = {place.start for place in places}
+        for start, around in self.assigned.items():
+            self.spend(len(around))
+            clashes = start in starts and any(new in each.bindings for each in around)
+            if clashes or (binding.scope in around and self.at[start][0].name == new):
+                raise EditRefused(
+                    f"`:=` cannot assign to `{new}`, a comprehension's variable: choose another name"
+                )
         if "parameter" in binding.kinds:
             return places + self._keyword_places(binding, new)
         return places
