@@ -42,6 +42,7 @@ FREE = 3  # deleted lines with none in their place that cost as much as a new on
 MAX_GONE = (0, 2, 12, 30)  # lines; the chunk shows none, one, two and more on either side
 FAR = 10  # lines to the next place of a new line, for each new one, that cannot be meant
 VERSION_SHARE = 2 / 3  # share of outermost lines that a new version of them still has
+FEW = 3  # lines above a new block that may stand elsewhere too
 LABEL = re.compile(r"(?:case|default|else|elif|except|finally|catch|end)\b|\W")
 
 
@@ -317,7 +318,7 @@ def _reading(part: UpdateChunk, file: File, pairs: list[tuple[int, int]]) -> Rea
         deleted += len(old)
         shown = [part.text[row1], *new, part.text[row2]]
         crosses = crosses or min(map(indent, old)) < min(map(indent, shown))
-        if _may_be_added(part.text, file.text, (row1, row2), (at1, at2), last):
+        if _may_be_added(part.text, file, (row1, row2), (at1, at2), last):
             doubt = doubt or f"{part.name} may add a block before a similar one, or replace that"
         if is_version_of(new, old):
             continue
@@ -379,21 +380,21 @@ def _leaves_block(lines: list[str], outer: int) -> bool:
 
 
 def _may_be_added(
-    new: list[str], old: list[str], rows: tuple[int, int], lines: tuple[int, int], last: int
+    new: list[str], file: File, rows: tuple[int, int], lines: tuple[int, int], last: int
 ) -> bool:
     """Return whether the new lines between two rows of a chunk may be a block of their own.
 
     They may be where such a block only ends as the one does whose lines would go, where more blocks
-    would go than come, and where the one line that is shown above them stands elsewhere too.
+    would go than come, and where the few lines that are shown above them stand elsewhere too.
     `last`: the last line of the file that is shown.
     """
-    (row1, row2), (at1, at2) = rows, lines
+    old, (row1, row2), (at1, at2) = file.text, rows, lines
     added = [row for row in range(row1 + 1, row2) if begins_block(new, row)]
     inside = [row for row in added if is_inside(new[row], new[row2:])]
     if not inside:
         return False
     single = row2 == len(new) - 1
-    common = row1 == 0 and old.count(new[0]) > 1
+    common = row1 < FEW and len(file.places_of(new[: row1 + 1])) > 1
     outer = min(indent(new[row]) for row in inside)
     gone = [
         at

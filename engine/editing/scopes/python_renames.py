@@ -69,7 +69,7 @@ class PythonRenames(PythonNames):
             clashes = start in starts and any(new in each.bindings for each in around)
             if clashes or (binding.scope in around and self.at[start][0].name == new):
                 raise EditRefused(
-                    f"`:=` cannot assign to `{new}`, a comprehension's variable: choose another name"
+                    f"`:=` cannot assign to a comprehension's `{new}`: choose another name"
                 )
         if "parameter" in binding.kinds:
             return places + self._keyword_places(binding, new)
