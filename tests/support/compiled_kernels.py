@@ -111,7 +111,7 @@ def attention(card: int) -> Iterator[dict[str, Any]]:
         )  # fmt: skip
         yield {"kernel": f"attention of {rows} rows, {number} bytes a number"} | found
     parts = triton_ops.MOST_PARTS
-    types = dict.fromkeys(("mixed", "highest", "total"), "*fp32") | {"out": "*bf16"}
+    types = dict.fromkeys(("mixed", "highest", "total", "sinks"), "*fp32") | {"out": "*bf16"}
     constants = {"HEADS": HEADS, "D": D, "WIDTH": D, "PARTS": parts}
     warps = triton_ops.combining_warps(parts, D)
     found = compiled(triton_ops._combine, types, constants, card, num_warps=warps, num_stages=3)

@@ -22,6 +22,7 @@ from engine.model.torch.cuda import torch_ops
 from engine.model.torch.cuda.current_card import finish, on_its_card
 from engine.model.torch.cuda.described_model import DescribedModel
 from engine.model.torch.cuda.static_pass import (
+    ADDRESSES,
     BUCKETS,
     DESCRIBED_ROWS,
     MAX_ROWS,
@@ -63,7 +64,7 @@ class Static:
         self.model, self.device, self.exact, self.rows = model, model.device, exact, rows
         cuda = self.device.type == "cuda"
         # None: plain torch between the matrix products
-        self.fused = _fused(self.device) if isinstance(model, Llama) else None
+        self.fused = _fused(self.device) if isinstance(model, Llama) or model.fuses else None
         if cuda and exact and self.fused is None:
             raise UnsupportedModel("exact needs Triton on a GPU: install it, or leave --exact out")
         # Whether the fused kernels are compiled. An exact model has no others.
@@ -126,6 +127,7 @@ class Static:
         count, (keys, values) = len(tokens), cache[0]
         self._wait()
         self._inputs[:5] = keys.data_ptr(), values.data_ptr(), keys.shape[2], base, count
+        self._send_others(cache)
         self.box[:HEADER_INTS].copy_(self._host[:HEADER_INTS], non_blocking=True)
         self._mark()
         places = torch.arange(base, base + count, device=self.device)
@@ -219,7 +221,8 @@ class Static:
     def _states(self, ids: Tensor, now: StaticPass, layers: int | None = None) -> Tensor:
         model = self.model
         if isinstance(model, DescribedModel):
-            return model.run(ids, now, now.cache, layers)
+            kernels = self.fused if self.ready else None
+            return model.run(ids, now, now.cache, layers, kernels)
         do = self._ops
         x, delta = model.embedded(ids), None
         for n, layer in enumerate(model.blocks[:layers]):
@@ -242,12 +245,19 @@ class Static:
         values = keys + cache[0].nbytes // 2
         self._base = base
         self._wait()
+        self._send_others(cache)
         _kernels.fill_pass(
             self._inputs, self.rows, self.exact, last, draft.tokens, draft.parents,
             self.model.embedding.shape[0], keys, values, capacity, base,
         )  # fmt: skip
         self.box.copy_(self._host, non_blocking=True)
         self._mark()
+
+    def _send_others(self, cache: tuple[Tensor, ...]) -> None:
+        """Write the addresses of the caches behind the first one, which have its capacity."""
+        for part, at in zip(cache[1:], ADDRESSES[1:], strict=False):
+            start = part.data_ptr()
+            self._inputs[at : at + 2] = start, start + part.nbytes // 2
 
     def sent(self, draft: Draft, cache: tuple[Tensor, ...], base: int, bucket: int) -> StaticPass:
         """Describe the pass whose inputs were sent, padded to `bucket` rows."""
