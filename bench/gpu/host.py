@@ -29,6 +29,7 @@ from engine.drafting.next_token import NextTokenDrafter, NextTokenModel
 from engine.drafting.recycling import WIDTH
 from engine.generate import Generation, generate
 from engine.model.cost_model import USUAL_GPU, CostModel
+from engine.model.torch.cuda.cuda_graphs import buckets_of
 from engine.model.torch.cuda.static_pass import BUCKETS, PassOutput, bucket_of
 from engine.model.torch.cuda.torch_ops import top
 from engine.model.torch.torch_target import TorchTarget
@@ -46,19 +47,24 @@ class StubCard:
     """Captured passes that are not run: their results are made beforehand."""
 
     def __init__(self, target: TorchTarget) -> None:
+        assert target.static is not None
+        self.static = target.static
         width, vocab, dtype = target.model.width, target.vocab, target.model.dtype
         chance = torch.Generator().manual_seed(0)
         logits = torch.randn(BUCKETS[-1], vocab, generator=chance).to(dtype)
         states = torch.zeros(BUCKETS[-1], width, dtype=dtype)
         self.outputs = {
-            size: PassOutput(states[:size], logits[:size], top(logits[:size])) for size in BUCKETS
+            size: PassOutput(states[:size], logits[:size], top(logits[:size]))
+            for size in buckets_of(self.static)
         }
 
     def use(self, static: Any, bucket: int) -> None:
         pass
 
     def replay(self, bucket: int) -> PassOutput:
-        return self.outputs[bucket]
+        output = self.outputs[bucket]
+        self.static.deliver(output)
+        return output
 
     def warm(self, static: Any) -> Iterator[tuple[int, int]]:
         yield 0, 0
@@ -104,9 +110,8 @@ class Clock:
 
 def stub_card(target: TorchTarget) -> StubCard:
     """Put a stub card under a target with passes of static shape."""
-    assert target.static is not None
     card = StubCard(target)
-    target.static.graphs = card
+    card.static.graphs = card
     return card
 
 
