@@ -2,11 +2,12 @@
 
 The decoding loop, the drafter and the static passes are the product's; only the passes themselves
 are replaced by ready results, as a card that costs nothing would give them. So what remains of a
-step is what a card waits for. What the drafter learns once a pass was launched is no part of it: a
-card computes meanwhile. Small tensors are on the CPU, where copying one to the "device" takes about
-as long as starting the copy to a card. The choices are those of recorded edits. Times are those of
-the thread on its processor, so that other programs do not count. A step's is that of runs without
-further clocks; its parts are those of other runs, whose clocks take some microseconds.
+step is what a card waits for. What is done between a launch and the wait for its result (the text
+of the last step, what the drafter learns) is no part of it: a card computes meanwhile. Small
+tensors are on the CPU, where copying one to the "device" takes about as long as launching a graph
+on a card. The choices are those of recorded edits. Times are those of the thread on its processor,
+so that other programs do not count. A step's is that of runs without further clocks; its parts are
+those of other runs, whose clocks take some microseconds.
 """
 
 from __future__ import annotations
@@ -88,21 +89,26 @@ class StubTarget:
 
 
 class Clock:
-    """Adds up the seconds of calls by part."""
+    """Adds up the seconds of calls by part, and those between a launch and its verification."""
 
     def __init__(self, parts: tuple[str, ...]) -> None:
         """Start at zero. `parts`: those that are measured."""
         self.seconds = dict.fromkeys(parts, 0.0)
+        self._launched = 0.0  # when the last pass was launched
 
     def timed(self, part: str, call: Callable[..., Any]) -> Callable[..., Any]:
         """`call`, whose time counts as that of `part`, if that is measured."""
-        if part not in self.seconds:
-            return call
 
         def run(*given: Any, **named: Any) -> Any:
             start = thread_time()
+            if part == "verify":
+                self.seconds[MEANWHILE] += start - self._launched
             found = call(*given, **named)
-            self.seconds[part] += thread_time() - start
+            end = thread_time()
+            if part == "launch":
+                self._launched = end
+            if part in self.seconds:
+                self.seconds[part] += end - start
             return found
 
         return run
@@ -162,7 +168,7 @@ def play(
         answer.prompt, answer.predictions, max_tokens=len(answer.output), whole=answer.whole
     )
     written = Generation(Request("complete"), prompt, recorded, target.context)  # type: ignore[arg-type]
-    for part in ("propose", "observe", MEANWHILE):
+    for part in ("propose", "observe"):
         setattr(drafter, part, clock.timed(part, getattr(drafter, part)))
     written.verify = clock.timed("verify", written.verify)  # type: ignore[method-assign]
     target.forward = clock.timed("launch", stub.forward)  # type: ignore[method-assign]
