@@ -65,6 +65,19 @@ def test_passes_run_with_their_card_as_the_current_one(tiny: Any, stub_card: Stu
     assert watched.seen == {1} and stub_card.current == 0
 
 
+def test_a_card_without_a_number_is_the_current_one(tiny: Any, stub_card: StubCard) -> None:
+    """Entering it would take as long as a launch, in every step."""
+    target = static(tiny("llama"))
+    passes: Any = target.static
+    prompt, tree = some_tokens(20, target.vocab), some_tree(9, target.vocab)
+    begin(target, prompt)
+    for device, entered in (("cuda:1", 2), ("cuda:0", 0), ("cuda", 0)):
+        passes.device, stub_card.entered = torch.device(device), 0
+        target.forward(prompt[-1], tree)
+        target.keep(path_to(tree, 8))
+        assert stub_card.entered == entered, device
+
+
 def test_graphs_are_captured_again_after_embeddings_were_installed(
     tiny: Any, stub_card: StubCard, caplog: pytest.LogCaptureFixture
 ) -> None:
