@@ -72,13 +72,13 @@ class ForcedDraftline:
         )
         forced = ForcedTarget(self.target, answer)
         written = Generation(Request("complete"), prompt, self.recorded, forced.context)  # type: ignore[arg-type]
-        loop = generate(written, forced, drafter)
         passes = 0
-        for event in loop:
-            if isinstance(event, Step) and event.prefill is None:
-                passes += 1
-            elif isinstance(event, Done):
-                usage = event.usage
+        with self.target.within():
+            for event in generate(written, forced, drafter):
+                if isinstance(event, Step) and event.prefill is None:
+                    passes += 1
+                elif isinstance(event, Done):
+                    usage = event.usage
         if not written.finished or written.output != answer.output:
             raise RuntimeError(f"{answer.id}: the text differs from the recorded one")
         return ForcedRun(usage.completion_tokens, passes, usage.decode_seconds)

@@ -95,9 +95,9 @@ def load(
 ) -> LoadedModel:
     """Load `folder` (config.json, safetensors or the name of a GGUF file).
 
-    `weights`: tensors by name in place of the files, for a model of Llama's family. `on_read` is
-    called with the bytes that were read of a GGUF file, and all of them. UnsupportedModel,
-    WeightsError, ValueError or OSError with one line.
+    `weights`: tensors by name in place of the files. `on_read` is called with the bytes that were
+    read of a GGUF file, and all of them. UnsupportedModel, WeightsError, ValueError or OSError with
+    one line.
     """
     file = None if weights else tensors_of_gguf(folder, on_read)
     with file or contextlib.nullcontext():
@@ -137,7 +137,7 @@ def _load(
         refuse(settings, ours)
     if llama is not None and (weights is None or file is not None):
         _check_llama(folder, llama, tensors)
-    elif described is not None and file is None:
+    elif described is not None and weights is None:
         check_tensors(folder, described, tensors)
     if several:
         refuse_several(len(devices), settings, ours, dtype_name, config)

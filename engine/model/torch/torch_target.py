@@ -376,5 +376,6 @@ def scores_of(static: Static, output: PassOutput, count: int, states: Tensor | N
         found = scores.logits.topk(min(width, output.logits.shape[1]))
         return found.indices.int().cpu().numpy(), found.values.cpu().numpy()
 
-    scores = Scores(logits, states, partial(static.choices, output, count), likely, rows=count)
+    choices = partial(static.choices, output, count)
+    scores = Scores(logits, states, choices, likely, rows=count, launched=True)
     return scores
