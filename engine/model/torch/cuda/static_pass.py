@@ -15,6 +15,7 @@ BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # rows of a pass
 MAX_ROWS = BUCKETS[-1]  # rows of the widest pass of any model
 USUAL_ROWS = 64  # rows of the widest pass, where no larger draft is requested
 DESCRIBED_ROWS = 64  # rows of a `DescribedModel`'s; its experts then do not wait for the device
+HEADER_INTS = 8  # integers at the start of the input buffers: `StaticPass.meta` and padding
 TOP = 8  # most likely tokens of a row that every pass gives
 WORD_BITS = 64  # bits of a word in which a row's ancestors are marked
 
@@ -104,6 +105,14 @@ class CapturedPasses(Protocol):
 
     def replay(self, bucket: int) -> PassOutput | None:
         """Replay the captured pass of a bucket; None where there is none."""
+        ...
+
+    def use_read(self, static: Any, rows: int) -> None:
+        """Announce a pass of so many rows that reads a prompt, before its inputs are sent."""
+        ...
+
+    def replay_read(self, rows: int) -> Tensor | None:
+        """Replay a captured pass that reads a prompt; None where there is none."""
         ...
 
     def warm(self, static: Any) -> Iterator[tuple[int, int]]:

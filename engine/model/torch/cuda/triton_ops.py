@@ -180,9 +180,13 @@ def _attend(
         sums += tl.dot(weights.to(v.dtype), v, input_precision=PRECISION)
         best = above
     out = (row * HEADS + head) * PARTS + split
-    tl.store(highest + out, best, mask=real)
-    tl.store(total + out, weight, mask=real)
-    tl.store(mixed + (out * D)[:, None] + wide[None, :], sums, mask=real[:, None] & inside[None, :])
+    if PARTS == 1:  # `mixed` is the result itself, as `_combine` would write it
+        sums = sums / weight[:, None]
+    else:
+        tl.store(highest + out, best, mask=real)
+        tl.store(total + out, weight, mask=real)
+    to = mixed + (out * D)[:, None] + wide[None, :]
+    tl.store(to, sums.to(mixed.dtype.element_ty), mask=real[:, None] & inside[None, :])
 
 
 @triton.jit
@@ -302,9 +306,11 @@ def attend(model: AttentionShape, n: int, q: Tensor, now: StaticPass) -> Tensor:
     def empty(*shape: int) -> Tensor:
         return torch.empty(shape, dtype=torch.float32, device=q.device)
 
-    mixed, highest, total = (
-        empty(rows, heads, parts, d), empty(rows, heads, parts), empty(rows, heads, parts)
-    )  # fmt: skip
+    out = torch.empty(rows, heads * d, dtype=q.dtype, device=q.device)
+    mixed = highest = total = out
+    if parts > 1:
+        mixed = empty(rows, heads, parts, d)
+        highest, total = empty(rows, heads, parts), empty(rows, heads, parts)
     width = max(16, triton.next_power_of_2(d))
     scale = model.scale * 1.4426950408889634  # the kernel's exponentials are of two
     _attend[(blocks, model.kv_heads, parts)](
@@ -313,7 +319,8 @@ def attend(model: AttentionShape, n: int, q: Tensor, now: StaticPass) -> Tensor:
         BLOCK=block, KEYS=TILE, PARTS=parts, WORDS=now.seen.shape[1], TYPE=TYPES[q.dtype],
         PRECISION="ieee", num_warps=4, num_stages=2 if q.element_size() == 2 else 1,
     )  # fmt: skip
-    out = torch.empty(rows, heads * d, dtype=q.dtype, device=q.device)
+    if parts == 1:
+        return out
     _combine[(rows, heads)](
         mixed, highest, total, out, HEADS=heads, D=d, WIDTH=width, PARTS=parts,
         num_warps=combining_warps(parts, width),
