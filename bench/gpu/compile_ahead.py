@@ -36,10 +36,10 @@ from engine.model.families.refusal import has_llama_pass
 from engine.model.families.tensors import shapes_of
 from engine.model.model_config import Attention, ModelConfig
 from engine.model.native.weights import NativeWeights
-from engine.model.torch.cuda.cuda_graphs import PREFILL_SIZES, buckets_of, chain_of
+from engine.model.torch.cuda.cuda_graphs import chain_of, passes_of
 from engine.model.torch.cuda.described_model import DescribedModel
 from engine.model.torch.cuda.static_forward import Static
-from engine.model.torch.cuda.static_pass import BUCKETS, MAX_ROWS, USUAL_ROWS, StaticPass
+from engine.model.torch.cuda.static_pass import BUCKETS, MAX_ROWS, USUAL_ROWS
 from engine.model.torch.gguf_weights import TensorArrays
 from engine.model.torch.llama import Llama
 
@@ -48,7 +48,6 @@ FORMATS = ("bf16", "f32", "int8", "fp8", "int4")  # formats of weights
 PROCESSORS = 132  # multiprocessors of an H100 or H200; they decide how attention is split
 SHARED_BYTES = 232448  # bytes of a block on these
 CAPABILITY = 90
-LONG_PROMPT = 300  # tokens: a chunk's size is no special one
 
 
 @dataclass(frozen=True)
@@ -198,17 +197,14 @@ def run_passes(one: Wanted) -> None:
 
     static = static_of(one)
     cache = static.scratch()
-    for bucket in buckets_of(static):
-        now = static.sent(chain_of(bucket), cache, MAX_ROWS, bucket)
-        states = static._states(static.ids[:bucket], now)
-        triton_ops.top(static.model.words(states))
-    for count in (*PREFILL_SIZES, LONG_PROMPT):
-        places = torch.arange(count, device="meta")
-        now = StaticPass(
-            0, count, None, cache, static.box, places, static.seen, static.path, False,
-            static.exact,
-        )  # type: ignore[arg-type]  # fmt: skip
-        static._states(torch.empty(count, dtype=torch.int64, device="meta"), now)
+    static.run_read(static.sent_prompt(1, cache, 0, 1), layers=1)
+    for rows, reads in passes_of(static):
+        if reads:
+            static.run_read(static.sent_prompt(1, cache, 0, rows))
+        else:
+            now = static.sent(chain_of(rows), cache, MAX_ROWS, rows)
+            states = static._states(static.ids[:rows], now)
+            triton_ops.top(static.model.words(states))
 
 
 def static_of(one: Wanted) -> Static:

@@ -148,7 +148,9 @@ def test_prompts(tiny: Any, exact: bool) -> None:
     target = model_of(tiny, "qwen2", exact)
     static = target.static
     assert static is not None
-    before, count = (30, 100) if CUDA else (5, 20)
+    before, count = (30, 100) if CUDA else (3, 10)
+    if not CUDA:  # the interpreter is slow at padding
+        static.prompts.sizes = [8]
     tokens = [(7 * n) % target.vocab for n in range(count)]
     states = []
     for steps in (triton_ops, None):

@@ -199,9 +199,13 @@ def _attend(
         sums += tl.dot(weights.to(v.dtype), v, input_precision=PRECISION)
         best = above
     out = (row * HEADS + head) * PARTS + split
-    tl.store(highest + out, best, mask=real)
-    tl.store(total + out, weight, mask=real)
-    tl.store(mixed + (out * D)[:, None] + wide[None, :], sums, mask=real[:, None] & inside[None, :])
+    if PARTS == 1:  # `mixed` is the result itself, as `_combine` would write it
+        sums = sums / weight[:, None]
+    else:
+        tl.store(highest + out, best, mask=real)
+        tl.store(total + out, weight, mask=real)
+    to = mixed + (out * D)[:, None] + wide[None, :]
+    tl.store(to, sums.to(mixed.dtype.element_ty), mask=real[:, None] & inside[None, :])
 
 
 @triton.jit
@@ -361,13 +365,17 @@ def attend(
         parts = parts_of(q.device, blocks * model.kv_heads)
     elif not exact and rows >= LONG:
         parts = 1
+    if sinks is not None:  # they are added where parts are
+        parts = max(parts, 2)
 
     def empty(*shape: int) -> Tensor:
         return torch.empty(shape, dtype=torch.float32, device=q.device)
 
-    mixed, highest, total = (
-        empty(rows, heads, parts, d), empty(rows, heads, parts), empty(rows, heads, parts)
-    )  # fmt: skip
+    out = torch.empty(rows, heads * d, dtype=q.dtype, device=q.device)
+    mixed = highest = total = out
+    if parts > 1:
+        mixed = empty(rows, heads, parts, d)
+        highest, total = empty(rows, heads, parts), empty(rows, heads, parts)
     scale = model.scale * LOG2_E  # the kernel's exponentials are of two
     _attend[(blocks, model.kv_heads, parts)](
         q, now.meta, now.positions, now.seen, now.path, mixed, highest, total, n, rows, scale,
@@ -376,7 +384,8 @@ def attend(
         PRECISION="ieee", WINDOW=window, CAP=cap * LOG2_E, ADDRESSES=addresses,
         num_warps=warps, num_stages=stages,
     )  # fmt: skip
-    out = torch.empty(rows, heads * d, dtype=q.dtype, device=q.device)
+    if parts == 1:
+        return out
     _combine[(rows, heads)](
         mixed, highest, total, out, highest if sinks is None else sinks, HEADS=heads, D=d,
         WIDTH=width, PARTS=parts, SINKS=sinks is not None,
