@@ -74,6 +74,7 @@ class TorchTarget:
         self.pool = SequencePool(
             self._allocate, sequences, loaded.cache_bytes, torch.cuda.empty_cache
         )
+        self.budget = loaded.budget  # draft nodes of a step
         self.epoch = 0
         self.pending: tuple[int, Draft] | None = None  # token and draft of the last forward
         self.keeps_states = False  # keep hidden states next to keys and values, for drafters
