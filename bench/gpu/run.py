@@ -207,16 +207,17 @@ def measure(
     with bench.case(name):
         target = ours(bench.config)
         bench.load_s[name] = perf_counter() - start
-        capture_graphs(bench, name, target)
-        if bench.wants("steps"):
-            steps(bench, name, settings, target)
-        if bench.wants("parts"):
-            parts(bench, name, target)
-        if bench.wants("loop"):
-            loop(bench, name, target)
-        for section, lines in (("prompts", gpu_prompts.times), ("sampled", gpu_sampled.times)):
-            if bench.wants(section):
-                timed(bench, name, section, lines(target))
+        with target.within():  # as the engine's thread is
+            capture_graphs(bench, name, target)
+            if bench.wants("steps"):
+                steps(bench, name, settings, target)
+            if bench.wants("parts"):
+                parts(bench, name, target)
+            if bench.wants("loop"):
+                loop(bench, name, target)
+            for section, lines in (("prompts", gpu_prompts.times), ("sampled", gpu_sampled.times)):
+                if bench.wants(section):
+                    timed(bench, name, section, lines(target))
         gpu_steps.clear(target)
         if bench.device == "cuda":
             peak = torch.cuda.max_memory_allocated(bench.at) / 1e9
