@@ -126,8 +126,9 @@ class TorchAttentionBlock:
             inner = spec.heads * spec.head_dim
             qkv, gates = qkv[:, :-inner].contiguous(), qkv[:, -inner:]
         if self.own:
-            phases, turns = torch.ones(1, 1, dtype=torch.complex64, device=h.device), now.still
-            if spec.rope is not None:
+            if spec.rope is None:
+                phases, turns = torch.ones(1, 1, dtype=torch.complex64, device=h.device), now.still
+            else:
                 phases, turns = now.phases[spec.rope], now.numbers
             q = do.turned(
                 self, place, self.norms, self._normed(qkv), phases, turns, rows.meta,
