@@ -128,19 +128,17 @@ def attention(card: int) -> Iterator[dict[str, Any]]:
 def described(card: int) -> Iterator[dict[str, Any]]:
     """Attention of gpt-oss, with windows, and of Gemma 4, whose heads are wide."""
     for heads, kv, d, window in ((64, 8, 64, 128), (8, 4, 256, 1024), (16, 2, 512, 0)):
-        keys, warps, stages = triton_ops.tile_of(d, 2)
+        keys, stages = triton_ops.tile_of(d, 2)
         types = dict.fromkeys(("meta", "positions", "seen"), "*i64") | {"path": "*u8"}
         types |= dict.fromkeys(("mixed", "highest", "total"), "*fp32")
         types |= {"q": "*bf16", "layer": "i32", "rows": "i32", "scale": "fp32"}
         constants = {
             "TREE": True, "EXACT": False, "HEADS": heads, "KV": kv, "D": d, "WIDTH": d,
-            "BLOCK": 16 if d > triton_ops.MANY_DIMENSIONS else 64, "KEYS": keys,
+            "BLOCK": min(64, triton_ops.PROGRAM_SUMS // d), "KEYS": keys,
             "PARTS": triton_ops.SPLITS, "WORDS": 1, "TYPE": tl.bfloat16, "PRECISION": "ieee",
             "WINDOW": window, "ADDRESSES": 5,
         }  # fmt: skip
-        found = compiled(
-            triton_ops._attend, types, constants, card, num_warps=warps, num_stages=stages
-        )
+        found = compiled(triton_ops._attend, types, constants, card, num_warps=4, num_stages=stages)
         yield {"kernel": f"attention of heads of {d} dimensions, window {window}"} | found
 
 

@@ -26,7 +26,8 @@ SPLITS = 16  # parts of the cache that a row's attention is summed in, where it 
 LOG2_E = 1.4426950408889634
 TILE = 64  # keys at a time: bits of at most two words of a row's ancestors
 TILE_BYTES = 32768  # bytes of the keys of a tile
-USUAL_DIMENSIONS, MANY_DIMENSIONS = 128, 256  # of a head, up to which registers hold more
+PROGRAM_SUMS = 8192  # sums of rows and dimensions that a program's registers hold
+USUAL_DIMENSIONS = 128  # of a head; shared memory holds one tile of larger ones
 MOST_PARTS = 128  # parts that a long cache is cut in, for a model with few key heads
 LOGITS = 4096  # logits at a time
 LONG = 256  # rows of a prompt that occupy a card without cutting the cache in parts
@@ -355,10 +356,10 @@ def attend(
     group = heads // model.kv_heads
     exact = now.exact
     width = max(16, triton.next_power_of_2(d))
-    keys, warps, stages = tile_of(width, q.element_size())
+    keys, stages = tile_of(width, q.element_size())
     block = block_of(group if exact else rows * group, exact, q.element_size())
-    if width > MANY_DIMENSIONS and not exact:
-        block = min(block, 16)
+    if not exact:
+        block = min(block, max(16, PROGRAM_SUMS // width))
     blocks = rows if exact else triton.cdiv(rows * group, block)
     parts = SPLITS
     if not exact and now.tree:
@@ -382,7 +383,7 @@ def attend(
         TREE=now.tree, EXACT=exact, HEADS=heads, KV=model.kv_heads, D=d, WIDTH=width,
         BLOCK=block, KEYS=keys, PARTS=parts, WORDS=now.seen.shape[1], TYPE=TYPES[q.dtype],
         PRECISION="ieee", WINDOW=window, CAP=cap * LOG2_E, ADDRESSES=addresses,
-        num_warps=warps, num_stages=stages,
+        num_warps=4, num_stages=stages,
     )  # fmt: skip
     if parts == 1:
         return out
@@ -394,12 +395,10 @@ def attend(
     return out
 
 
-def tile_of(width: int, number_bytes: int) -> tuple[int, int, int]:
-    """Choose the keys of a tile, warps and stages, for heads of `width` dimensions."""
+def tile_of(width: int, number_bytes: int) -> tuple[int, int]:
+    """Choose the keys of a tile and the stages of its loop, for heads of `width` dimensions."""
     keys = max(16, min(TILE, TILE_BYTES // (width * number_bytes)))
-    if width > USUAL_DIMENSIONS:
-        return keys, 8, 1
-    return keys, 4, 2 if number_bytes == 2 else 1
+    return keys, 2 if number_bytes == 2 and width <= USUAL_DIMENSIONS else 1
 
 
 def block_of(pairs: int, exact: bool, number_bytes: int) -> int:
