@@ -22,8 +22,12 @@ if TYPE_CHECKING:
     from engine.model.torch.cuda.static_pass import AttentionShape, StaticPass
 
 TYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}
-SPLITS = 16  # parts of the cache that a row's attention is summed in, where it is exact
+SPLITS = 16  # parts of the cache that the attention of a prompt's rows is summed in
 TILE = 64  # keys at a time: bits of at most two words of a row's ancestors
+# Exact: a position alone decides in which part its key is summed.
+EXACT_PARTS = 32  # parts of the cache
+EXACT_RUN = 2  # tiles of a part that follow each other
+EXACT_PAIRS = 32  # rows and query heads of a program, in 16-bit numbers
 MOST_PARTS = 128  # parts that a long cache is cut in, for a model with few key heads
 LOGITS = 4096  # logits at a time
 LONG = 256  # rows of a prompt that occupy a card without cutting the cache in parts
@@ -99,30 +103,67 @@ def _turn(
         tl.store(to + 1, b.to(TYPE), mask=real_row)
 
 
+@triton.jit
+def _tiles_of(split, below, PARTS: tl.constexpr, RUN: tl.constexpr):
+    """Count the tiles of part `split` among the first `below`: parts take turns, RUN at a time."""
+    last = tl.minimum(tl.maximum(below % (PARTS * RUN) - split * RUN, 0), RUN)
+    return (below // (PARTS * RUN) * RUN + last).to(tl.int32)
+
+
+@triton.jit
+def _tile(n, split, PARTS: tl.constexpr, RUN: tl.constexpr):
+    """Find the n-th tile of part `split`."""
+    return (n // RUN * PARTS + split) * RUN + n % RUN
+
+
+@triton.jit
+def _add_tile(
+    query, keys, values, place, live, sees, best, weight, sums, scale, PRECISION: tl.constexpr
+):
+    """Add the keys and values at `place` to a softmax's running maximum, weight and weighted sums.
+
+    `live`: which numbers to load; `sees`: which keys a row sees, None for all.
+    """
+    k = tl.load(keys + place, mask=live, other=0.0)
+    scores = tl.dot(query, tl.trans(k), input_precision=PRECISION) * scale
+    if sees is not None:
+        scores = tl.where(sees, scores, float("-inf"))
+    above = tl.maximum(best, tl.max(scores, 1))
+    shift = tl.where(above == float("-inf"), 0.0, above)
+    weights = tl.exp2(scores - shift[:, None])
+    fade = tl.exp2(best - shift)
+    weight = weight * fade + tl.sum(weights, 1)
+    v = tl.load(values + place, mask=live, other=0.0)
+    sums = sums * fade[:, None]
+    sums += tl.dot(weights.to(v.dtype), v, input_precision=PRECISION)
+    return above, weight, sums
+
+
 @triton.jit(do_not_specialize=["layer", "rows"])
 def _attend(
     q, meta, positions, seen, path, mixed, highest, total, layer, rows, scale,
     TREE: tl.constexpr, EXACT: tl.constexpr, HEADS: tl.constexpr,
     KV: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
-    KEYS: tl.constexpr, PARTS: tl.constexpr, WORDS: tl.constexpr, TYPE: tl.constexpr,
-    PRECISION: tl.constexpr,
+    KEYS: tl.constexpr, PARTS: tl.constexpr, RUN: tl.constexpr, WORDS: tl.constexpr,
+    TYPE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Attend to part `split` of the cache with BLOCK (row, query head) pairs that share a key head.
 
-    EXACT: those of one row, over the keys in the order of their positions.
+    First to the keys of committed tokens, which all rows see, then to those of the pass. EXACT: the
+    pairs of whole rows, over the keys in the order of each row's positions.
     """
     GROUP: tl.constexpr = HEADS // KV
+    ROWS: tl.constexpr = BLOCK // GROUP
     block, kv, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     pair = tl.arange(0, BLOCK)
     if EXACT:
-        row = tl.zeros([BLOCK], tl.int32) + block
-        head = kv * GROUP + pair
-        real = pair < GROUP
+        row = block * ROWS + pair // GROUP
+        real = (row < rows) & (pair < ROWS * GROUP)
     else:
+        row = (block * BLOCK + pair) // GROUP
         pair += block * BLOCK
-        row = pair // GROUP
-        head = kv * GROUP + pair % GROUP
         real = row < rows
+    head = kv * GROUP + pair % GROUP
     row = tl.where(real, row, 0).to(tl.int64)
     head = tl.where(real, head, 0)
     wide = tl.arange(0, WIDTH)
@@ -132,62 +173,68 @@ def _attend(
         mask=real[:, None] & inside[None, :], other=0.0,
     )  # fmt: skip
     capacity, base = tl.load(meta + 2), tl.load(meta + 3)
-    place = tl.multiple_of((layer.to(tl.int64) * KV + kv) * capacity * D, 8)
-    keys = tl.multiple_of(tl.load(meta).to(tl.pointer_type(TYPE)), 16) + place
-    values = tl.multiple_of(tl.load(meta + 1).to(tl.pointer_type(TYPE)), 16) + place
+    start = tl.multiple_of((layer.to(tl.int64) * KV + kv) * capacity * D, 8)
+    keys = tl.multiple_of(tl.load(meta).to(tl.pointer_type(TYPE)), 16) + start
+    values = tl.multiple_of(tl.load(meta + 1).to(tl.pointer_type(TYPE)), 16) + start
     own = tl.load(positions + row, mask=real, other=0)
-    stop = tl.max(own, 0) + 1
-    if TREE and not EXACT:
-        stop = base + tl.load(meta + 4)
     best = tl.full([BLOCK], float("-inf"), tl.float32)
     weight = tl.zeros([BLOCK], tl.float32)
     sums = tl.zeros([BLOCK, WIDTH], tl.float32)
-    for tile in range(split, tl.cdiv(stop, KEYS), PARTS):
-        key = tile * KEYS + tl.arange(0, KEYS).to(tl.int64)
-        at = key
-        if TREE and EXACT:  # a position of this pass is where its ancestor's row was put
-            behind = tl.minimum(tl.maximum(key - base, 0), WORDS * 64 - 1)
-            ancestor = tl.load(path + block * WORDS * 64 + behind).to(tl.int64)
-            at = tl.where(key < base, key, base + ancestor)
-        there = key < stop
-        k = tl.load(
-            keys + at[:, None] * D + wide[None, :],
-            mask=there[:, None] & inside[None, :], other=0.0,
-        )  # fmt: skip
-        scores = tl.dot(query, tl.trans(k), input_precision=PRECISION) * scale
-        if TREE and not EXACT:
-            first = tl.maximum(tile * KEYS - base, 0) // 64
-            behind = tl.maximum(key - base, 0)
-            new = real & ((tile + 1) * KEYS > base)
-            low = tl.load(seen + row * WORDS + first, mask=new & (first < WORDS), other=0)
-            high = tl.load(seen + row * WORDS + first + 1, mask=new & (first + 1 < WORDS), other=0)
-            word = tl.where((behind // 64 == first)[None, :], low[:, None], high[:, None])
-            sees = (key < base)[None, :] | (((word >> (behind % 64)[None, :]) & 1) != 0)
-            sees = sees & there[None, :]
-        else:
-            sees = key[None, :] <= own[:, None]
-        scores = tl.where(sees, scores, float("-inf"))
-        above = tl.maximum(best, tl.max(scores, 1))
-        shift = tl.where(above == float("-inf"), 0.0, above)
-        weights = tl.exp2(scores - shift[:, None])
-        fade = tl.exp2(best - shift)
-        weight = weight * fade + tl.sum(weights, 1)
-        v = tl.load(
-            values + at[:, None] * D + wide[None, :],
-            mask=there[:, None] & inside[None, :], other=0.0,
-        )  # fmt: skip
-        sums = sums * fade[:, None]
-        sums += tl.dot(weights.to(v.dtype), v, input_precision=PRECISION)
-        best = above
+    shared = _tiles_of(split, base // KEYS, PARTS, RUN)
+    for n in range(0, shared):  # all rows see these keys
+        at = _tile(n, split, PARTS, RUN) * KEYS + tl.arange(0, KEYS).to(tl.int64)
+        place = at[:, None] * D + wide[None, :]
+        best, weight, sums = _add_tile(
+            query, keys, values, place, inside[None, :], None, best, weight, sums, scale, PRECISION
+        )
+    if TREE and EXACT:  # a position of this pass is where a row's ancestor was put
+        for one in range(block * ROWS, tl.minimum(block * ROWS + ROWS, rows)):
+            stop = tl.load(positions + one) + 1
+            for n in range(shared, _tiles_of(split, tl.cdiv(stop, KEYS), PARTS, RUN)):
+                key = _tile(n, split, PARTS, RUN) * KEYS + tl.arange(0, KEYS).to(tl.int64)
+                behind = tl.minimum(tl.maximum(key - base, 0), WORDS * 64 - 1)
+                ancestor = tl.load(path + one * WORDS * 64 + behind).to(tl.int64)
+                place = tl.where(key < base, key, base + ancestor)[:, None] * D + wide[None, :]
+                live = (key < stop)[:, None] & inside[None, :]
+                sees = (row == one)[:, None] & (key < stop)[None, :]
+                best, weight, sums = _add_tile(
+                    query, keys, values, place, live, sees, best, weight, sums, scale, PRECISION
+                )
+    else:
+        stop = base + tl.load(meta + 4) if TREE else tl.max(own, 0) + 1
+        for n in range(shared, _tiles_of(split, tl.cdiv(stop, KEYS), PARTS, RUN)):
+            tile = _tile(n, split, PARTS, RUN)
+            key = tile * KEYS + tl.arange(0, KEYS).to(tl.int64)
+            there = key < stop
+            if TREE:
+                first = tl.maximum(tile * KEYS - base, 0) // 64
+                behind = tl.maximum(key - base, 0)
+                low = tl.load(seen + row * WORDS + first, mask=real & (first < WORDS), other=0)
+                high = tl.load(
+                    seen + row * WORDS + first + 1, mask=real & (first + 1 < WORDS), other=0
+                )
+                word = tl.where((behind // 64 == first)[None, :], low[:, None], high[:, None])
+                sees = (key < base)[None, :] | (((word >> (behind % 64)[None, :]) & 1) != 0)
+                sees = sees & there[None, :]
+            else:
+                sees = key[None, :] <= own[:, None]
+            place = key[:, None] * D + wide[None, :]
+            live = there[:, None] & inside[None, :]
+            best, weight, sums = _add_tile(
+                query, keys, values, place, live, sees, best, weight, sums, scale, PRECISION
+            )
     out = (row * HEADS + head) * PARTS + split
     tl.store(highest + out, best, mask=real)
     tl.store(total + out, weight, mask=real)
+    if EXACT:  # most parts of a short context are empty
+        real = real & (weight > 0)
     tl.store(mixed + (out * D)[:, None] + wide[None, :], sums, mask=real[:, None] & inside[None, :])
 
 
 @triton.jit
 def _combine(
     mixed, highest, total, out,
+    EXACT: tl.constexpr,
     HEADS: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Add up the parts of one head of one row, weighed."""
@@ -199,7 +246,10 @@ def _combine(
     share = tl.exp2(best - tl.max(best, 0))
     whole = tl.sum(share * tl.load(total + pair * PARTS + part), 0)
     at = ((pair * PARTS + part) * D)[:, None] + wide[None, :]
-    sums = tl.load(mixed + at, mask=inside[None, :], other=0.0)
+    there = inside[None, :]
+    if EXACT:
+        there = there & (best > float("-inf"))[:, None]
+    sums = tl.load(mixed + at, mask=there, other=0.0)
     found = tl.sum(sums * share[:, None], 0) / whole
     tl.store(out + pair * D + wide, found.to(out.dtype.element_ty), mask=inside)
 
@@ -292,8 +342,8 @@ def attend(model: AttentionShape, n: int, q: Tensor, now: StaticPass) -> Tensor:
     group = heads // model.kv_heads
     exact = now.exact
     block = block_of(group if exact else rows * group, exact, q.element_size())
-    blocks = rows if exact else triton.cdiv(rows * group, block)
-    parts = SPLITS
+    blocks = triton.cdiv(rows, block // group) if exact else triton.cdiv(rows * group, block)
+    parts = EXACT_PARTS if exact else SPLITS
     if not exact and now.tree:
         parts = parts_of(q.device, blocks * model.kv_heads)
     elif not exact and rows >= LONG:
@@ -310,12 +360,14 @@ def attend(model: AttentionShape, n: int, q: Tensor, now: StaticPass) -> Tensor:
     _attend[(blocks, model.kv_heads, parts)](
         q, now.meta, now.positions, now.seen, now.path, mixed, highest, total, n, rows, scale,
         TREE=now.tree, EXACT=exact, HEADS=heads, KV=model.kv_heads, D=d, WIDTH=width,
-        BLOCK=block, KEYS=TILE, PARTS=parts, WORDS=now.seen.shape[1], TYPE=TYPES[q.dtype],
-        PRECISION="ieee", num_warps=4, num_stages=2 if q.element_size() == 2 else 1,
+        BLOCK=block, KEYS=TILE, PARTS=parts, RUN=EXACT_RUN if exact else 1,
+        WORDS=now.seen.shape[1], TYPE=TYPES[q.dtype], PRECISION="ieee",
+        num_warps=4, num_stages=2 if q.element_size() == 2 else 1,
+        enable_fp_fusion=not exact,  # else a loop may round unlike another
     )  # fmt: skip
     out = torch.empty(rows, heads * d, dtype=q.dtype, device=q.device)
     _combine[(rows, heads)](
-        mixed, highest, total, out, HEADS=heads, D=d, WIDTH=width, PARTS=parts,
+        mixed, highest, total, out, EXACT=exact, HEADS=heads, D=d, WIDTH=width, PARTS=parts,
         num_warps=combining_warps(parts, width),
     )  # fmt: skip
     return out
@@ -324,10 +376,13 @@ def attend(model: AttentionShape, n: int, q: Tensor, now: StaticPass) -> Tensor:
 def block_of(pairs: int, exact: bool, number_bytes: int) -> int:
     """Choose how many of `pairs` of rows and query heads a program handles.
 
-    All in exact passes, else as many as registers hold, which is fewer in f32.
+    As many as registers hold, which is fewer in f32; in exact passes, where `pairs` are those of
+    one row, at least these, and as many for any number of rows.
     """
     least: int = max(16, triton.next_power_of_2(pairs))
-    return least if exact else min(least, 64 if number_bytes == 2 else 16)
+    if exact:
+        return max(least, EXACT_PAIRS if number_bytes == 2 else 16)
+    return min(least, 64 if number_bytes == 2 else 16)
 
 
 def combining_warps(parts: int, width: int) -> int:
