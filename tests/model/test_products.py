@@ -3,7 +3,6 @@ Triton's interpreter."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -11,10 +10,9 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-CUDA = torch.cuda.is_available()
-if not CUDA:
-    os.environ["TRITON_INTERPRET"] = "1"  # read when the kernels are imported
-pytest.importorskip("triton", reason="Triton is not here: it comes with torch for CUDA")
+from tests.support.triton_interpreter import interpret_kernels
+
+interpret_kernels()
 
 from engine.model.families import read_config  # noqa: E402
 from engine.model.families.gguf_tensors import tensors_of_gguf  # noqa: E402
@@ -32,6 +30,7 @@ from engine.weights import locate  # noqa: E402
 from tests.support.live_bytes import LiveBytes  # noqa: E402
 from tests.support.tiny_gguf import write_gguf  # noqa: E402
 
+CUDA = torch.cuda.is_available()
 pytestmark = [pytest.mark.gpu] if CUDA else []
 DEVICE = torch.device("cuda" if CUDA else "cpu")
 NARROW = [name for name in FORMATS if name != "fp8" or not CUDA or not fp8_failure(DEVICE)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import random
 from functools import partial
 from types import SimpleNamespace
@@ -12,10 +11,12 @@ from typing import Any
 import pytest
 import torch
 
-CUDA = torch.cuda.is_available()
-if not CUDA:
-    os.environ["TRITON_INTERPRET"] = "1"  # read when the kernels are imported
-pytest.importorskip("triton", reason="Triton is not here: it comes with torch for CUDA")
+from tests.support.triton_interpreter import interpret_kernels
+
+interpret_kernels()
+
+import triton  # noqa: E402
+import triton.language as tl  # noqa: E402
 
 from engine.config import Config  # noqa: E402
 from engine.model.families import read_config  # noqa: E402
@@ -31,6 +32,7 @@ from engine.model.torch.torch_target import TorchTarget  # noqa: E402
 from engine.records import Draft  # noqa: E402
 from tests.model.test_target import path_to, some_tree  # noqa: E402
 
+CUDA = torch.cuda.is_available()
 pytestmark = [pytest.mark.gpu] if CUDA else []
 DEVICE = torch.device("cuda" if CUDA else "cpu")
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
@@ -59,6 +61,14 @@ def cache_of(target: TorchTarget, rows: int) -> torch.Tensor:
 def inference() -> Any:
     with torch.inference_mode():
         yield
+
+
+@pytest.fixture(autouse=True)
+def few_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the interpreter's short contexts take turns through them."""
+    if not CUDA:
+        monkeypatch.setattr(triton_ops, "EXACT_PARTS", 2)
+        monkeypatch.setattr(triton_ops, "EXACT_RUN", 1)
 
 
 def normal(*shape: int) -> torch.Tensor:
@@ -95,9 +105,13 @@ def filled(target: TorchTarget, base: int, tree: Draft, exact: bool, cache: Any)
     return now, bucket
 
 
+CASES: list[Any] = [*itertools.product(("llama", "qwen3"), SIZES)]
+for case in itertools.product(("unrotated", "scaled", "yarn"), SIZES):  # of these, a few rows do
+    CASES.append(pytest.param(*case, marks=[] if CUDA or case[1] < 9 else pytest.mark.full))
+
+
 @pytest.mark.parametrize("exact", [False, True])
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("kind", ["llama", "qwen3", "unrotated", "scaled", "yarn"])
+@pytest.mark.parametrize(("kind", "size"), CASES)
 def test_rope_and_attention(tiny: Any, kind: str, size: int, exact: bool) -> None:
     target = model_of(tiny, kind if kind == "qwen3" else "llama", exact)
     model: Any = target.model
@@ -126,7 +140,11 @@ def test_rope_and_attention(tiny: Any, kind: str, size: int, exact: bool) -> Non
         assert torch.equal(caches[0][:, 0], cache_of(target, 256)[:, 0])
 
 
-WIDE = [(0, 64, False), (50, 150, False), (64, 150, False), (101, 150, False), (101, 64, True)]
+WIDE = [
+    (101, 150, False), (101, 64, True),
+    *(pytest.param(base, size, False, marks=pytest.mark.full)
+      for base, size in ((0, 64), (50, 150), (64, 150))),
+]  # fmt: skip
 if CUDA:
     WIDE = [*itertools.product((0, 50, 64, 101), (64, 127, 255), (False, True))]
 
@@ -184,10 +202,31 @@ def test_parts_of_attention_are_combined(parts: int) -> None:
     expected = (mixed * share[..., None]).sum(2) / (share * total).sum(-1, keepdim=True)
     out = torch.empty(2, 120, device=DEVICE)
     triton_ops._combine[(2, 3)](
-        mixed, highest, total, out, highest, HEADS=3, D=40, WIDTH=64, PARTS=parts,
+        mixed, highest, total, out, highest, EXACT=False, HEADS=3, D=40, WIDTH=64, PARTS=parts,
         num_warps=triton_ops.combining_warps(parts, 64),
     )  # fmt: skip
     torch.testing.assert_close(out, expected.flatten(1), **CLOSE)
+
+
+@triton.jit
+def tiles_of_parts(
+    out, below, PARTS: tl.constexpr, RUN: tl.constexpr, MOST: tl.constexpr
+):  # fmt: skip
+    """The tiles of each part, in its order."""
+    split = tl.program_id(0)
+    for n in range(0, triton_ops._tiles_of(split, below, PARTS, RUN)):
+        tl.store(out + split * MOST + n, triton_ops._tile(n, split, PARTS, RUN))
+
+
+@pytest.mark.parametrize(("parts", "run"), [(1, 1), (4, 1), (4, 2), (2, 8)])
+@pytest.mark.parametrize("below", [0, 1, 7, 8, 21])
+def test_a_tile_s_part_is_decided_by_its_number(parts: int, run: int, below: int) -> None:
+    out = torch.full((parts, 32), -1, dtype=torch.int32, device=DEVICE)
+    tiles_of_parts[(parts,)](out, below, PARTS=parts, RUN=run, MOST=32)
+    for part, found in enumerate(out.tolist()):
+        expected = [tile for tile in range(below) if tile // run % parts == part]
+        assert found[: len(expected)] == expected
+        assert set(found[len(expected) :]) <= {-1}
 
 
 def test_a_long_cache_occupies_all_processors(monkeypatch: pytest.MonkeyPatch) -> None:

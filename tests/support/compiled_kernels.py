@@ -1,11 +1,13 @@
 """Compiles Triton's kernels ahead of time for cards that are not here, as their callers would, and
-prints what each takes: `python -m tests.support.compiled_kernels`. One JSON object a line."""
+prints what each takes: `python -m tests.support.compiled_kernels 90 86`, where the arguments are
+capabilities of cards. One JSON object a line."""
 
 from __future__ import annotations
 
 import json
 import re
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from itertools import product
@@ -18,11 +20,9 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from engine.model.torch.cuda import expert_ops, products, triton_ops
-from engine.model.torch.cuda.prompt_inputs import READ_ROWS
 from engine.model.torch.cuda.static_pass import MAX_ROWS, TOP, USUAL_ROWS, WORD_BITS
 from engine.model.torch.cuda.weight_formats import GROUP
 
-CARDS = (90, 89)  # Hopper, and Ada of consumers
 OLDER = 86  # Ampere of consumers, which reads no fp8
 COLUMNS, INNER = (3584, 37888), 3584  # of products of a 7B model
 HEADS, KV, D = 28, 4, 128
@@ -34,7 +34,8 @@ POINTERS = {4: "*fp32", 2: "*bf16"}  # by the bytes of a number
 def compiled(
     kernel: Any, types: dict[str, str], constants: dict[str, Any], card: int, **options: int
 ) -> dict[str, int]:
-    """Bytes of registers spilled by a thread and of shared memory, of one variant of a kernel."""
+    """Bytes of registers spilled by a thread and of shared memory, of one variant of a kernel, and
+    its multiplications that are fused with an addition."""
     names = kernel.arg_names
     constants = {one.name: one.default for one in kernel.params if one.has_default} | constants
     source = ASTSource(
@@ -58,7 +59,8 @@ def compiled(
         ).stderr  # fmt: skip
     spilled = re.search(r"(\d+) bytes spill stores", said)
     assert spilled is not None, said
-    return {"spilled": int(spilled[1]), "shared": made.metadata.shared}
+    fused = made.asm["ptx"].count("fma.rn.f32")
+    return {"spilled": int(spilled[1]), "shared": made.metadata.shared, "fused": fused}
 
 
 def tiled(card: int) -> Iterator[dict[str, Any]]:
@@ -96,30 +98,32 @@ def grouped(card: int) -> Iterator[dict[str, Any]]:
 
 
 def attention(card: int) -> Iterator[dict[str, Any]]:
-    for number, rows in product((2, 4), (USUAL_ROWS, MAX_ROWS)):
-        block = triton_ops.block_of(rows * HEADS // KV, False, number)
-        types = dict.fromkeys(("meta", "positions", "seen"), "*i64") | {"path": "*u8"}
-        types |= dict.fromkeys(("mixed", "highest", "total"), "*fp32")
-        types |= {"q": POINTERS[number], "layer": "i32", "rows": "i32", "scale": "fp32"}
-        constants = {
-            "TREE": True, "EXACT": False, "HEADS": HEADS, "KV": KV, "D": D, "WIDTH": D,
-            "BLOCK": block, "KEYS": triton_ops.TILE, "PARTS": triton_ops.SPLITS,
+    types = dict.fromkeys(("meta", "positions", "seen"), "*i64") | {"path": "*u8"}
+    types |= dict.fromkeys(("mixed", "highest", "total"), "*fp32")
+    types |= {"layer": "i32", "rows": "i32", "scale": "fp32"}
+    shape = {"HEADS": HEADS, "KV": KV, "D": D, "WIDTH": D, "KEYS": triton_ops.TILE}
+    for tree, exact, number, rows in (
+        (True, False, 2, USUAL_ROWS),
+        (True, False, 4, MAX_ROWS),
+        *product((True, False), (False, True), (2,), (MAX_ROWS,)),
+    ):
+        group = HEADS // KV
+        constants = shape | {
+            "TREE": tree, "EXACT": exact, "RUN": triton_ops.EXACT_RUN if exact else 1,
+            "BLOCK": triton_ops.block_of(group if exact else rows * group, exact, number),
+            "PARTS": triton_ops.EXACT_PARTS if exact else triton_ops.SPLITS,
             "WORDS": rows // WORD_BITS, "TYPE": tl.float32 if number == 4 else tl.bfloat16,
             "PRECISION": "ieee",
         }  # fmt: skip
         found = compiled(
-            triton_ops._attend, types, constants, card, num_warps=4,
-            num_stages=1 if number == 4 else 2,
+            triton_ops._attend, types | {"q": POINTERS[number]}, constants, card, num_warps=4,
+            num_stages=1 if number == 4 else 2, enable_fp_fusion=not exact,
         )  # fmt: skip
-        yield {"kernel": f"attention of {rows} rows, {number} bytes a number"} | found
-    types |= dict.fromkeys(("q", "mixed", "highest", "total"), "*bf16")
-    constants |= {"TREE": False, "BLOCK": triton_ops.block_of(READ_ROWS[-1], False, 2), "PARTS": 1,
-                  "TYPE": tl.bfloat16}  # fmt: skip
-    found = compiled(triton_ops._attend, types, constants, card, num_warps=4, num_stages=2)
-    yield {"kernel": "attention of a prompt, its result written directly"} | found
+        kind = f"{'exact ' * exact}attention of {rows} rows{'' if tree else ' of a prompt'}"
+        yield {"kernel": f"{kind}, {number} bytes a number"} | found
     parts = triton_ops.MOST_PARTS
     types = dict.fromkeys(("mixed", "highest", "total", "sinks"), "*fp32") | {"out": "*bf16"}
-    constants = {"HEADS": HEADS, "D": D, "WIDTH": D, "PARTS": parts}
+    constants = {"EXACT": False, "HEADS": HEADS, "D": D, "WIDTH": D, "PARTS": parts}
     warps = triton_ops.combining_warps(parts, D)
     found = compiled(triton_ops._combine, types, constants, card, num_warps=warps, num_stages=3)
     yield {"kernel": f"{parts} parts of attention"} | found
@@ -136,7 +140,7 @@ def described(card: int) -> Iterator[dict[str, Any]]:
             "TREE": True, "EXACT": False, "HEADS": heads, "KV": kv, "D": d, "WIDTH": d,
             "BLOCK": min(64, triton_ops.PROGRAM_SUMS // d), "KEYS": keys,
             "PARTS": triton_ops.SPLITS, "WORDS": 1, "TYPE": tl.bfloat16, "PRECISION": "ieee",
-            "WINDOW": window, "ADDRESSES": 5,
+            "RUN": 1, "WINDOW": window, "ADDRESSES": 5,
         }  # fmt: skip
         found = compiled(triton_ops._attend, types, constants, card, num_warps=4, num_stages=stages)
         yield {"kernel": f"attention of heads of {d} dimensions, window {window}"} | found
@@ -178,15 +182,9 @@ def likeliest(card: int) -> Iterator[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    for one in CARDS:
-        for line in (
-            *tiled(one),
-            *grouped(one),
-            *attention(one),
-            *described(one),
-            *experts(one),
-            *likeliest(one),
-        ):
+    for one in map(int, sys.argv[1:]):
+        found = [*tiled(one), *grouped(one), *likeliest(one)]
+        if one != OLDER:
+            found += [*attention(one), *described(one), *experts(one)]
+        for line in found:
             print(json.dumps({"card": one} | line), flush=True)
-    for line in (*tiled(OLDER), *grouped(OLDER)):
-        print(json.dumps({"card": OLDER} | line), flush=True)

@@ -22,9 +22,13 @@ if TYPE_CHECKING:
     from engine.model.torch.cuda.static_pass import AttentionShape, HeadShape, StaticPass
 
 TYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}
-SPLITS = 16  # parts of the cache that a row's attention is summed in, where it is exact
+SPLITS = 16  # parts of the cache that the attention of a prompt's rows is summed in
 LOG2_E = 1.4426950408889634
 TILE = 64  # keys at a time: bits of at most two words of a row's ancestors
+# Exact: a position alone decides in which part its key is summed.
+EXACT_PARTS = 32  # parts of the cache
+EXACT_RUN = 2  # tiles of a part that follow each other
+EXACT_PAIRS = 32  # rows and query heads of a program, in 16-bit numbers
 TILE_BYTES = 32768  # bytes of the keys of a tile
 PROGRAM_SUMS = 8192  # sums of rows and dimensions that a program's registers hold
 USUAL_DIMENSIONS = 128  # of a head; shared memory holds one tile of larger ones
@@ -103,32 +107,73 @@ def _turn(
         tl.store(to + 1, b.to(TYPE), mask=real_row)
 
 
+@triton.jit
+def _tiles_of(split, below, PARTS: tl.constexpr, RUN: tl.constexpr):
+    """Count the tiles of part `split` among the first `below`: parts take turns, RUN at a time."""
+    last = tl.minimum(tl.maximum(below % (PARTS * RUN) - split * RUN, 0), RUN)
+    return (below // (PARTS * RUN) * RUN + last).to(tl.int32)
+
+
+@triton.jit
+def _tile(n, split, PARTS: tl.constexpr, RUN: tl.constexpr):
+    """Find the n-th tile of part `split`."""
+    return (n // RUN * PARTS + split) * RUN + n % RUN
+
+
+@triton.jit
+def _add_tile(
+    query, keys, values, place, live, sees, best, weight, sums, scale, PRECISION: tl.constexpr,
+    CAP: tl.constexpr,
+):  # fmt: skip
+    """Add the keys and values at `place` to a softmax's running maximum, weight and weighted sums.
+
+    `live`: which numbers to load; `sees`: which keys a row sees, None for all; CAP: scores are
+    capped, 0: not.
+    """
+    k = tl.load(keys + place, mask=live, other=0.0)
+    scores = tl.dot(query, tl.trans(k), input_precision=PRECISION) * scale
+    if CAP > 0.0:  # c tanh(x / c)
+        scores = CAP * (2.0 * tl.sigmoid(2.0 / CAP * scores) - 1.0)
+    if sees is not None:
+        scores = tl.where(sees, scores, float("-inf"))
+    above = tl.maximum(best, tl.max(scores, 1))
+    shift = tl.where(above == float("-inf"), 0.0, above)
+    weights = tl.exp2(scores - shift[:, None])
+    fade = tl.exp2(best - shift)
+    weight = weight * fade + tl.sum(weights, 1)
+    v = tl.load(values + place, mask=live, other=0.0)
+    sums = sums * fade[:, None]
+    sums += tl.dot(weights.to(v.dtype), v, input_precision=PRECISION)
+    return above, weight, sums
+
+
 @triton.jit(do_not_specialize=["layer", "rows"])
 def _attend(
     q, meta, positions, seen, path, mixed, highest, total, layer, rows, scale,
     TREE: tl.constexpr, EXACT: tl.constexpr, HEADS: tl.constexpr,
     KV: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
-    KEYS: tl.constexpr, PARTS: tl.constexpr, WORDS: tl.constexpr, TYPE: tl.constexpr,
-    PRECISION: tl.constexpr, WINDOW: tl.constexpr = 0, CAP: tl.constexpr = 0.0,
-    ADDRESSES: tl.constexpr = 0,
+    KEYS: tl.constexpr, PARTS: tl.constexpr, RUN: tl.constexpr, WORDS: tl.constexpr,
+    TYPE: tl.constexpr, PRECISION: tl.constexpr, WINDOW: tl.constexpr = 0,
+    CAP: tl.constexpr = 0.0, ADDRESSES: tl.constexpr = 0,
 ):  # fmt: skip
     """Attend to part `split` of the cache with BLOCK (row, query head) pairs that share a key head.
 
-    EXACT: those of one row, over the keys in the order of their positions. WINDOW: only to the last
-    tokens of a row's text, CAP: through a capped score; 0: not.
+    First to the keys of committed tokens, which all rows see, then to those of the pass. EXACT: the
+    pairs of whole rows, over the keys in the order of each row's positions. WINDOW: a row sees so
+    many tokens, 0: all.
     """
     GROUP: tl.constexpr = HEADS // KV
+    ROWS: tl.constexpr = BLOCK // GROUP
     block, kv, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     pair = tl.arange(0, BLOCK)
     if EXACT:
-        row = tl.zeros([BLOCK], tl.int32) + block
-        head = kv * GROUP + pair
-        real = pair < GROUP
+        row = block * ROWS + pair // GROUP
+        real = (row < rows) & (pair < ROWS * GROUP)
     else:
+        row = (block * BLOCK + pair) // GROUP
         pair += block * BLOCK
-        row = pair // GROUP
-        head = kv * GROUP + pair % GROUP
         real = row < rows
+    head = kv * GROUP + pair % GROUP
     row = tl.where(real, row, 0).to(tl.int64)
     head = tl.where(real, head, 0)
     wide = tl.arange(0, WIDTH)
@@ -138,73 +183,82 @@ def _attend(
         mask=real[:, None] & inside[None, :], other=0.0,
     )  # fmt: skip
     capacity, base = tl.load(meta + 2), tl.load(meta + 3)
-    place = tl.multiple_of((layer.to(tl.int64) * KV + kv) * capacity * D, 8)
+    start = tl.multiple_of((layer.to(tl.int64) * KV + kv) * capacity * D, 8)
     keys = tl.load(meta + ADDRESSES).to(tl.pointer_type(TYPE))
-    keys = tl.multiple_of(keys, 16) + place
+    keys = tl.multiple_of(keys, 16) + start
     values = tl.load(meta + ADDRESSES + 1).to(tl.pointer_type(TYPE))
-    values = tl.multiple_of(values, 16) + place
+    values = tl.multiple_of(values, 16) + start
     own = tl.load(positions + row, mask=real, other=0)
-    stop = tl.max(own, 0) + 1
-    if TREE and not EXACT:
-        stop = base + tl.load(meta + 4)
     best = tl.full([BLOCK], float("-inf"), tl.float32)
     weight = tl.zeros([BLOCK], tl.float32)
     sums = tl.zeros([BLOCK, WIDTH], tl.float32)
-    begin = split
-    if WINDOW:  # no row sees a key before those that the first one sees
-        first_own = base if TREE and not EXACT else tl.min(own, 0)
-        begin += (tl.maximum(first_own - WINDOW + 1, 0) // KEYS).to(tl.int32)
-    for tile in range(begin, tl.cdiv(stop, KEYS), PARTS):
-        key = tile * KEYS + tl.arange(0, KEYS).to(tl.int64)
-        at = key
-        if TREE and EXACT:  # a position of this pass is where its ancestor's row was put
-            behind = tl.minimum(tl.maximum(key - base, 0), WORDS * 64 - 1)
-            ancestor = tl.load(path + block * WORDS * 64 + behind).to(tl.int64)
-            at = tl.where(key < base, key, base + ancestor)
-        there = key < stop
-        k = tl.load(
-            keys + at[:, None] * D + wide[None, :],
-            mask=there[:, None] & inside[None, :], other=0.0,
+    shared = _tiles_of(split, base // KEYS, PARTS, RUN)
+    begin = 0
+    if WINDOW > 0:  # no row sees a key before those that the first one sees
+        lowest = base if TREE else tl.min(own, 0)
+        begin = _tiles_of(split, tl.maximum(lowest - WINDOW + 1, 0) // KEYS, PARTS, RUN)
+    for n in range(begin, shared):  # all rows see these keys, but for windows
+        at = _tile(n, split, PARTS, RUN) * KEYS + tl.arange(0, KEYS).to(tl.int64)
+        place = at[:, None] * D + wide[None, :]
+        near = at[None, :] > own[:, None] - WINDOW if WINDOW > 0 else None
+        best, weight, sums = _add_tile(
+            query, keys, values, place, inside[None, :], near, best, weight, sums, scale, PRECISION,
+            CAP,
         )  # fmt: skip
-        scores = tl.dot(query, tl.trans(k), input_precision=PRECISION) * scale
-        if CAP > 0.0:  # c tanh(x / c), where c is of the exponents of two
-            scores = CAP * (2.0 * tl.sigmoid(2.0 / CAP * scores) - 1.0)
-        if TREE and not EXACT:
-            first = tl.maximum(tile * KEYS - base, 0) // 64
-            behind = tl.maximum(key - base, 0)
-            new = real & ((tile + 1) * KEYS > base)
-            low = tl.load(seen + row * WORDS + first, mask=new & (first < WORDS), other=0)
-            high = tl.load(seen + row * WORDS + first + 1, mask=new & (first + 1 < WORDS), other=0)
-            word = tl.where((behind // 64 == first)[None, :], low[:, None], high[:, None])
-            sees = (key < base)[None, :] | (((word >> (behind % 64)[None, :]) & 1) != 0)
-            sees = sees & there[None, :]
-        else:
-            sees = key[None, :] <= own[:, None]
-        if WINDOW:
-            spot = key  # the key's position
-            if TREE and not EXACT:
-                new_key = there & (key >= base)
-                spot = tl.where(new_key, tl.load(positions + key - base, mask=new_key), key)
-            sees = sees & (spot[None, :] > own[:, None] - WINDOW)
-        scores = tl.where(sees, scores, float("-inf"))
-        above = tl.maximum(best, tl.max(scores, 1))
-        shift = tl.where(above == float("-inf"), 0.0, above)
-        weights = tl.exp2(scores - shift[:, None])
-        fade = tl.exp2(best - shift)
-        weight = weight * fade + tl.sum(weights, 1)
-        v = tl.load(
-            values + at[:, None] * D + wide[None, :],
-            mask=there[:, None] & inside[None, :], other=0.0,
-        )  # fmt: skip
-        sums = sums * fade[:, None]
-        sums += tl.dot(weights.to(v.dtype), v, input_precision=PRECISION)
-        best = above
+    begin = tl.maximum(begin, shared)
+    if TREE and EXACT:  # a position of this pass is where a row's ancestor was put
+        for one in range(block * ROWS, tl.minimum(block * ROWS + ROWS, rows)):
+            stop = tl.load(positions + one) + 1
+            for n in range(begin, _tiles_of(split, tl.cdiv(stop, KEYS), PARTS, RUN)):
+                key = _tile(n, split, PARTS, RUN) * KEYS + tl.arange(0, KEYS).to(tl.int64)
+                behind = tl.minimum(tl.maximum(key - base, 0), WORDS * 64 - 1)
+                ancestor = tl.load(path + one * WORDS * 64 + behind).to(tl.int64)
+                place = tl.where(key < base, key, base + ancestor)[:, None] * D + wide[None, :]
+                live = (key < stop)[:, None] & inside[None, :]
+                sees = (row == one)[:, None] & (key < stop)[None, :]
+                if WINDOW > 0:
+                    sees = sees & (key > stop - 1 - WINDOW)[None, :]
+                best, weight, sums = _add_tile(
+                    query, keys, values, place, live, sees, best, weight, sums, scale, PRECISION,
+                    CAP,
+                )  # fmt: skip
+    else:
+        stop = base + tl.load(meta + 4) if TREE else tl.max(own, 0) + 1
+        for n in range(begin, _tiles_of(split, tl.cdiv(stop, KEYS), PARTS, RUN)):
+            tile = _tile(n, split, PARTS, RUN)
+            key = tile * KEYS + tl.arange(0, KEYS).to(tl.int64)
+            there = key < stop
+            if TREE:
+                first = tl.maximum(tile * KEYS - base, 0) // 64
+                behind = tl.maximum(key - base, 0)
+                low = tl.load(seen + row * WORDS + first, mask=real & (first < WORDS), other=0)
+                high = tl.load(
+                    seen + row * WORDS + first + 1, mask=real & (first + 1 < WORDS), other=0
+                )
+                word = tl.where((behind // 64 == first)[None, :], low[:, None], high[:, None])
+                sees = (key < base)[None, :] | (((word >> (behind % 64)[None, :]) & 1) != 0)
+                sees = sees & there[None, :]
+            else:
+                sees = key[None, :] <= own[:, None]
+            if WINDOW > 0:
+                spot = key  # the key's position
+                if TREE:
+                    new = there & (key >= base)
+                    spot = tl.where(new, tl.load(positions + key - base, mask=new, other=0), key)
+                sees = sees & (spot[None, :] > own[:, None] - WINDOW)
+            place = key[:, None] * D + wide[None, :]
+            live = there[:, None] & inside[None, :]
+            best, weight, sums = _add_tile(
+                query, keys, values, place, live, sees, best, weight, sums, scale, PRECISION, CAP
+            )
     out = (row * HEADS + head) * PARTS + split
     if PARTS == 1:  # `mixed` is the result itself, as `_combine` would write it
         sums = sums / weight[:, None]
     else:
         tl.store(highest + out, best, mask=real)
         tl.store(total + out, weight, mask=real)
+    if EXACT:  # most parts of a short context are empty
+        real = real & (weight > 0)
     to = mixed + (out * D)[:, None] + wide[None, :]
     tl.store(to, sums.to(mixed.dtype.element_ty), mask=real[:, None] & inside[None, :])
 
@@ -212,8 +266,8 @@ def _attend(
 @triton.jit
 def _combine(
     mixed, highest, total, out, sinks,
-    HEADS: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
-    SINKS: tl.constexpr = False,
+    EXACT: tl.constexpr, HEADS: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr,
+    PARTS: tl.constexpr, SINKS: tl.constexpr = False,
 ):  # fmt: skip
     """Add up the parts of one head of one row, weighed. SINKS: a further logit takes a share."""
     pair = tl.program_id(0).to(tl.int64) * HEADS + tl.program_id(1)
@@ -230,7 +284,10 @@ def _combine(
     if SINKS:
         whole += tl.exp2(sink - top)
     at = ((pair * PARTS + part) * D)[:, None] + wide[None, :]
-    sums = tl.load(mixed + at, mask=inside[None, :], other=0.0)
+    there = inside[None, :]
+    if EXACT:
+        there = there & (best > float("-inf"))[:, None]
+    sums = tl.load(mixed + at, mask=there, other=0.0)
     found = tl.sum(sums * share[:, None], 0) / whole
     tl.store(out + pair * D + wide, found.to(out.dtype.element_ty), mask=inside)
 
@@ -360,8 +417,8 @@ def attend(
     block = block_of(group if exact else rows * group, exact, q.element_size())
     if not exact:
         block = min(block, max(16, PROGRAM_SUMS // width))
-    blocks = rows if exact else triton.cdiv(rows * group, block)
-    parts = SPLITS
+    blocks = triton.cdiv(rows, block // group) if exact else triton.cdiv(rows * group, block)
+    parts = EXACT_PARTS if exact else SPLITS
     if not exact and now.tree:
         parts = parts_of(q.device, blocks * model.kv_heads)
     elif not exact and rows >= LONG:
@@ -381,15 +438,16 @@ def attend(
     _attend[(blocks, model.kv_heads, parts)](
         q, now.meta, now.positions, now.seen, now.path, mixed, highest, total, n, rows, scale,
         TREE=now.tree, EXACT=exact, HEADS=heads, KV=model.kv_heads, D=d, WIDTH=width,
-        BLOCK=block, KEYS=keys, PARTS=parts, WORDS=now.seen.shape[1], TYPE=TYPES[q.dtype],
-        PRECISION="ieee", WINDOW=window, CAP=cap * LOG2_E, ADDRESSES=addresses,
-        num_warps=4, num_stages=stages,
+        BLOCK=block, KEYS=keys, PARTS=parts, RUN=EXACT_RUN if exact else 1,
+        WORDS=now.seen.shape[1], TYPE=TYPES[q.dtype], PRECISION="ieee",
+        WINDOW=window, CAP=cap * LOG2_E, ADDRESSES=addresses, num_warps=4, num_stages=stages,
+        enable_fp_fusion=not exact,  # else a loop may round unlike another
     )  # fmt: skip
     if parts == 1:
         return out
     _combine[(rows, heads)](
-        mixed, highest, total, out, highest if sinks is None else sinks, HEADS=heads, D=d,
-        WIDTH=width, PARTS=parts, SINKS=sinks is not None,
+        mixed, highest, total, out, highest if sinks is None else sinks, EXACT=exact, HEADS=heads,
+        D=d, WIDTH=width, PARTS=parts, SINKS=sinks is not None,
         num_warps=combining_warps(parts, width),
     )  # fmt: skip
     return out
@@ -404,10 +462,13 @@ def tile_of(width: int, number_bytes: int) -> tuple[int, int]:
 def block_of(pairs: int, exact: bool, number_bytes: int) -> int:
     """Choose how many of `pairs` of rows and query heads a program handles.
 
-    All in exact passes, else as many as registers hold, which is fewer in f32.
+    As many as registers hold, which is fewer in f32; in exact passes, where `pairs` are those of
+    one row, at least these, and as many for any number of rows.
     """
     least: int = max(16, triton.next_power_of_2(pairs))
-    return least if exact else min(least, 64 if number_bytes == 2 else 16)
+    if exact:
+        return max(least, EXACT_PAIRS if number_bytes == 2 else 16)
+    return min(least, 64 if number_bytes == 2 else 16)
 
 
 def combining_warps(parts: int, width: int) -> int:
