@@ -319,7 +319,7 @@ def loop(bench: GpuBench, name: str, target: TorchTarget) -> None:
         return
     with bench.case(f"{name}, loop"):
         recorded = gpu_edits.load(bench.recorded, target.vocab)
-        line = gpu_loop.measure(target, recorded, bench.config)
+        line = gpu_loop.measure(target, recorded)
         bench.found["loop"].append({"shape": name} | line)
 
 
@@ -380,7 +380,7 @@ def edits(
 ) -> None:
     """Measure recorded edits by all methods in turns."""
     recorded = gpu_edits.load(bench.recorded, target.vocab)
-    mine = ForcedDraftline(target, recorded, bench.config)
+    mine = ForcedDraftline(target, recorded)
     methods: dict[str, Method] = {
         "plain": lambda answer: mine.plain(answer.from_middle(PLAIN_TOKENS)),
         "draftline": mine.draftline,

@@ -148,7 +148,7 @@ def test_every_method_writes_the_recorded_text(
     target: Any, theirs: Any, recorded: gpu_edits.RecordedEdits
 ) -> None:
     """`_play` and `ForcedTransformers` raise where it is another one."""
-    ours = ForcedDraftline(target, recorded, ONE)
+    ours = ForcedDraftline(target, recorded)
     answer = next(one for one in recorded.answers if one.kind == "hunk")
     plain, fast = ours.plain(answer), ours.draftline(answer)
     assert plain.tokens == fast.tokens == len(answer.output)
@@ -166,7 +166,7 @@ def test_a_different_text_is_an_error(target: Any, recorded: gpu_edits.RecordedE
     answer = recorded.answers[-1].from_middle(20)
     ending = replace(recorded, eos=frozenset({answer.output[9]}))
     with pytest.raises(RuntimeError, match="differs from the recorded"):
-        ForcedDraftline(target, ending, ONE).plain(answer)
+        ForcedDraftline(target, ending).plain(answer)
 
 
 # -- steps -----------------------------------------------------------------------------------------
@@ -208,6 +208,10 @@ def test_covered_time_is_counted_once(spans: list[tuple[int, int]]) -> None:
         ("_product", "matmuls"),
         ("_add_norm", "norms_turns_gates"),
         ("void at::native::reduce_kernel<512, 1, ArgMaxOps<float>>", "choices"),
+        ("_top_parts", "choices"),
+        ("_top_merged", "choices"),
+        ("void at::native::indexSelectSmallIndex<c10::BFloat16, long, unsigned int>", "lookups"),
+        ("void at::native::vectorized_gather_kernel<16, long>", "lookups"),
         ("Memcpy HtoD (Pinned -> Device)", "transfers"),
         ("void at::native::vectorized_elementwise_kernel<4, AddFunctor>", "other"),
     ],
@@ -278,7 +282,8 @@ def test_a_case_that_fails_is_left_out() -> None:
         (["--contexts", "64"], "larger than every bucket"),
         (["--repeats", "0"], "--repeats: must be 1 or more"),
         (["--nodes", "256"], "--nodes: must be 255 or less"),
-        (["--buckets", "128"], "--nodes 48 have 64 rows at most"),
+        (["--buckets", "256"], "--nodes 127 have 128 rows at most"),
+        (["--buckets", "128", "--dtype", "fp8"], "--nodes 48 have 64 rows at most"),
         (["--only", "words"], "words: choose from steps, parts, edits"),
     ],
 )

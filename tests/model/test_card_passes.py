@@ -67,6 +67,19 @@ def test_passes_run_with_their_card_as_the_current_one(tiny: Any, stub_card: Stu
     assert watched.seen == {1} and stub_card.current == 0
 
 
+def test_a_card_without_a_number_is_the_current_one(tiny: Any, stub_card: StubCard) -> None:
+    """Entering it would take as long as a launch, in every step."""
+    target = static(tiny("llama"))
+    passes: Any = target.static
+    prompt, tree = some_tokens(20, target.vocab), some_tree(9, target.vocab)
+    begin(target, prompt)
+    for device, entered in (("cuda:1", 2), ("cuda:0", 0), ("cuda", 0)):
+        passes.device, stub_card.entered = torch.device(device), 0
+        target.forward(prompt[-1], tree)
+        target.keep(path_to(tree, 8))
+        assert stub_card.entered == entered, device
+
+
 def test_graphs_are_captured_again_after_embeddings_were_installed(
     tiny: Any, stub_card: StubCard, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -98,3 +111,47 @@ def test_a_chunk_of_a_prompt_has_been_read_when_it_is_announced(
     target.begin(prompt, 64)
     seen = [stub_card.main.waits for _ in target.prefill(prompt, 64)]
     assert seen == [1, 2, 3, 4]
+
+
+def test_pinned_buffers_are_rewritten_once_the_card_has_used_them(
+    tiny: Any, stub_card: StubCard
+) -> None:
+    """A step whose choices were fetched has used them: it waits once."""
+    target = static(tiny("llama"))
+    passes: Any = target.static
+    prompt, tree = some_tokens(20, target.vocab), some_tree(9, target.vocab)
+    begin(target, prompt)
+    passes.device = SECOND
+    main, last = stub_card.main, prompt[-1]
+
+    def step(*, fetched: bool) -> int:
+        before = main.waits
+        scores = target.forward(last, tree)
+        if fetched:
+            assert scores.chosen is not None and scores.likely is not None
+            scores.chosen(Request("chat"), len(prompt))
+        target.keep(path_to(tree, 8))
+        if fetched:
+            scores.likely(8)
+        return main.waits - before
+
+    step(fetched=True)
+    assert [step(fetched=True) for _ in range(3)] == [1, 1, 1]
+    assert [step(fetched=False) for _ in range(3)] == [1, 1, 1]  # for the path of the last `keep`
+    before = main.waits
+    for waits in (0, 1, 2):  # for the inputs of the last pass
+        target.forward(last, tree)
+        assert main.waits - before == waits
+
+
+def test_a_pass_begins_and_ends_with_its_transfers(tiny: Any) -> None:
+    """So that a graph has them: what was sent reaches the device in the pass, `top` the host."""
+    target = static(tiny("llama"))
+    passes: Any = target.static
+    tree, cache = some_tree(9, target.vocab), passes.scratch()
+    before = passes.box.clone()
+    passes.send(5, tree, cache, 30)
+    assert torch.equal(passes.box, before)
+    output = passes.run(passes.sent(tree, cache, 30, 16))
+    assert torch.equal(passes.box, passes._host) and not torch.equal(passes.box, before)
+    assert passes._fetch(output)[0].tolist() == output.logits.argmax(-1).tolist()

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from engine.config import USUAL_BUDGET, WIDE_BUDGET, Config
 from engine.drafting import DraftContext, NullDrafter, chain
 from engine.drafting._drafting import Recycling
 from engine.generate import Generation, generate
@@ -26,6 +27,7 @@ from engine.model.torch.cuda.static_pass import (
     StaticPass,
 )
 from engine.model.torch.cuda.torch_ops import top
+from engine.model.torch.loading import _usual_budget
 from engine.model.torch.ops import Rows
 from engine.model.torch.torch_target import TorchTarget
 from engine.prompts.builder import Prompt
@@ -133,6 +135,21 @@ class Whole(NullDrafter):
     def propose(self, context: DraftContext, target: Any) -> Draft:
         done = len(context.output)
         return chain(self.truth[done : done + context.capacity], "test")
+
+
+def test_drafts_are_wide_where_many_rows_cost_little(tiny: Any) -> None:
+    """That is where a card streams weights of two bytes for all rows at once."""
+    model, other = load(tiny("llama")).model, object()
+    one, two = [torch.device("cuda")], [torch.device("cuda", n) for n in range(2)]
+    assert _usual_budget(model, "bf16", Config(), one) == WIDE_BUDGET
+    for kind, dtype, options, places in (
+        (other, "bf16", {}, one), (model, "f32", {}, one), (model, "int4", {}, one),
+        (model, "bf16", {"exact": True}, one), (model, "bf16", {"graphs": "off"}, one),
+        (model, "bf16", {}, two), (model, "bf16", {}, [torch.device("cpu")]),
+    ):  # fmt: skip
+        assert _usual_budget(kind, dtype, Config(**options), places) == USUAL_BUDGET
+    assert load(tiny("llama")).budget == USUAL_BUDGET
+    assert load(tiny("llama"), budget=9).budget == 9
 
 
 def test_a_budget_that_no_pass_takes_is_refused(tiny: Any) -> None:

@@ -89,6 +89,7 @@ def filled(target: TorchTarget, base: int, tree: Draft, exact: bool, cache: Any)
     assert static is not None
     bucket = bucket_of(1 + len(tree))
     static.send(5, tree, (cache,), base)
+    static.receive()
     now = static.sent(tree, (cache,), base, bucket)
     assert now.exact == exact
     return now, bucket

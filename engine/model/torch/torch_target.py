@@ -73,6 +73,7 @@ class TorchTarget:
         self.pool = SequencePool(
             self._allocate, sequences, loaded.cache_bytes, torch.cuda.empty_cache
         )
+        self.budget = loaded.budget  # draft nodes of a step
         self.epoch = 0
         self.pending: tuple[int, Draft] | None = None  # token and draft of the last forward
         self.unread: list[int] = []  # tokens of the prompt that the next forward reads
@@ -420,5 +421,5 @@ def scores_of(
         found = scores.logits.topk(min(width, output.logits.shape[1]))
         return found.indices.int().cpu().numpy(), found.values.cpu().numpy()
 
-    scores = Scores(logits, states, chosen, likely, rows=stop - skipped)
+    scores = Scores(logits, states, chosen, likely, rows=stop - skipped, launched=True)
     return scores

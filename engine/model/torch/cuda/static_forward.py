@@ -2,8 +2,9 @@
 
 Rows are padded to a bucket, all inputs are in one buffer, and there is one transfer back. Padding
 rows reach neither the cache nor the caller. On a CUDA card each bucket's pass becomes a CUDA graph
-(`engine.model.torch.cuda.cuda_graphs`), which removes the cost of Python and of launches. Until
-then, and on a CPU for the tests, the same passes are launched kernel by kernel.
+(`engine.model.torch.cuda.cuda_graphs`), which removes the cost of Python and of launches. Both
+transfers are part of it: the host fills pinned memory, launches, and waits. Until then, and on a
+CPU for the tests, the same passes are launched kernel by kernel.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ class Static:
         # `PassOutput.top` on the host and its three parts, by bucket
         self._here = {bucket: top_parts(top, bucket) for bucket in BUCKETS if bucket <= rows}
         self._base = 0  # position of the last pass's first row
-        self._fetched = 0  # rows of the last pass, padding included, whose `top` is on the host
+        self._running = False  # a pass may not have read its inputs, or written `top`
+        self._moving = False  # `keep` may not have read its path
         by_row = [rows, rows, rows * (rows // WORD_BITS), rows * rows // 8 if exact else 0]
         size = HEADER_INTS + sum(by_row)
         self.box = torch.zeros(size, dtype=torch.int64, device=self.device)
@@ -86,7 +88,6 @@ class Static:
         self.ids, self.positions, seen, path = torch.split(self.box[HEADER_INTS:], by_row)
         self.seen = seen.view(rows, -1)
         self.path = path.view(torch.uint8).view(-1, rows)  # used by an exact model
-        self._copied = torch.cuda.Event() if cuda else None  # type: ignore[no-untyped-call]
         self._norms = [
             None if block.qk_norm is None else torch.stack(block.qk_norm)
             for block in (model.blocks if isinstance(model, Llama) else [])
@@ -103,18 +104,12 @@ class Static:
         What the outputs have behind them is padding. IndexError for unknown ids,
         torch.OutOfMemoryError where the card is full; committed rows stay intact.
         """
-        count = 1 + len(draft)
-        bucket = bucket_of(count)
-        output = None
+        bucket = bucket_of(1 + len(draft))
         if self.graphs is not None:
             self.graphs.use(self, bucket)
         self.send(last, draft, cache, base)
-        if self.graphs is not None:
-            output = self.graphs.replay(bucket)
-        if output is None:
-            output = self.run(self.sent(draft, cache, base, bucket))
-        self._fetched = 0
-        return output
+        output = None if self.graphs is None else self.graphs.replay(bucket)
+        return output or self.run(self.sent(draft, cache, base, bucket))
 
     @on_its_card
     def read(
@@ -164,7 +159,7 @@ class Static:
         draw = drawn_early if has_candidates(request) else drawn
         some = self._draw(draw, output, count, request, place)
         self._chosen[:count].copy_(some, non_blocking=True)
-        self._fetched = 0  # so that both are waited for
+        self._mark()
         self._fetch(output)
         chosen: list[int] = self._chosen[:count].tolist()
         if UNSURE in chosen:
@@ -190,16 +185,12 @@ class Static:
         return words[:count, :width].copy(), values[:count, :width].copy()
 
     def _fetch(self, output: PassOutput) -> tuple[Ids, Ids, Floats]:
-        """Bring `output.top` to the host; waits for the device, once a pass.
+        """Wait for the last pass, once, and return what is on the host of its output.
 
-        Returns the largest logit's token of each row, its most likely tokens and their logits.
+        It is the largest logit's token of each row, its most likely tokens and their logits.
         """
-        rows = len(output.logits)
-        here, best, words, values = self._here[rows]
-        if self._fetched != rows:
-            here.copy_(output.top, non_blocking=True)
-            finish(self.device)
-            self._fetched = rows
+        self._wait()
+        _, best, words, values = self._here[len(output.logits)]
         return best, words, values
 
     @on_its_card
@@ -209,19 +200,23 @@ class Static:
             return
         first = next(n for n, node in enumerate(path) if node != n)
         count = len(path) - first
-        self._wait()
+        if self._moving:
+            self._finish()
         self._path_here[:count] = [base + node for node in path[first:]]
         rows = self._moved[:count]
         rows.copy_(self._path[:count], non_blocking=True)
-        self._mark()
+        self._moving = True
         for part in parts:
             part.narrow(-2, base + first, count).copy_(part.index_select(-2, rows))
 
     def run(self, now: StaticPass) -> PassOutput:
-        """Launch a pass, kernel by kernel."""
+        """Launch a pass, kernel by kernel, with its transfers."""
+        self.receive()
         states = self._states(self.ids[: len(now.positions)], now)
         logits = self.model.words(states)
-        return PassOutput(states, logits, self._ops.top(logits))
+        output = PassOutput(states, logits, self._ops.top(logits))
+        self.deliver(output)
+        return output
 
     @property
     def read_sizes(self) -> list[int]:
@@ -255,7 +250,7 @@ class Static:
     # -- inputs ------------------------------------------------------------------------------------
 
     def send(self, last: int, draft: Draft, cache: tuple[Tensor, ...], base: int) -> None:
-        """Send the inputs of a pass over `last` and the draft behind it.
+        """Write the inputs of a pass over `last` and the draft behind it; the pass fetches them.
 
         IndexError for unknown ids: on a card they would end the whole process.
         """
@@ -267,8 +262,15 @@ class Static:
             self._inputs, self.rows, self.exact, last, draft.tokens, draft.parents,
             self.model.embedding.shape[0], keys, values, capacity, base,
         )  # fmt: skip
-        self.box.copy_(self._host, non_blocking=True)
         self._mark()
+
+    def receive(self) -> None:
+        """Copy the inputs that were sent to the device: the first operation of a pass."""
+        self.box.copy_(self._host, non_blocking=True)
+
+    def deliver(self, output: PassOutput) -> None:
+        """Copy `output.top` to the host: the last operation of a pass."""
+        self._here[len(output.logits)][0].copy_(output.top, non_blocking=True)
 
     def sent(self, draft: Draft, cache: tuple[Tensor, ...], base: int, bucket: int) -> StaticPass:
         """Describe the pass whose inputs were sent, padded to `bucket` rows."""
@@ -304,14 +306,18 @@ class Static:
         if min(tokens) < 0 or max(tokens) >= count:
             raise IndexError(f"the model has tokens 0 to {count - 1} only")
 
-    def _wait(self) -> None:
-        """Wait until the pinned buffers have been read."""
-        if self._copied is not None:
-            self._copied.synchronize()
-
     def _mark(self) -> None:
-        if self._copied is not None:
-            self._copied.record()
+        """Note that the device uses the pinned inputs or outputs until `_wait` returns."""
+        self._running = True
+
+    def _wait(self) -> None:
+        """Wait until the pinned inputs have been read and the pinned outputs written."""
+        if self._running:
+            self._finish()
+
+    def _finish(self) -> None:
+        finish(self.device)
+        self._running = self._moving = False
 
     # -- graphs ------------------------------------------------------------------------------------
 
