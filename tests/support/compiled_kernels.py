@@ -18,7 +18,6 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from engine.model.torch.cuda import products, triton_ops
-from engine.model.torch.cuda.prompt_inputs import READ_ROWS
 from engine.model.torch.cuda.static_pass import MAX_ROWS, TOP, USUAL_ROWS, WORD_BITS
 from engine.model.torch.cuda.weight_formats import GROUP
 
@@ -112,10 +111,11 @@ def attention(card: int) -> Iterator[dict[str, Any]]:
         )  # fmt: skip
         yield {"kernel": f"attention of {rows} rows, {number} bytes a number"} | found
     types |= dict.fromkeys(("q", "mixed", "highest", "total"), "*bf16")
-    constants |= {"TREE": False, "BLOCK": triton_ops.block_of(READ_ROWS[-1], False, 2), "PARTS": 1,
-                  "TYPE": tl.bfloat16}  # fmt: skip
-    found = compiled(triton_ops._attend, types, constants, card, num_warps=4, num_stages=2)
-    yield {"kernel": "attention of a prompt, its result written directly"} | found
+    constants |= {
+        "TREE": False, "BLOCK": triton_ops.LONG_PAIRS, "PARTS": 1, "TYPE": tl.bfloat16,
+    }  # fmt: skip
+    found = compiled(triton_ops._attend, types, constants, card, num_warps=8, num_stages=2)
+    yield {"kernel": "attention of a long prompt"} | found
     parts = triton_ops.MOST_PARTS
     types = dict.fromkeys(("mixed", "highest", "total"), "*fp32") | {"out": "*bf16"}
     constants = {"HEADS": HEADS, "D": D, "WIDTH": D, "PARTS": parts}

@@ -26,7 +26,8 @@ SPLITS = 16  # parts of the cache that a row's attention is summed in, where it 
 TILE = 64  # keys at a time: bits of at most two words of a row's ancestors
 MOST_PARTS = 128  # parts that a long cache is cut in, for a model with few key heads
 LOGITS = 4096  # logits at a time
-LONG = 256  # rows of a prompt that occupy a card without cutting the cache in parts
+LONG = 256  # rows of a prompt for which programs are wide, as each loads all keys
+LONG_PAIRS = 128  # rows and query heads of a program, in 16-bit numbers
 
 
 @triton.jit
@@ -296,12 +297,12 @@ def attend(model: AttentionShape, n: int, q: Tensor, now: StaticPass) -> Tensor:
     group = heads // model.kv_heads
     exact = now.exact
     block = block_of(group if exact else rows * group, exact, q.element_size())
+    warps = 4
+    if not exact and not now.tree and rows >= LONG and q.element_size() == 2:
+        block, warps = LONG_PAIRS, 8
     blocks = rows if exact else triton.cdiv(rows * group, block)
-    parts = SPLITS
-    if not exact and now.tree:
-        parts = parts_of(q.device, blocks * model.kv_heads)
-    elif not exact and rows >= LONG:
-        parts = 1
+    programs = blocks * model.kv_heads if now.tree else 2 * blocks * model.kv_heads
+    parts = SPLITS if exact else parts_of(q.device, programs)
 
     def empty(*shape: int) -> Tensor:
         return torch.empty(shape, dtype=torch.float32, device=q.device)
@@ -317,7 +318,7 @@ def attend(model: AttentionShape, n: int, q: Tensor, now: StaticPass) -> Tensor:
         q, now.meta, now.positions, now.seen, now.path, mixed, highest, total, n, rows, scale,
         TREE=now.tree, EXACT=exact, HEADS=heads, KV=model.kv_heads, D=d, WIDTH=width,
         BLOCK=block, KEYS=TILE, PARTS=parts, WORDS=now.seen.shape[1], TYPE=TYPES[q.dtype],
-        PRECISION="ieee", num_warps=4, num_stages=2 if q.element_size() == 2 else 1,
+        PRECISION="ieee", num_warps=warps, num_stages=2 if q.element_size() == 2 else 1,
     )  # fmt: skip
     if parts == 1:
         return out
