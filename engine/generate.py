@@ -61,6 +61,19 @@ def generate(
     if answer.reason is None:
         answer.usage.decoding_began = perf_counter()
         drafter.begin(answer.context)
+    try:
+        yield from decode(answer, target, drafter, cancelled)
+    except Exception:
+        yield from tell(answer, cancelled)  # what was committed counts, whatever failed behind it
+        raise
+    drafter.meanwhile()
+    yield answer.done()
+
+
+def decode(
+    answer: Generation, target: Target, drafter: Drafter, cancelled: Callable[[], bool]
+) -> Iterator[Step]:
+    """Write the answer, and yield one Step for each pass."""
     while answer.reason is None:
         if drafter.takes_forced and (forced := answer.take_forced()):
             yield from tell(answer, cancelled)
@@ -92,8 +105,6 @@ def generate(
         if not scores.launched:
             yield from tell(answer, cancelled)
     yield from tell(answer, cancelled)
-    drafter.meanwhile()
-    yield answer.done()
 
 
 def tell(answer: Generation, cancelled: Callable[[], bool]) -> Iterator[Step]:

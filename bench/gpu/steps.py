@@ -145,7 +145,7 @@ def profile_parts(target: TorchTarget, bucket: int, context: int, ms: float) -> 
     """Milliseconds of a step by part, from the profiler.
 
     "waiting" is the part of `ms`, the unprofiled time of the step, in which the device was idle:
-    Python, kernel launches, the transfer back.
+    Python, kernel launches, and the gaps between the kernels of a graph.
     """
     from torch.profiler import ProfilerActivity, profile
 

@@ -158,6 +158,26 @@ def test_launching_ahead_changes_no_event(
                 assert events(LaunchingTarget(), stop, cancelled_at, shared) == expected
 
 
+@pytest.mark.parametrize("passes", range(5))
+def test_what_was_committed_before_a_failure_is_told(tokenizer: Tokenizer, passes: int) -> None:
+    """Although the next pass, which fails, is launched first."""
+    told = []
+    for target in (HashTarget(seed=3), LaunchingTarget()):
+        forward, left, found = target.forward, count(-passes), []
+
+        def fail(*given: Any, forward: Any = forward, left: Any = left) -> Scores:
+            if next(left) == 0:
+                raise MemoryError("full")
+            return forward(*given)
+
+        target.forward = fail  # type: ignore[method-assign]
+        with pytest.raises(MemoryError, match="full"):
+            for event in generate(generation(tokenizer, target, PROMPTS[1]), target, NullDrafter()):
+                found.append(untimed(event))
+        told.append(found)
+    assert told[0] == told[1] and len(told[0]) == 1 + passes
+
+
 @pytest.mark.parametrize("kind", [HashTarget, TorchTarget])
 def test_targets_have_the_methods_and_parameters_of_the_protocol(kind: type, tiny: Any) -> None:
     """mypy checks TorchTarget only; a target written for these tests must satisfy it as well."""

@@ -210,7 +210,7 @@ def _static(
     """Make passes of static shape, with CUDA graphs where they can be used."""
     with current(device):  # pinned buffers belong to the current card
         static = Static(model, config.exact, rows_for(budget, model))
-    if isinstance(model, DescribedModel):
+    if isinstance(model, DescribedModel) and not model.fuses:
         kind = model.description.family
         log.info("passes of a %s model are launched kernel by kernel, without CUDA graphs", kind)
     if config.graphs == "auto" and device.type == "cuda" and static.fused is not None:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.model.torch.cuda.static_pass import HEADER_INTS, MAX_ROWS
+from engine.model.torch.cuda.static_pass import HEADER_INTS, MAX_ROWS, write_other_addresses
 
 READ_ROWS = (64, 128, 256, 512, 1024)  # rows of a pass that reads a prompt
 MOST_PADDED = 512  # rows; wider passes, whose products take long, are not padded
@@ -44,6 +44,7 @@ class PromptInputs:
         count, keys = len(tokens), cache[0].data_ptr()
         values, capacity = keys + cache[0].nbytes // 2, cache[0].shape[3]
         self._inputs[:5] = keys, values, capacity, base, count
+        write_other_addresses(self._inputs, cache)
         self._ids_here[:count], self._ids_here[count:rows] = tokens, 0
         self._positions_here[:rows] = base + np.minimum(np.arange(rows), count - 1)
         self.box.copy_(self._host, non_blocking=True)

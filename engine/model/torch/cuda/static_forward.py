@@ -35,6 +35,7 @@ from engine.model.torch.cuda.static_pass import (
     PassOutput,
     StaticPass,
     bucket_of,
+    write_other_addresses,
 )
 from engine.model.torch.inference import inference
 from engine.model.torch.llama import Llama
@@ -65,7 +66,7 @@ class Static:
         self.model, self.device, self.exact, self.rows = model, model.device, exact, rows
         cuda = self.device.type == "cuda"
         # None: plain torch between the matrix products
-        self.fused = _fused(self.device) if isinstance(model, Llama) else None
+        self.fused = _fused(self.device) if isinstance(model, Llama) or model.fuses else None
         if cuda and exact and self.fused is None:
             raise UnsupportedModel("exact needs Triton on a GPU: install it, or leave --exact out")
         # Whether the fused kernels are compiled. An exact model has no others.
@@ -221,7 +222,11 @@ class Static:
     @property
     def read_sizes(self) -> list[int]:
         """Rows of the passes that read prompts; none where such passes are not padded."""
-        return self.prompts.sizes if isinstance(self.model, Llama) else []
+        if isinstance(self.model, Llama):
+            return self.prompts.sizes
+        if self.fused is None:
+            return []
+        return [size for size in self.prompts.sizes if size <= MAX_ROWS]  # as wide as its chunks
 
     def run_read(self, now: StaticPass, layers: int | None = None) -> Tensor:
         """Launch a pass that reads a prompt, kernel by kernel; returns its hidden states."""
@@ -235,7 +240,8 @@ class Static:
     def _states(self, ids: Tensor, now: StaticPass, layers: int | None = None) -> Tensor:
         model = self.model
         if isinstance(model, DescribedModel):
-            return model.run(ids, now, now.cache, layers)
+            kernels = self.fused if self.ready else None
+            return model.run(ids, now, now.cache, layers, kernels)
         do = self._ops
         x, delta = model.embedded(ids), None
         for n, layer in enumerate(model.blocks[:layers]):
@@ -258,6 +264,7 @@ class Static:
         values = keys + cache[0].nbytes // 2
         self._base = base
         self._wait()
+        write_other_addresses(self._inputs, cache)
         _kernels.fill_pass(
             self._inputs, self.rows, self.exact, last, draft.tokens, draft.parents,
             self.model.embedding.shape[0], keys, values, capacity, base,
