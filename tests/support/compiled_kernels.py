@@ -121,6 +121,13 @@ def attention(card: int) -> Iterator[dict[str, Any]]:
         )  # fmt: skip
         kind = f"{'exact ' * exact}attention of {rows} rows{'' if tree else ' of a prompt'}"
         yield {"kernel": f"{kind}, {number} bytes a number"} | found
+    types |= dict.fromkeys(("q", "mixed", "highest", "total"), "*bf16")
+    constants = shape | {
+        "TREE": False, "EXACT": False, "RUN": 1, "BLOCK": triton_ops.LONG_PAIRS, "PARTS": 1,
+        "WORDS": 1, "TYPE": tl.bfloat16, "PRECISION": "ieee",
+    }  # fmt: skip
+    found = compiled(triton_ops._attend, types, constants, card, num_warps=8, num_stages=2)
+    yield {"kernel": "attention of a long prompt"} | found
     parts = triton_ops.MOST_PARTS
     types = dict.fromkeys(("mixed", "highest", "total", "sinks"), "*fp32") | {"out": "*bf16"}
     constants = {"EXACT": False, "HEADS": HEADS, "D": D, "WIDTH": D, "PARTS": parts}

@@ -34,7 +34,8 @@ PROGRAM_SUMS = 8192  # sums of rows and dimensions that a program's registers ho
 USUAL_DIMENSIONS = 128  # of a head; shared memory holds one tile of larger ones
 MOST_PARTS = 128  # parts that a long cache is cut in, for a model with few key heads
 LOGITS = 4096  # logits at a time
-LONG = 256  # rows of a prompt that occupy a card without cutting the cache in parts
+LONG = 256  # rows of a prompt for which programs are wide, as each loads all keys
+LONG_PAIRS = 128  # rows and query heads of a program, in 16-bit numbers
 
 
 @triton.jit
@@ -415,14 +416,14 @@ def attend(
     width = max(16, triton.next_power_of_2(d))
     keys, stages = tile_of(width, q.element_size())
     block = block_of(group if exact else rows * group, exact, q.element_size())
+    warps = 4
     if not exact:
         block = min(block, max(16, PROGRAM_SUMS // width))
+        if not now.tree and rows >= LONG and q.element_size() == 2 and width <= USUAL_DIMENSIONS:
+            block, warps = LONG_PAIRS, 8
     blocks = triton.cdiv(rows, block // group) if exact else triton.cdiv(rows * group, block)
-    parts = EXACT_PARTS if exact else SPLITS
-    if not exact and now.tree:
-        parts = parts_of(q.device, blocks * model.kv_heads)
-    elif not exact and rows >= LONG:
-        parts = 1
+    programs = blocks * model.kv_heads if now.tree else 2 * blocks * model.kv_heads
+    parts = EXACT_PARTS if exact else parts_of(q.device, programs)
     if sinks is not None:  # they are added where parts are
         parts = max(parts, 2)
 
@@ -440,7 +441,7 @@ def attend(
         TREE=now.tree, EXACT=exact, HEADS=heads, KV=model.kv_heads, D=d, WIDTH=width,
         BLOCK=block, KEYS=keys, PARTS=parts, RUN=EXACT_RUN if exact else 1,
         WORDS=now.seen.shape[1], TYPE=TYPES[q.dtype], PRECISION="ieee",
-        WINDOW=window, CAP=cap * LOG2_E, ADDRESSES=addresses, num_warps=4, num_stages=stages,
+        WINDOW=window, CAP=cap * LOG2_E, ADDRESSES=addresses, num_warps=warps, num_stages=stages,
         enable_fp_fusion=not exact,  # else a loop may round unlike another
     )  # fmt: skip
     if parts == 1:
