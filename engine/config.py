@@ -48,9 +48,9 @@ class Config:
     # auto: CUDA graphs on a card; static: passes of the same static shapes without capturing, also
     # on a CPU (for tests); off: passes of any shape, launched kernel by kernel
     graphs: Graphs = "auto"
-    # on a CUDA card: slower kernels that do not round by shape, so that drafts cannot change the
-    # answer by a single bit; on a CPU this always holds
-    exact: bool = False
+    # on a CUDA card: kernels that do not round by shape, so that drafts cannot change the answer by
+    # a single bit; None: where the card and the model have them. On a CPU this always holds
+    exact: bool | None = None
     threads: int = 0  # CPU threads; 0: one per core
     budget: int = 48  # draft nodes per step, at most
     # match: the same text as without speculation, for every seed; rejection: Leviathan's and Chen's
