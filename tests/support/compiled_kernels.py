@@ -63,14 +63,17 @@ def multiplied(card: int) -> Iterator[dict[str, Any]]:
     for columns, rows, narrow in product(COLUMNS, (1, 64, 1024), ("", *FORMATS)):
         parts = -(-INNER // products.part_inputs(columns, INNER, bool(narrow)))
         limit = (227 if card == 90 else 99) << 10
-        tile = products.fitting(products.tile_of(rows, narrow, 2, parts), narrow, 2, limit)
+        wide = not narrow or rows > MAX_ROWS
+        tile = products.tile_of(rows, narrow, 2, parts)
+        tile = products.fitting(tile, "" if wide else narrow, 2, limit)
         types = dict.fromkeys(("x", "bias", "out"), "*bf16") | {"shared": "*fp32"}
-        types |= {"weight": "*i16" if narrow else "*bf16", "counters": "*i32"}
+        types |= {"weight": "*bf16" if wide else "*i16", "counters": "*i32"}
         types |= {"scales": "*bf16" if narrow == "int4" else "*fp32"}
-        types |= dict.fromkeys(("rows", "N", "part"), "i32")
+        types |= dict.fromkeys(("rows", "N", "stride", "part"), "i32")
         constants = {
-            "K": INNER, "NARROW": narrow, "BIAS": True, "SHARED": rows <= MAX_ROWS and parts > 1,
-            "BLOCK_M": tile.rows, "BLOCK_N": tile.columns, "BLOCK_K": tile.inputs, "GROUP": GROUP,
+            "K": INNER, "NARROW": narrow, "WIDE": wide, "BIAS": True,
+            "SHARED": rows <= MAX_ROWS and parts > 1, "BLOCK_M": tile.rows,
+            "BLOCK_N": tile.columns, "BLOCK_K": tile.inputs, "GROUP": GROUP,
             "UNIT": products.PART_STEP,
             "ASSEMBLY": True, "OVERLAP": card == 90, "PRECISION": "ieee",
         }  # fmt: skip
@@ -78,7 +81,8 @@ def multiplied(card: int) -> Iterator[dict[str, Any]]:
             products._product, types, constants, card, num_warps=tile.warps, num_stages=tile.stages
         )
         what = f"product of {rows} rows and {columns} columns, weights in {narrow or 'bf16'}"
-        yield {"kernel": what, "stages": tile.stages} | found
+        stage = products.stage_bytes(tile, "" if wide else narrow, 2)
+        yield {"kernel": what, "stages": tile.stages, "stage_bytes": stage} | found
 
 
 def attention(card: int) -> Iterator[dict[str, Any]]:
