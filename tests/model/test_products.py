@@ -216,7 +216,7 @@ def test_a_gguf_file_is_kept_in_a_card_s_format(
     for name, tensor in tensors.items():
         if tensor.dim() == 2 and name != "model.embed_tokens.weight":
             own = head_format(narrow) if name == "lm_head.weight" else narrow
-            tensors[name] = rounded(Tiled(tensor.to(DEVICE), None, own))
+            tensors[name] = rounded(Tiled(tensor.to(DEVICE), None, own)).cpu()
     expected = Llama(file.config, tensors, DEVICE, torch.float32, True)
     logits = []
     for model in (kept, expected):
