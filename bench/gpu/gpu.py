@@ -1,9 +1,9 @@
 """Measure how close a step comes to the memory bandwidth of a CUDA device, and the speed of edits.
 
-    python -m bench gpu [--shapes qwen2.5-coder-7b,...] [--exact] [--compiled] [--built-in]
+    python -m bench gpu [--shapes qwen2.5-coder-7b,...] [--fast] [--compiled] [--built-in]
         [--nodes N] [--edits FILE]      # made by `python -m bench gpu-sample`
     python -m bench gpu --only products --shapes qwen2.5-coder-14b
-    python -m bench gpu --only law,loop,prompts,sampled,peer,experts --exact
+    python -m bench gpu --only law,loop,prompts,sampled,peer,experts --fast
     python -m bench gpu --device cpu --shapes tiny      # the same code, in seconds
 
 Needs no network, weights or tokenizer: models of real shapes get random weights, and the choices
@@ -109,7 +109,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     add("--buckets", type=numbers, help="rows per pass; default: all that --nodes needs")
     add("--contexts", type=numbers, default=list(CONTEXTS), help="tokens in the cache")
     add("--only", type=names((*SECTIONS, "all")), default=list(USUAL), help=", ".join(SECTIONS))
-    add("--exact", action="store_true", help="also measure the exact mode")
+    add("--fast", action="store_true", help="also measure kernels that round by shape")
     add(
         "--compiled",
         action="store_true",

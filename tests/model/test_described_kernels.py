@@ -3,7 +3,6 @@ Triton's interpreter."""
 
 from __future__ import annotations
 
-import os
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,10 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-CUDA = torch.cuda.is_available()
-if not CUDA:
-    os.environ["TRITON_INTERPRET"] = "1"  # read when the kernels are imported
-pytest.importorskip("triton", reason="Triton is not here: it comes with torch for CUDA")
+from tests.support.triton_interpreter import interpret_kernels
+
+interpret_kernels()
 
 from engine.model.torch.cuda import triton_ops  # noqa: E402
 from engine.model.torch.cuda.static_forward import Static  # noqa: E402
@@ -24,6 +22,7 @@ from tests.model.test_described_model import NAMES, family, model_of  # noqa: E4
 from tests.model.test_target import some_tokens, some_tree  # noqa: E402
 
 __all__ = ["family"]  # a fixture
+CUDA = torch.cuda.is_available()
 pytestmark = [pytest.mark.gpu] if CUDA else []
 DEVICE = torch.device("cuda" if CUDA else "cpu")
 FEW = ("qwen3-moe", "gpt-oss")

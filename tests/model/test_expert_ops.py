@@ -3,22 +3,21 @@ interpreter."""
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
 import torch
 
-CUDA = torch.cuda.is_available()
-if not CUDA:
-    os.environ["TRITON_INTERPRET"] = "1"  # read when the kernels are imported
-pytest.importorskip("triton", reason="Triton is not here: it comes with torch for CUDA")
+from tests.support.triton_interpreter import interpret_kernels
+
+interpret_kernels()
 
 from engine.model.model_config import CLAMPED_SWIGLU, GELU, SILU, Experts  # noqa: E402
 from engine.model.torch.cuda import expert_ops  # noqa: E402
 from engine.model.torch.cuda.feed_forward import TorchExpertsBlock  # noqa: E402
 from engine.model.torch.cuda.weights import ExpertWeights  # noqa: E402
 
+CUDA = torch.cuda.is_available()
 pytestmark = [pytest.mark.gpu] if CUDA else []
 DEVICE = torch.device("cuda" if CUDA else "cpu")
 SHORT = torch.bfloat16 if CUDA else torch.float16  # the interpreter does not calculate in bf16

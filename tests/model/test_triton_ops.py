@@ -18,8 +18,6 @@ interpret_kernels()
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 
-import triton.language as tl  # noqa: E402
-
 from engine.config import Config  # noqa: E402
 from engine.model.families import read_config  # noqa: E402
 from engine.model.torch import llama  # noqa: E402

@@ -21,12 +21,13 @@ from triton.compiler import ASTSource
 
 from engine.model.torch.cuda import expert_ops, products, triton_ops
 from engine.model.torch.cuda.static_pass import MAX_ROWS, TOP, USUAL_ROWS, WORD_BITS
-from engine.model.torch.cuda.weight_formats import GROUP
+from engine.model.torch.cuda.weight_formats import FORMATS, GROUP
 
-OLDER = 86  # Ampere of consumers, which reads no fp8
+OLDER = 86  # Ampere of consumers
 COLUMNS, INNER = (3584, 37888), 3584  # of products of a 7B model
 HEADS, KV, D = 28, 4, 128
 VOCABULARY = 152064
+SPLITS = 16  # parts of a cache, as of a long one on a large card
 PTXAS = next(Path(triton.__file__).parent.rglob("ptxas"))
 POINTERS = {4: "*fp32", 2: "*bf16"}  # by the bytes of a number
 
@@ -63,38 +64,30 @@ def compiled(
     return {"spilled": int(spilled[1]), "shared": made.metadata.shared, "fused": fused}
 
 
-def tiled(card: int) -> Iterator[dict[str, Any]]:
-    for columns in COLUMNS:
-        for number, weight in ((2, "bf16"), (2, "i8"), (2, "fp8e4nv"))[: 3 if card > OLDER else 2]:
-            size = 2 if weight == "bf16" else 1
-            n, k, stages = products.tile_of(columns, number, size)
-            types = dict.fromkeys(("x", "bias", "out"), POINTERS[number])
-            types |= {"weight": f"*{weight}", "scales": "*fp32", "rows": "i32", "N": "i32"}
-            constants = {
-                "K": INNER, "SCALED": size == 1, "BIAS": True, "BLOCK_N": n, "BLOCK_K": k,
-                "BLOCK_M": products.PRODUCT_ROWS, "PRECISION": "ieee",
-            }  # fmt: skip
-            found = compiled(
-                products._product, types, constants, card, num_warps=4, num_stages=stages
-            )
-            what = f"product of {columns} columns, weights in {weight}"
-            yield {"kernel": what, "in_flight": n * k * size * (stages - 1)} | found
-
-
-def grouped(card: int) -> Iterator[dict[str, Any]]:
-    for columns in COLUMNS:
-        n, warps, stages = products.grouped_tile_of(columns)
-        types = dict.fromkeys(("x", "scales", "bias", "out"), "*bf16")
-        types |= {"weight": "*i16", "rows": "i32", "N": "i32"}
+def multiplied(card: int) -> Iterator[dict[str, Any]]:
+    for columns, rows, narrow in product(COLUMNS, (1, 64, 1024), ("", *FORMATS)):
+        parts = -(-INNER // products.part_inputs(columns, INNER, bool(narrow)))
+        limit = (227 if card == 90 else 99) << 10
+        wide = not narrow or rows > MAX_ROWS
+        tile = products.tile_of(rows, narrow, 2, parts)
+        tile = products.fitting(tile, "" if wide else narrow, 2, limit)
+        types = dict.fromkeys(("x", "bias", "out"), "*bf16") | {"shared": "*fp32"}
+        types |= {"weight": "*bf16" if wide else "*i16", "counters": "*i32"}
+        types |= {"scales": "*bf16" if narrow == "int4" else "*fp32"}
+        types |= dict.fromkeys(("rows", "N", "stride", "part"), "i32")
         constants = {
-            "K": INNER, "BIAS": True, "BLOCK_M": products.GROUPED_ROWS, "BLOCK_N": n,
-            "GROUP": GROUP, "PRECISION": "ieee",
+            "K": INNER, "NARROW": narrow, "WIDE": wide, "BIAS": True,
+            "SHARED": rows <= MAX_ROWS and parts > 1, "BLOCK_M": tile.rows,
+            "BLOCK_N": tile.columns, "BLOCK_K": tile.inputs, "GROUP": GROUP,
+            "UNIT": products.PART_STEP,
+            "ASSEMBLY": True, "OVERLAP": card == 90, "PRECISION": "ieee",
         }  # fmt: skip
         found = compiled(
-            products._grouped_product, types, constants, card, num_warps=warps, num_stages=stages
+            products._product, types, constants, card, num_warps=tile.warps, num_stages=tile.stages
         )
-        what = f"product of {columns} columns, weights in groups of 4 bits"
-        yield {"kernel": what, "in_flight": n * 2 * GROUP * (stages - 1)} | found
+        what = f"product of {rows} rows and {columns} columns, weights in {narrow or 'bf16'}"
+        stage = products.stage_bytes(tile, "" if wide else narrow, 2)
+        yield {"kernel": what, "stages": tile.stages, "stage_bytes": stage} | found
 
 
 def attention(card: int) -> Iterator[dict[str, Any]]:
@@ -111,7 +104,7 @@ def attention(card: int) -> Iterator[dict[str, Any]]:
         constants = shape | {
             "TREE": tree, "EXACT": exact, "RUN": triton_ops.EXACT_RUN if exact else 1,
             "BLOCK": triton_ops.block_of(group if exact else rows * group, exact, number),
-            "PARTS": triton_ops.EXACT_PARTS if exact else triton_ops.SPLITS,
+            "PARTS": triton_ops.EXACT_PARTS if exact else SPLITS,
             "WORDS": rows // WORD_BITS, "TYPE": tl.float32 if number == 4 else tl.bfloat16,
             "PRECISION": "ieee",
         }  # fmt: skip
@@ -146,7 +139,7 @@ def described(card: int) -> Iterator[dict[str, Any]]:
         constants = {
             "TREE": True, "EXACT": False, "HEADS": heads, "KV": kv, "D": d, "WIDTH": d,
             "BLOCK": min(64, triton_ops.PROGRAM_SUMS // d), "KEYS": keys,
-            "PARTS": triton_ops.SPLITS, "WORDS": 1, "TYPE": tl.bfloat16, "PRECISION": "ieee",
+            "PARTS": SPLITS, "WORDS": 1, "TYPE": tl.bfloat16, "PRECISION": "ieee",
             "RUN": 1, "WINDOW": window, "ADDRESSES": 5,
         }  # fmt: skip
         found = compiled(triton_ops._attend, types, constants, card, num_warps=4, num_stages=stages)
@@ -190,7 +183,7 @@ def likeliest(card: int) -> Iterator[dict[str, Any]]:
 
 if __name__ == "__main__":
     for one in map(int, sys.argv[1:]):
-        found = [*tiled(one), *grouped(one), *likeliest(one)]
+        found = [*multiplied(one), *likeliest(one)]
         if one != OLDER:
             found += [*attention(one), *described(one), *experts(one)]
         for line in found:

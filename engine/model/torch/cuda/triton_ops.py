@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from engine.model.torch.cuda.static_pass import AttentionShape, HeadShape, StaticPass
 
 TYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}
-SPLITS = 16  # parts of the cache that the attention of a prompt's rows is summed in
 LOG2_E = 1.4426950408889634
 TILE = 64  # keys at a time: bits of at most two words of a row's ancestors
 # Exact: a position alone decides in which part its key is summed.
