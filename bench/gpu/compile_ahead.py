@@ -19,7 +19,7 @@ import os
 import re
 import subprocess
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
@@ -30,11 +30,19 @@ import torch
 from bench.common import report
 from bench.common.cli import argument_parser, complain
 from bench.gpu.models import SHAPES
+from engine.config import WIDE_BUDGET
 from engine.model.families import read_config
+from engine.model.families.refusal import has_llama_pass
 from engine.model.families.tensors import shapes_of
 from engine.model.torch.cuda.cuda_graphs import PREFILL_SIZES, buckets_of, chain_of
 from engine.model.torch.cuda.static_forward import Static
-from engine.model.torch.cuda.static_pass import BUCKETS, MAX_ROWS, USUAL_ROWS, StaticPass
+from engine.model.torch.cuda.static_pass import (
+    BUCKETS,
+    MAX_ROWS,
+    USUAL_ROWS,
+    StaticPass,
+    bucket_of,
+)
 from engine.model.torch.llama import Llama
 
 FORMATS = ("bf16", "f32", "int8", "fp8", "int4")  # formats of weights
@@ -72,7 +80,9 @@ def wanted(text: str) -> Wanted:
         )
     if name not in SHAPES and not Path(name).is_file():
         raise argparse.ArgumentTypeError(f"{name}: neither a file nor one of {', '.join(SHAPES)}")
-    return Wanted(name, formats[0], "exact" in rest, max([*rows, USUAL_ROWS]))
+    one = Wanted(name, formats[0], "exact" in rest, max([*rows, USUAL_ROWS]))
+    is_wide = one.format == "bf16" and not one.exact and has_llama_pass(one.settings)
+    return replace(one, rows=max(one.rows, bucket_of(1 + WIDE_BUDGET))) if is_wide else one
 
 
 class MetaWeights:
