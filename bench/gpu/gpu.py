@@ -1,9 +1,9 @@
 """Measure how close a step comes to the memory bandwidth of a CUDA device, and the speed of edits.
 
-    python -m bench gpu [--shapes qwen2.5-coder-7b,...] [--exact] [--compiled] [--built-in]
+    python -m bench gpu [--shapes qwen2.5-coder-7b,...] [--fast] [--compiled] [--built-in]
         [--nodes N] [--edits FILE]      # made by `python -m bench gpu-sample`
     python -m bench gpu --only products --shapes qwen2.5-coder-14b
-    python -m bench gpu --only law,loop,prompts,sampled,peer,experts --exact
+    python -m bench gpu --only law,loop,prompts,sampled,peer,experts --fast
     python -m bench gpu --device cpu --shapes tiny      # the same code, in seconds
 
 Needs no network, weights or tokenizer: models of real shapes get random weights, and the choices
@@ -52,7 +52,7 @@ from bench.common.environment import results_path
 from bench.gpu import edits, tables
 from bench.gpu.models import REAL, SHAPES, random_hf, random_target
 from bench.gpu.run import GpuBench, between_passes, experts, measure
-from engine.config import USUAL_BUDGET, WIDE_BUDGET
+from engine.config import USUAL_BUDGET
 from engine.model.torch.cuda.static_pass import BUCKETS, MAX_ROWS, USUAL_ROWS, bucket_of
 from engine.model.torch.torch_target import TorchTarget
 
@@ -109,7 +109,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     add("--buckets", type=numbers, help="rows per pass; default: all that --nodes needs")
     add("--contexts", type=numbers, default=list(CONTEXTS), help="tokens in the cache")
     add("--only", type=names((*SECTIONS, "all")), default=list(USUAL), help=", ".join(SECTIONS))
-    add("--exact", action="store_true", help="also measure the exact mode")
+    add("--fast", action="store_true", help="also measure kernels that round by shape")
     add(
         "--compiled",
         action="store_true",
@@ -130,8 +130,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
             parser.error(f"--{name.replace('_', '-')}: must be {least} or more")
     if options.nodes >= MAX_ROWS:
         parser.error(f"--nodes: must be {MAX_ROWS - 1} or less, as many as a pass takes")
-    is_wide = options.device != "cpu" and options.dtype in ("auto", "bf16")
-    nodes = options.nodes or (WIDE_BUDGET if is_wide else USUAL_BUDGET)
+    nodes = options.nodes or USUAL_BUDGET  # the product's, as its passes are exact
     widest = max(bucket_of(1 + nodes), USUAL_ROWS)
     options.buckets = options.buckets or [rows for rows in BUCKETS if rows <= widest]
     if max(options.buckets) > widest:

@@ -282,8 +282,8 @@ def test_a_case_that_fails_is_left_out() -> None:
         (["--contexts", "64"], "larger than every bucket"),
         (["--repeats", "0"], "--repeats: must be 1 or more"),
         (["--nodes", "256"], "--nodes: must be 255 or less"),
-        (["--buckets", "256"], "--nodes 127 have 128 rows at most"),
-        (["--buckets", "128", "--dtype", "fp8"], "--nodes 48 have 64 rows at most"),
+        (["--buckets", "256", "--nodes", "127"], "--nodes 127 have 128 rows at most"),
+        (["--buckets", "128"], "--nodes 48 have 64 rows at most"),
         (["--only", "words"], "words: choose from steps, parts, edits"),
     ],
 )

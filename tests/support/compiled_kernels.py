@@ -19,10 +19,10 @@ from triton.compiler import ASTSource
 
 from engine.model.torch.cuda import products, triton_ops
 from engine.model.torch.cuda.static_pass import MAX_ROWS, TOP, USUAL_ROWS, WORD_BITS
-from engine.model.torch.cuda.weight_formats import GROUP
+from engine.model.torch.cuda.weight_formats import FORMATS, GROUP
 
 CARDS = (90, 89)  # Hopper, and Ada of consumers
-OLDER = 86  # Ampere of consumers, which reads no fp8
+OLDER = 86  # Ampere of consumers
 COLUMNS, INNER = (3584, 37888), 3584  # of products of a 7B model
 HEADS, KV, D = 28, 4, 128
 VOCABULARY = 152064
@@ -59,38 +59,26 @@ def compiled(
     return {"spilled": int(spilled[1]), "shared": made.metadata.shared}
 
 
-def tiled(card: int) -> Iterator[dict[str, Any]]:
-    for columns in COLUMNS:
-        for number, weight in ((2, "bf16"), (2, "i8"), (2, "fp8e4nv"))[: 3 if card > OLDER else 2]:
-            size = 2 if weight == "bf16" else 1
-            n, k, stages = products.tile_of(columns, number, size)
-            types = dict.fromkeys(("x", "bias", "out"), POINTERS[number])
-            types |= {"weight": f"*{weight}", "scales": "*fp32", "rows": "i32", "N": "i32"}
-            constants = {
-                "K": INNER, "SCALED": size == 1, "BIAS": True, "BLOCK_N": n, "BLOCK_K": k,
-                "BLOCK_M": products.PRODUCT_ROWS, "PRECISION": "ieee",
-            }  # fmt: skip
-            found = compiled(
-                products._product, types, constants, card, num_warps=4, num_stages=stages
-            )
-            what = f"product of {columns} columns, weights in {weight}"
-            yield {"kernel": what, "in_flight": n * k * size * (stages - 1)} | found
-
-
-def grouped(card: int) -> Iterator[dict[str, Any]]:
-    for columns in COLUMNS:
-        n, warps, stages = products.grouped_tile_of(columns)
-        types = dict.fromkeys(("x", "scales", "bias", "out"), "*bf16")
-        types |= {"weight": "*i16", "rows": "i32", "N": "i32"}
+def multiplied(card: int) -> Iterator[dict[str, Any]]:
+    for columns, rows, narrow in product(COLUMNS, (1, 64, 1024), ("", *FORMATS)):
+        parts = -(-INNER // products.part_inputs(columns, INNER, bool(narrow)))
+        limit = (227 if card == 90 else 99) << 10
+        tile = products.fitting(products.tile_of(rows, narrow, 2, parts), narrow, 2, limit)
+        types = dict.fromkeys(("x", "bias", "out"), "*bf16") | {"shared": "*fp32"}
+        types |= {"weight": "*i16" if narrow else "*bf16", "counters": "*i32"}
+        types |= {"scales": "*bf16" if narrow == "int4" else "*fp32"}
+        types |= dict.fromkeys(("rows", "N", "part"), "i32")
         constants = {
-            "K": INNER, "BIAS": True, "BLOCK_M": products.GROUPED_ROWS, "BLOCK_N": n,
-            "GROUP": GROUP, "PRECISION": "ieee",
+            "K": INNER, "NARROW": narrow, "BIAS": True, "SHARED": rows <= MAX_ROWS and parts > 1,
+            "BLOCK_M": tile.rows, "BLOCK_N": tile.columns, "BLOCK_K": tile.inputs, "GROUP": GROUP,
+            "UNIT": products.PART_STEP,
+            "ASSEMBLY": True, "OVERLAP": card == 90, "PRECISION": "ieee",
         }  # fmt: skip
         found = compiled(
-            products._grouped_product, types, constants, card, num_warps=warps, num_stages=stages
+            products._product, types, constants, card, num_warps=tile.warps, num_stages=tile.stages
         )
-        what = f"product of {columns} columns, weights in groups of 4 bits"
-        yield {"kernel": what, "in_flight": n * 2 * GROUP * (stages - 1)} | found
+        what = f"product of {rows} rows and {columns} columns, weights in {narrow or 'bf16'}"
+        yield {"kernel": what, "stages": tile.stages} | found
 
 
 def attention(card: int) -> Iterator[dict[str, Any]]:
@@ -133,7 +121,7 @@ def likeliest(card: int) -> Iterator[dict[str, Any]]:
 
 if __name__ == "__main__":
     for one in CARDS:
-        for line in (*tiled(one), *grouped(one), *attention(one), *likeliest(one)):
+        for line in (*multiplied(one), *attention(one), *likeliest(one)):
             print(json.dumps({"card": one} | line), flush=True)
-    for line in (*tiled(OLDER), *grouped(OLDER)):
+    for line in multiplied(OLDER):
         print(json.dumps({"card": OLDER} | line), flush=True)
