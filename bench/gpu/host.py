@@ -67,6 +67,12 @@ class StubCard:
         self.static.deliver(output)
         return output
 
+    def use_read(self, static: Any, rows: int) -> None:
+        pass
+
+    def replay_read(self, rows: int) -> None:
+        """Prompts are read before the clock starts."""
+
     def warm(self, static: Any) -> Iterator[tuple[int, int]]:
         yield 0, 0
 
@@ -81,6 +87,7 @@ class StubTarget:
     def forward(self, last: int, draft: Draft, hidden: bool = False) -> Scores:
         """Stand for the target's own pass."""
         start = thread_time()
+        self.target.catch_up()
         done = len(self.target.tokens) + 1 - len(self.answer.prompt)
         rows, tokens = agreeing_rows(draft, self.answer.output[done:])
         self.card.outputs[bucket_of(1 + len(draft))].top[rows] = torch.tensor(tokens).int()

@@ -167,7 +167,9 @@ def experts(bench: GpuBench) -> None:
         return
     settings = gpu_experts.LARGE if bench.device == "cuda" else gpu_experts.SMALL
     with bench.case("experts"):
-        for line in gpu_experts.measure(gpu_experts.model(settings, bench.config)):
+        target = gpu_experts.model(settings, bench.config)
+        capture_graphs(bench, "experts", target)
+        for line in gpu_experts.measure(target, settings, bench.bandwidth["copy"]):
             bench.found["experts"].append(line)
     bench.free()
 

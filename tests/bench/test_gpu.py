@@ -363,8 +363,18 @@ def test_steps_of_experts_grow_the_cache_and_leave_it() -> None:
     one = experts.model(experts.SMALL, ONE)
     assert len(experts.growing(one)) == experts.GROWN
     assert len(one.tokens) == experts.CACHED + experts.GROWN
-    (line,) = experts.measure(one)
+    (line,) = experts.measure(one, experts.SMALL, 10.0)
     assert line["layers"] == 2 and all(line[f"rows_{rows}_ms"] > 0 for rows in experts.ROWS)
+
+
+def test_bytes_of_experts_that_rows_choose() -> None:
+    """Qwen3-30B-A3B's: a row reads 8 of 128 experts of a layer, many rows nearly all."""
+    layers, expert = 4, 3 * 2048 * 768 * 2
+    one, many = (experts.read_bytes(experts.LARGE, rows) for rows in (1, 64))
+    assert many - one == pytest.approx(
+        layers * expert * (128 * (1 - (15 / 16) ** 64) - 8), rel=1e-6
+    )
+    assert one == pytest.approx(2 * 151936 * 2048 + layers * (8 * expert + 2 * 19e6), rel=0.02)
 
 
 def test_what_is_to_be_compiled_is_read(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from engine.model.torch.cuda.cuda_graphs import CudaGraphs
+from engine.model.torch.cuda.prompt_inputs import READ_ROWS
 from engine.model.torch.cuda.static_pass import BUCKETS
 from engine.model.torch.torch_target import TorchTarget
 from engine.records import Request
@@ -62,6 +63,7 @@ def test_passes_run_with_their_card_as_the_current_one(tiny: Any, stub_card: Stu
     for _ in graphs.warm(passes):
         pass
     assert sorted(graphs.captured) == list(BUCKETS)
+    assert sorted(graphs.reading) == list(READ_ROWS)
     assert watched.seen == {1} and stub_card.current == 0
 
 
@@ -91,6 +93,7 @@ def test_graphs_are_captured_again_after_embeddings_were_installed(
         for _ in graphs.warm(passes):
             pass
         assert sorted(graphs.captured) == list(BUCKETS)
+        assert sorted(graphs.reading) == list(READ_ROWS)
         assert len(stub_card.pools) == pools
         install_embeddings(target, rows)
     assert not caplog.records
@@ -102,9 +105,9 @@ def test_a_chunk_of_a_prompt_has_been_read_when_it_is_announced(
 ) -> None:
     """A card is waited for: otherwise the time of decoding would begin while the prompt is still
     being read, and a cancelled prompt would be read to its end."""
-    target = static(tiny("llama"))
+    target = static(tiny("llama"), budget=48)
     target.chunk, target.devices = 20, [SECOND]
-    prompt = some_tokens(70, target.vocab)
+    prompt = some_tokens(140, target.vocab)
     target.begin(prompt, 64)
     seen = [stub_card.main.waits for _ in target.prefill(prompt, 64)]
     assert seen == [1, 2, 3, 4]

@@ -182,7 +182,7 @@ def _load(
     chunk = CHUNK_TOKENS if device.type == "cpu" else GPU_CHUNK_TOKENS
     static = None
     if isinstance(model, Llama | DescribedModel) and _wants_static(exact, config, devices):
-        static = _static(model, exact, budget, config, device)
+        static = _static(model, exact, config, budget, device)
     if exact or static is None or isinstance(model, DescribedModel):
         chunk = min(chunk, MASKED_CHUNK_TOKENS)
     return LoadedModel(
@@ -218,12 +218,12 @@ def _exact(config: Config, devices: list[torch.device], ours: bool) -> bool:
 
 
 def _static(
-    model: Llama | DescribedModel, exact: bool, budget: int, config: Config, device: torch.device
+    model: Llama | DescribedModel, exact: bool, config: Config, budget: int, device: torch.device
 ) -> Static:
     """Make passes of static shape, with CUDA graphs where they can be used."""
     with current(device):  # pinned buffers belong to the current card
         static = Static(model, exact, rows_for(budget, model))
-    if isinstance(model, DescribedModel):
+    if isinstance(model, DescribedModel) and not model.fuses:
         kind = model.description.family
         log.info("passes of a %s model are launched kernel by kernel, without CUDA graphs", kind)
     if config.graphs == "auto" and device.type == "cuda" and static.fused is not None:

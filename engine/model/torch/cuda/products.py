@@ -27,7 +27,6 @@ from functools import cache
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -40,8 +39,8 @@ from engine.model.torch.cuda.weight_formats import (
     LEVELS,
     by_channel,
     by_group,
+    levels_of,
     unpaired,
-    widened,
 )
 
 FEW_ROWS = 16  # rows of the narrowest tile
@@ -50,7 +49,7 @@ PART_STEP = 256  # inputs; a part's are a multiple, and so of those of every ste
 MOST_PARTS = 8  # parts of a sum
 PROGRAMS, NARROW_PROGRAMS = 256, 448  # programs that keep a card's memory busy, by weights' width
 COUNTERS = 4096  # tiles whose sums are shared at a time
-WIDENED = 1 << 25  # weights; narrow ones are widened so many at a time
+WIDENED = 1 << 25  # weights; the levels of narrow ones are unpacked so many at a time
 
 
 # -- levels to bf16 --------------------------------------------------------------------------------
@@ -103,9 +102,10 @@ def _levels(words, n: tl.constexpr, NARROW: tl.constexpr, ASSEMBLY: tl.constexpr
         if NARROW == "int8":
             level = ((byte ^ 128) - 128).to(tl.float32).to(tl.bfloat16)
         else:
-            bits = ((byte & 128) << 8) | ((byte & 127) << 4)
-            small = bits.to(tl.int16).to(tl.bfloat16, bitcast=True).to(tl.float32)
-            level = (small * 1.329227995784916e36).to(tl.bfloat16)
+            rest = (byte & 127).to(tl.int32)
+            wide = ((rest << 20) + (120 << 23)).to(tl.float32, bitcast=True)
+            size = tl.where(rest < 8, rest.to(tl.float32) * 0.001953125, wide)
+            level = tl.where(byte < 128, size, -size).to(tl.bfloat16)
     return level
 
 
@@ -114,10 +114,14 @@ def _levels(words, n: tl.constexpr, NARROW: tl.constexpr, ASSEMBLY: tl.constexpr
 
 @triton.jit
 def _sums(
-    x, weight, row, column, real, there, start, stop, K: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PRECISION: tl.constexpr,
+    x, weight, scales, row, column, real, there, start, stop, stride, K: tl.constexpr,
+    GROUPED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Sum over the inputs from `start` to `stop` with weights as they are: [BLOCK_N, BLOCK_M]."""
+    """Sum over the inputs from `start` to `stop` with wide weights: [BLOCK_N, BLOCK_M].
+
+    GROUPED: BLOCK_K weights are a group of levels, whose sums are scaled.
+    """
     at = tl.arange(0, BLOCK_K)
     inputs = x + row[None, :].to(tl.int64) * K + at[:, None]
     weights = weight + column[:, None].to(tl.int64) * K + at[None, :]
@@ -130,7 +134,12 @@ def _sums(
             inside = first + at < K
             a = tl.load(weights + first, mask=there[:, None] & inside[None, :], other=0.0)
             b = tl.load(inputs + first, mask=real[None, :] & inside[:, None], other=0.0)
-        sums = tl.dot(a, b, sums, input_precision=PRECISION)
+        if GROUPED:
+            scale = tl.load(scales + first // BLOCK_K * stride + column, mask=there, other=0.0)
+            found = tl.dot(a, b, input_precision=PRECISION)
+            sums += found * scale[:, None].to(tl.float32)
+        else:
+            sums = tl.dot(a, b, sums, input_precision=PRECISION)
     return sums
 
 
@@ -166,7 +175,7 @@ def _narrow_sums(
 
 @triton.jit
 def _grouped_sums(
-    x, weight, scales, row, column, real, there, start, stop, N, K: tl.constexpr,
+    x, weight, scales, row, column, real, there, start, stop, stride, K: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP: tl.constexpr, ASSEMBLY: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -177,18 +186,18 @@ def _grouped_sums(
     sums = tl.zeros([BLOCK_N, BLOCK_M], tl.float32)
     # The scales of a step are asked for one step ahead; the last step asks for its own again.
     scale = scales + column
-    ahead = scale + start // GROUP * N
+    ahead = scale + start // GROUP * stride
     s0 = tl.load(ahead, mask=there, other=0.0)
-    s1 = tl.load(ahead + N, mask=there, other=0.0)
-    s2 = tl.load(ahead + 2 * N, mask=there, other=0.0)
-    s3 = tl.load(ahead + 3 * N, mask=there, other=0.0)
+    s1 = tl.load(ahead + stride, mask=there, other=0.0)
+    s2 = tl.load(ahead + 2 * stride, mask=there, other=0.0)
+    s3 = tl.load(ahead + 3 * stride, mask=there, other=0.0)
     for first in range(start, stop, STEP):
         four = tl.load(words + first // 4, mask=there[:, None], other=0)
-        ahead = scale + tl.minimum(first + STEP, WORDS * 4 - STEP) // GROUP * N
+        ahead = scale + tl.minimum(first + STEP, WORDS * 4 - STEP) // GROUP * stride
         n0 = tl.load(ahead, mask=there, other=0.0)
-        n1 = tl.load(ahead + N, mask=there, other=0.0)
-        n2 = tl.load(ahead + 2 * N, mask=there, other=0.0)
-        n3 = tl.load(ahead + 3 * N, mask=there, other=0.0)
+        n1 = tl.load(ahead + stride, mask=there, other=0.0)
+        n2 = tl.load(ahead + 2 * stride, mask=there, other=0.0)
+        n3 = tl.load(ahead + 3 * stride, mask=there, other=0.0)
         for n in tl.static_range(4):
             b = _inputs(x, row, real, first + n * GROUP, K, GROUP, K % STEP == 0)
             a = _levels(four, n, "int4", ASSEMBLY).to(b.dtype)
@@ -201,14 +210,16 @@ def _grouped_sums(
 
 @triton.jit(do_not_specialize=["rows", "part"])
 def _product(
-    x, weight, scales, bias, shared, counters, out, rows, N, part,
-    K: tl.constexpr, NARROW: tl.constexpr, BIAS: tl.constexpr, SHARED: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
-    UNIT: tl.constexpr, ASSEMBLY: tl.constexpr, OVERLAP: tl.constexpr, PRECISION: tl.constexpr,
+    x, weight, scales, bias, shared, counters, out, rows, N, stride, part,
+    K: tl.constexpr, NARROW: tl.constexpr, WIDE: tl.constexpr, BIAS: tl.constexpr,
+    SHARED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP: tl.constexpr, UNIT: tl.constexpr, ASSEMBLY: tl.constexpr, OVERLAP: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Compute BLOCK_M rows of BLOCK_N columns of x W + b, in sums over UNIT * `part` inputs.
 
-    SHARED: a program computes one part, and the last one that ends adds all up.
+    SHARED: a program computes one part, and the last one that ends adds all up. WIDE: the levels of
+    narrow weights are unpacked. `stride`: columns of the whole matrix.
     """
     row = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     column = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -224,29 +235,29 @@ def _product(
     for n in range(begin, end):
         start = n * part * UNIT
         stop = tl.minimum(start + part * UNIT, K)
-        if NARROW == "int4":
-            sums = _grouped_sums(
-                x, weight, scales, row, column, real, there, start, stop, N, K, BLOCK_M, BLOCK_N,
-                GROUP, ASSEMBLY, PRECISION,
+        if WIDE:
+            sums = _sums(
+                x, weight, scales, row, column, real, there, start, stop, stride, K,
+                NARROW == "int4", BLOCK_M, BLOCK_N, BLOCK_K, PRECISION,
             )  # fmt: skip
-        elif NARROW != "":
+        elif NARROW == "int4":
+            sums = _grouped_sums(
+                x, weight, scales, row, column, real, there, start, stop, stride, K, BLOCK_M,
+                BLOCK_N, GROUP, ASSEMBLY, PRECISION,
+            )  # fmt: skip
+        else:
             sums = _narrow_sums(
                 x, weight, row, column, real, there, start, stop, K, NARROW, BLOCK_M, BLOCK_N,
                 GROUP, ASSEMBLY, PRECISION,
             )  # fmt: skip
-        else:
-            sums = _sums(
-                x, weight, row, column, real, there, start, stop, K, BLOCK_M, BLOCK_N, BLOCK_K,
-                PRECISION,
-            )  # fmt: skip
         total += sums
     if OVERLAP:
         tl.extra.cuda.gdc_launch_dependents()
-    to = row[None, :].to(tl.int64) * N + column[:, None]
+    to = row[None, :].to(tl.int64) * stride + column[:, None]
     mask = real[None, :] & there[:, None]
     last = True
     if SHARED and parts > 1:
-        size = rows.to(tl.int64) * N
+        size = rows.to(tl.int64) * stride
         tl.store(shared + begin * size + to, total, mask=mask)
         tl.debug_barrier()
         counter = counters + tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
@@ -291,21 +302,31 @@ def part_inputs(columns: int, inner: int, narrow: bool) -> int:
 def tile_of(rows: int, narrow: str, number_bytes: int, parts: int) -> Tile:
     """Choose the tile of a product of `rows` rows, as measured on an H200."""
     few = rows <= FEW_ROWS
-    if narrow:
-        step = LEVELS[narrow] * GROUP
-        return Tile(FEW_ROWS if few else 64, 64, step, 4, 3 if number_bytes == 2 else 2)
     if number_bytes == 4:
-        return Tile(FEW_ROWS if few else 64, 64, 64, 4, 2)
-    if rows > MAX_ROWS:
-        return Tile(128, 128, 64, 8, 4)
+        step = LEVELS[narrow] * GROUP if narrow and rows <= MAX_ROWS else GROUP
+        return Tile(FEW_ROWS if few else 64, 64, step, 4, 2)
+    if rows > MAX_ROWS:  # a group of levels at a time
+        return Tile(128, 128, GROUP, 8, 3 if narrow == "int4" else 4)
+    if narrow:
+        return Tile(FEW_ROWS if few else 64, 64, LEVELS[narrow] * GROUP, 4, 3)
     return Tile(FEW_ROWS, 64, 128, 4, 4 if parts > 1 else 3) if few else Tile(64, 64, 128, 4, 3)
 
 
-def fitting(tile: Tile, narrow: str, number_bytes: int, limit: int) -> Tile:
-    """Take as many stages as `limit` bytes of shared memory hold, at least two where any fit."""
+def stage_bytes(tile: Tile, narrow: str, number_bytes: int) -> int:
+    """Count the bytes of shared memory that the inputs and weights of one step take."""
     weights = 2 * GROUP if narrow else tile.inputs * number_bytes
-    stage = tile.rows * tile.inputs * number_bytes + tile.columns * weights
-    return tile._replace(stages=max(1, min(tile.stages, limit // stage)))
+    return tile.rows * tile.inputs * number_bytes + tile.columns * weights
+
+
+def fitting(tile: Tile, narrow: str, number_bytes: int, limit: int) -> Tile:
+    """Take as many of a tile's stages as `limit` bytes of shared memory hold.
+
+    Smaller cards have too few registers as well for many rows of weights in groups.
+    """
+    if narrow == "int4" and limit < tile.stages * stage_bytes(tile, narrow, number_bytes):
+        tile = tile._replace(rows=min(tile.rows, 32))
+    stages = limit // stage_bytes(tile, narrow, number_bytes)
+    return tile._replace(stages=max(1, min(tile.stages, stages)))
 
 
 @cache
@@ -322,22 +343,15 @@ def counters_of(device: torch.device) -> Tensor:
 
 
 class Tiled:
-    """The product y = x W + b, a row's bits the same whatever rows stand next to it.
+    """The product y = x W + b, a row's bits the same whatever rows stand next to it."""
 
-    That does not hold where narrow weights may be widened for the many rows of a prompt.
-    """
-
-    def __init__(
-        self, weight: Tensor, bias: Tensor | None, narrow: str = "", widens: bool = False
-    ) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None, narrow: str = "") -> None:
         """Pack a weight.
 
-        `narrow`: one of `weight_formats.FORMATS`, or "" for the weight as it is. `widens`: such
-        weights are widened for more than MAX_ROWS rows. Not for fewer, although a large card might
-        gain from a hundred on: passes over drafts keep the bits of passes over one token.
+        `narrow`: one of `weight_formats.FORMATS`, or "" for the weight as it is.
         """
         self.columns, self.inner = weight.shape
-        self.bias, self.narrow, self.widens = bias, narrow, bool(narrow) and widens
+        self.bias, self.narrow = bias, narrow
         self.scales: Tensor | None = None
         if narrow == "int4":
             self.weight, self.scales = by_group(weight)
@@ -350,47 +364,43 @@ class Tiled:
 
     def __call__(self, x: Tensor) -> Tensor:
         out = torch.empty(len(x), self.columns, dtype=x.dtype, device=x.device)
-        if self.widens and len(x) > MAX_ROWS:
-            return self._widened(x, out)
+        x = x.contiguous()
         with current(x.device):
-            self._multiply(x.contiguous(), out)
+            if len(x) <= MAX_ROWS or not self.narrow:
+                self._multiply(x, self.weight, out, slice(0, self.columns))
+            else:  # levels are unpacked once, not for every tile of rows
+                count = max(1, WIDENED // self.inner)
+                for n in range(0, self.columns, count):
+                    some = slice(n, min(n + count, self.columns))
+                    self._multiply(x, self._levels(some, x.dtype), out, some)
         return out
 
-    def _multiply(self, x: Tensor, out: Tensor) -> None:
+    def _multiply(self, x: Tensor, weight: Tensor, out: Tensor, some: slice) -> None:
+        """Compute the columns `some` of `out`, to which the rows of `weight` belong."""
         rows, size = len(x), x.element_size()
+        columns = some.stop - some.start
         parts = triton.cdiv(self.inner, self.part)
         tile = tile_of(rows, self.narrow, size, parts)
-        tile = fitting(tile, self.narrow, size, shared_bytes(x.device))
+        wide = not self.narrow or rows > MAX_ROWS
+        tile = fitting(tile, "" if wide else self.narrow, size, shared_bytes(x.device))
         shared = rows <= MAX_ROWS and parts > 1
         sums = counters = out
         if shared:
-            sums = torch.empty(parts, rows, self.columns, dtype=torch.float32, device=x.device)
+            sums = torch.empty(parts, rows, columns, dtype=torch.float32, device=x.device)
             counters = counters_of(x.device)
-        grid = triton.cdiv(rows, tile.rows), triton.cdiv(self.columns, tile.columns)
+        grid = triton.cdiv(rows, tile.rows), triton.cdiv(columns, tile.columns)
         _product[(*grid, parts if shared else 1)](
-            x, self.weight, out if self.scales is None else self.scales,
-            out if self.bias is None else self.bias, sums, counters, out, rows, self.columns,
-            self.part // PART_STEP, K=self.inner, NARROW=self.narrow, BIAS=self.bias is not None,
-            SHARED=shared, BLOCK_M=tile.rows, BLOCK_N=tile.columns, BLOCK_K=tile.inputs,
-            GROUP=GROUP, UNIT=PART_STEP, ASSEMBLY=ASSEMBLY, PRECISION="ieee",
-            num_warps=tile.warps, num_stages=tile.stages,
+            x, weight, out if self.scales is None else self.scales[..., some],
+            out if self.bias is None else self.bias[some], sums, counters, out[:, some], rows,
+            columns, self.columns, self.part // PART_STEP, K=self.inner, NARROW=self.narrow,
+            WIDE=wide, BIAS=self.bias is not None, SHARED=shared, BLOCK_M=tile.rows,
+            BLOCK_N=tile.columns, BLOCK_K=tile.inputs, GROUP=GROUP, UNIT=PART_STEP,
+            ASSEMBLY=ASSEMBLY, PRECISION="ieee", num_warps=tile.warps, num_stages=tile.stages,
             **overlap(),
         )  # fmt: skip
 
-    def _widened(self, x: Tensor, out: Tensor) -> Tensor:
-        """Multiply by torch's own product, some output channels at a time, in x's number format.
-
-        For many rows that is faster than small tiles.
-        """
-        assert self.scales is not None
-        count = max(1, WIDENED // self.inner)
-        for n in range(0, self.columns, count):
-            some = slice(n, n + count)
-            if self.narrow == "int4":
-                weight = widened(self.weight[some], self.scales[:, some], self.inner, x.dtype)
-                sums = F.linear(x, weight)
-            else:  # levels, which the format holds exactly
-                levels = unpaired(self.weight[some], self.inner, self.narrow)
-                sums = F.linear(x, levels.to(x.dtype)) * self.scales[some]
-            out[:, some] = sums if self.bias is None else sums + self.bias[some]
-        return out
+    def _levels(self, some: slice, dtype: torch.dtype) -> Tensor:
+        """Unpack the levels of some columns, less their scales: [columns, inner] in `dtype`."""
+        if self.narrow == "int4":
+            return levels_of(self.weight[some])[:, : self.inner].to(dtype).sub_(8)
+        return unpaired(self.weight[some], self.inner, self.narrow).to(dtype)

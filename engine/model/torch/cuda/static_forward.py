@@ -22,9 +22,11 @@ from engine.model import _kernels
 from engine.model.torch.cuda import torch_ops
 from engine.model.torch.cuda.current_card import finish, on_its_card
 from engine.model.torch.cuda.described_model import DescribedModel
+from engine.model.torch.cuda.prompt_inputs import PromptInputs
 from engine.model.torch.cuda.static_pass import (
     BUCKETS,
     DESCRIBED_ROWS,
+    HEADER_INTS,
     MAX_ROWS,
     TOP,
     USUAL_ROWS,
@@ -33,6 +35,7 @@ from engine.model.torch.cuda.static_pass import (
     PassOutput,
     StaticPass,
     bucket_of,
+    write_other_addresses,
 )
 from engine.model.torch.inference import inference
 from engine.model.torch.llama import Llama
@@ -42,7 +45,6 @@ from engine.sampling.batched import UNSURE, drawn, drawn_early, has_candidates
 
 log = logging.getLogger(__name__)
 
-HEADER_INTS = 8  # integers at the start of the input buffer (`_kernels.fill_pass`)
 SCRATCH_ROWS = 2 * MAX_ROWS  # rows of the cache that passes are compiled and captured on
 
 
@@ -64,7 +66,7 @@ class Static:
         self.model, self.device, self.exact, self.rows = model, model.device, exact, rows
         cuda = self.device.type == "cuda"
         # None: plain torch between the matrix products
-        self.fused = _fused(self.device) if isinstance(model, Llama) else None
+        self.fused = _fused(self.device) if isinstance(model, Llama) or model.fuses else None
         if cuda and exact and self.fused is None:
             raise UnsupportedModel("exact needs Triton on a GPU: install it, or leave --exact out")
         # Whether the fused kernels are compiled. An exact model has no others.
@@ -91,6 +93,7 @@ class Static:
             None if block.qk_norm is None else torch.stack(block.qk_norm)
             for block in (model.blocks if isinstance(model, Llama) else [])
         ]
+        self.prompts = PromptInputs(self.device, exact)
         self.graphs: CapturedPasses | None = None
 
     # -- passes ------------------------------------------------------------------------------------
@@ -118,17 +121,27 @@ class Static:
         They are those after the first `layers` layers (None: all).
         """
         self._check(tokens)
-        count, (keys, values) = len(tokens), cache[0]
-        self._wait()
-        self._inputs[:5] = keys.data_ptr(), values.data_ptr(), keys.shape[2], base, count
-        self.box[:HEADER_INTS].copy_(self._host[:HEADER_INTS], non_blocking=True)
-        self._mark()
-        places = torch.arange(base, base + count, device=self.device)
-        parents = np.arange(-1, count - 1, dtype=np.int32)
-        now = StaticPass(base, count, parents, cache, self.box, places, self.seen, self.path,
-                         False, self.exact)  # fmt: skip
-        ids = torch.tensor(tokens, dtype=torch.int64).to(self.device)
-        return self._states(ids, now, layers)
+        most = self.prompts.sizes[-1]
+        parts = [
+            self._read(tokens[n : n + most], cache, base + n, layers)
+            for n in range(0, len(tokens), most)
+        ]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _read(
+        self, tokens: list[int], cache: tuple[Tensor, ...], base: int, layers: int | None
+    ) -> Tensor:
+        """Run one pass over a prompt, padded unless it ends early or its model has no graphs."""
+        count = len(tokens)
+        padded = layers is None and bool(self.read_sizes)
+        rows, graphs = (self.prompts.rows_for(count), self.graphs) if padded else (count, None)
+        if graphs is not None:
+            graphs.use_read(self, rows)
+        self.send_prompt(tokens, cache, base, rows)
+        states = None if graphs is None else graphs.replay_read(rows)
+        if states is not None:
+            return states[:count].clone()  # the next pass may overwrite them
+        return self.run_read(self.sent_prompt(count, cache, base, rows), layers)[:count]
 
     def choices(self, output: PassOutput, count: int, request: Request, place: int) -> list[int]:
         """Choose the model's token after each of the `count` rows of the last pass.
@@ -207,6 +220,19 @@ class Static:
         return output
 
     @property
+    def read_sizes(self) -> list[int]:
+        """Rows of the passes that read prompts; none where such passes are not padded."""
+        if isinstance(self.model, Llama):
+            return self.prompts.sizes
+        if self.fused is None:
+            return []
+        return [size for size in self.prompts.sizes if size <= MAX_ROWS]  # as wide as its chunks
+
+    def run_read(self, now: StaticPass, layers: int | None = None) -> Tensor:
+        """Launch a pass that reads a prompt, kernel by kernel; returns its hidden states."""
+        return self._states(self.prompts.ids[: len(now.positions)], now, layers)
+
+    @property
     def _ops(self) -> Any:
         """The kernels between matrix products."""
         return self.fused if self.fused is not None and self.ready else torch_ops
@@ -214,7 +240,8 @@ class Static:
     def _states(self, ids: Tensor, now: StaticPass, layers: int | None = None) -> Tensor:
         model = self.model
         if isinstance(model, DescribedModel):
-            return model.run(ids, now, now.cache, layers)
+            kernels = self.fused if self.ready else None
+            return model.run(ids, now, now.cache, layers, kernels)
         do = self._ops
         x, delta = model.embedded(ids), None
         for n, layer in enumerate(model.blocks[:layers]):
@@ -237,6 +264,7 @@ class Static:
         values = keys + cache[0].nbytes // 2
         self._base = base
         self._wait()
+        write_other_addresses(self._inputs, cache)
         _kernels.fill_pass(
             self._inputs, self.rows, self.exact, last, draft.tokens, draft.parents,
             self.model.embedding.shape[0], keys, values, capacity, base,
@@ -258,6 +286,25 @@ class Static:
         return StaticPass(
             base, len(parents), parents, cache, self.box, self.positions[:bucket],
             self.seen[:bucket], self.path[:bucket], True, self.exact,
+        )  # fmt: skip
+
+    def send_prompt(
+        self, tokens: list[int], cache: tuple[Tensor, ...], base: int, rows: int
+    ) -> None:
+        """Send the inputs of a pass over tokens of a prompt, padded to `rows` rows."""
+        self._wait()
+        self.prompts.send(tokens, cache, base, rows)
+        self._mark()
+
+    def sent_prompt(
+        self, count: int, cache: tuple[Tensor, ...], base: int, rows: int
+    ) -> StaticPass:
+        """Describe the pass over `count` tokens of a prompt whose inputs were sent."""
+        parents = np.arange(-1, count - 1, dtype=np.int32)
+        inputs = self.prompts
+        return StaticPass(
+            base, count, parents, cache, inputs.box, inputs.positions[:rows],
+            self.seen, self.path, False, self.exact,
         )  # fmt: skip
 
     def _check(self, tokens: list[int]) -> None:
