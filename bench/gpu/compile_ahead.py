@@ -34,7 +34,13 @@ from engine.model.families import read_config
 from engine.model.families.tensors import shapes_of
 from engine.model.torch.cuda.cuda_graphs import PREFILL_SIZES, buckets_of, chain_of
 from engine.model.torch.cuda.static_forward import Static
-from engine.model.torch.cuda.static_pass import BUCKETS, MAX_ROWS, USUAL_ROWS, StaticPass
+from engine.model.torch.cuda.static_pass import (
+    BUCKETS,
+    MAX_ROWS,
+    USUAL_ROWS,
+    PassOutput,
+    StaticPass,
+)
 from engine.model.torch.llama import Llama
 
 FORMATS = ("bf16", "f32", "int8", "fp8", "int4")  # formats of weights
@@ -182,7 +188,8 @@ def run_passes(one: Wanted) -> None:
     for bucket in buckets_of(static):
         now = static.sent(chain_of(bucket), cache, MAX_ROWS, bucket)
         states = static._states(static.ids[:bucket], now)
-        triton_ops.top(static.model.words(states))
+        logits = static.model.words(states)
+        static.draw_each_way(PassOutput(states, logits, triton_ops.top(logits)))
     for count in (*PREFILL_SIZES, LONG_PROMPT):
         places = torch.arange(count, device="meta")
         now = StaticPass(

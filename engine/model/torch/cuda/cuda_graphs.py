@@ -130,7 +130,7 @@ class CudaGraphs:
         self._stream.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(self._stream):  # libraries choose kernels and allocate
             for _ in range(2):
-                static.run(now)
+                static.draw_each_way(static.run(now))
         torch.cuda.synchronize(device)
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
@@ -155,7 +155,7 @@ class CudaGraphs:
                 for bucket in buckets_of(static):
                     if not threading.main_thread().is_alive():
                         return  # the process ends
-                    own.step(0, chain_of(bucket), cache, MAX_ROWS)
+                    own.draw_each_way(own.step(0, chain_of(bucket), cache, MAX_ROWS))
                 for count in PREFILL_SIZES:
                     if count <= cache[0].shape[3]:
                         own.read([0] * count, cache, 0)
