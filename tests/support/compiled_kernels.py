@@ -135,15 +135,15 @@ def drawing(card: int) -> Iterator[dict[str, Any]]:
     """The kernels that draw tokens, for both formats of logits and all kinds of requests."""
     parts = triton.cdiv(VOCABULARY, sampling.LOGITS)
     groups = parts * sampling.LOGITS // sampling.GROUP
-    types = dict.fromkeys(("scores",), "*fp64") | {"weights": "*fp32", "masses": "*i64"}
-    types |= dict.fromkeys(("top", "ids", "counts"), "*i32") | {"positions": "*i64"}
+    types = {"scores": "*fp64", "weights": "*fp32", "masses": "*i64"}
+    types |= dict.fromkeys(("top", "ids", "counts", "groups"), "*i32") | {"positions": "*i64"}
     types |= dict.fromkeys(("maxima", "values"), "*fp32") | {"chosen": "*i64"}
     types |= dict.fromkeys(("N", "rows", "shift", "count"), "i32")
     types |= {"key": "i64", "share": "i64", "temperature": "fp32"}
     sizes = {"TOP": TOP, "PARTS": parts, "BLOCK": sampling.LOGITS}
     likely = {
-        "GROUPS": groups, "BLOCK": triton.next_power_of_2(groups), "TILE": sampling.TILE,
-        "LIKELY": sampling.LIKELY, "TOP": TOP,
+        "GROUPS": groups, "GROUP": sampling.GROUP, "BLOCK": triton.next_power_of_2(groups),
+        "TILE": sampling.TILE, "LIKELY": sampling.LIKELY, "TOP": TOP,
     }  # fmt: skip
     for number, nucleus in product((2, 4), (False, True)):
         steps = sampling.STEPS if nucleus else 1

@@ -25,11 +25,11 @@ from engine.sampling import batched, verify
 from engine.sampling.batched import signed
 from engine.sampling.verify import CANDIDATES, mix
 
-LOGITS = 4096  # logits at a time
-STEPS = 8  # tokens of a part or a row that top-p may drop, one after another
+LOGITS = 2048  # logits at a time
+STEPS = 6  # tokens of a part or a row that top-p may drop, one after another
 GROUP = 64  # logits of which the largest is kept, to find the limit of the k likeliest
 LIKELY = 2 * CANDIDATES  # tokens of a row that reach the limit, at most
-TILE = 8192  # logits at a time that are compared with the limit
+TILE = 4096  # logits at a time, of groups that reach the limit
 
 # a request for each variant of the kernels
 KINDS = tuple(
@@ -257,9 +257,9 @@ def _group_maxima(
 
 @triton.jit(do_not_specialize=["rows", "shift", "key", "temperature", "count", "share"])
 def _choose_likely(
-    logits, top, positions, maxima, ids, values, chosen, N, rows, shift, key, temperature, count,
-    share, GROUPS: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr, LIKELY: tl.constexpr,
-    TOP: tl.constexpr, NUCLEUS: tl.constexpr,
+    logits, top, positions, maxima, groups, ids, values, chosen, N, rows, shift, key, temperature,
+    count, share, GROUPS: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr,
+    TILE: tl.constexpr, LIKELY: tl.constexpr, TOP: tl.constexpr, NUCLEUS: tl.constexpr,
 ):  # fmt: skip
     """Draw the token of a row from its `count` likeliest. `share`: the bits of top-p."""
     row = tl.program_id(0).to(tl.int64)
@@ -267,23 +267,27 @@ def _choose_likely(
     place = tl.load(positions + row) + shift
     group = tl.arange(0, BLOCK)
     highest = tl.load(maxima + row * GROUPS + group, mask=group < GROUPS, other=0.0)
-    limit = _largest(tl.where(group < GROUPS, _ordered(highest), 0), count)
-    limit = tl.maximum(limit, _ordered(peak - NEGLIGIBLE))
+    keys = tl.where(group < GROUPS, _ordered(highest), 0)
+    limit = tl.maximum(_largest(keys, count), _ordered(peak - NEGLIGIBLE))
+    reach = (keys >= limit).to(tl.int32)
+    groups += row * GROUPS
+    tl.store(groups + tl.cumsum(reach, 0) - 1, group, mask=reach > 0)
+    stop = tl.sum(reach, 0) * GROUP
+    tl.debug_barrier()  # so that all threads see what each has stored
     ids += row * LIKELY
     values += row * LIKELY
     kept = 0
-    for start in range(0, N, TILE):
-        at = start + tl.arange(0, TILE)
+    for start in range(0, stop, TILE):
+        slot = start + tl.arange(0, TILE)
+        at = tl.load(groups + slot // GROUP, mask=slot < stop, other=0) * GROUP + slot % GROUP
         scaled = _scaled(logits + row * N, at, N, temperature)
-        keep = ((_ordered(scaled) >= limit) & (at < N)).to(tl.int32)
-        some = tl.sum(keep, 0)
-        if some > 0:
-            to = kept + tl.cumsum(keep, 0) - 1
-            fits = (keep > 0) & (to < LIKELY)
-            tl.store(ids + to, at, mask=fits)
-            tl.store(values + to, scaled, mask=fits)
-        kept += some
-    tl.debug_barrier()  # so that all threads see what each has stored
+        keep = ((_ordered(scaled) >= limit) & (slot < stop) & (at < N)).to(tl.int32)
+        to = kept + tl.cumsum(keep, 0) - 1
+        fits = (keep > 0) & (to < LIKELY)
+        tl.store(ids + to, at, mask=fits)
+        tl.store(values + to, scaled, mask=fits)
+        kept += tl.sum(keep, 0)
+    tl.debug_barrier()
     slot = tl.arange(0, LIKELY)
     live = slot < kept
     token = tl.load(ids + slot, mask=live, other=0)
@@ -332,17 +336,17 @@ def drawn(logits: Tensor, top: Tensor, positions: Tensor, shift: int, request: R
         return torch.empty(rows, *shape, dtype=dtype, device=logits.device)
 
     if 0 < request.top_k < count:
-        groups = parts * (LOGITS // GROUP)
-        maxima = empty(torch.float32, groups)
+        size = parts * (LOGITS // GROUP)
+        maxima, groups = empty(torch.float32, size), empty(torch.int32, size)
         _group_maxima[(rows, parts)](
             logits, maxima, count, temperature, BLOCK=LOGITS, GROUP=GROUP, PARTS=parts,
             num_warps=4,
         )  # fmt: skip
         ids, values = empty(torch.int32, LIKELY), empty(torch.float32, LIKELY)
         _choose_likely[(rows,)](
-            logits, top, positions, maxima, ids, values, chosen, count, wide, shift, key,
-            temperature, request.top_k, share, GROUPS=groups,
-            BLOCK=triton.next_power_of_2(groups), TILE=TILE, LIKELY=LIKELY, TOP=TOP,
+            logits, top, positions, maxima, groups, ids, values, chosen, count, wide, shift, key,
+            temperature, request.top_k, share, GROUPS=size, GROUP=GROUP,
+            BLOCK=triton.next_power_of_2(size), TILE=TILE, LIKELY=LIKELY, TOP=TOP,
             NUCLEUS=request.top_p < 1, num_warps=16,
         )  # fmt: skip
         return chosen
