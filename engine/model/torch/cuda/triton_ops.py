@@ -19,7 +19,7 @@ from torch import Tensor
 from engine.model.torch.cuda.static_pass import TOP
 
 if TYPE_CHECKING:
-    from engine.model.torch.cuda.static_pass import AttentionShape, HeadShape, StaticPass
+    from engine.model.torch.cuda.static_pass import AttentionShape, HeadSizes, StaticPass
 
 TYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}
 LOG2_E = 1.4426950408889634
@@ -368,7 +368,7 @@ def rotate(
 
 
 def turned(
-    heads: HeadShape,
+    heads: HeadSizes,
     n: int,
     norms: Tensor | None,
     qkv: Tensor,
@@ -395,7 +395,7 @@ def turned(
 
 
 def attend(
-    model: HeadShape,
+    model: HeadSizes,
     n: int,
     q: Tensor,
     now: StaticPass,
