@@ -44,6 +44,7 @@ from bench.gpu.models import (
     weight_bytes,
 )
 from engine import Config
+from engine.config import USUAL_BUDGET, WIDE_BUDGET
 from engine.model.families import read_config
 from engine.model.torch.placement import choose_device, size_of
 from engine.model.torch.torch_target import TorchTarget
@@ -139,9 +140,10 @@ class GpuBench:
 def between_passes(bench: GpuBench) -> None:
     """Measure what a step costs between two passes."""
     with bench.case("host"):
-        target = random_target("tiny", SHAPES["tiny"], gpu_host.config(bench.options.nodes))
-        recorded = gpu_edits.load(bench.recorded, target.vocab)
-        bench.found["host"].append(gpu_host.host_us(target, recorded, bench.options.nodes))
+        for nodes in [bench.options.nodes] if bench.options.nodes else (USUAL_BUDGET, WIDE_BUDGET):
+            target = random_target("tiny", SHAPES["tiny"], gpu_host.config(nodes))
+            recorded = gpu_edits.load(bench.recorded, target.vocab)
+            bench.found["host"].append(gpu_host.host_us(target, recorded, nodes))
 
 
 def products(bench: GpuBench, name: str, settings: dict[str, Any]) -> None:

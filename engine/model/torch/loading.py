@@ -173,7 +173,7 @@ def _load(
             check_heads(folder, model.description.head_shapes)
         else:
             check_heads(folder, {(model.heads, model.kv_heads, model.head_dim)})
-    budget = config.budget or _usual_budget(model, dtype_name, config, devices)
+    budget = config.budget or _usual_budget(model, dtype_name, exact, config, devices)
     context = min(config.max_context or 1 << 30, model.max_positions)
     cache_bytes = config.cache_bytes or CACHE_BYTES
     if sizes:
@@ -191,10 +191,12 @@ def _load(
     )  # fmt: skip
 
 
-def _usual_budget(model: object, dtype: str, config: Config, devices: list[torch.device]) -> int:
+def _usual_budget(
+    model: object, dtype: str, exact: bool, config: Config, devices: list[torch.device]
+) -> int:
     """Choose the draft nodes of a step: more where many rows take hardly longer than one."""
     has_graphs = config.graphs == "auto" and [place.type for place in devices] == ["cuda"]
-    is_wide = has_graphs and isinstance(model, Llama) and dtype == "bf16" and not config.exact
+    is_wide = has_graphs and isinstance(model, Llama) and dtype == "bf16" and not exact
     return WIDE_BUDGET if is_wide else USUAL_BUDGET
 
 
