@@ -40,7 +40,13 @@ from engine.model.native.weights import NativeWeights
 from engine.model.torch.cuda.cuda_graphs import chain_of, passes_of
 from engine.model.torch.cuda.described_model import DescribedModel
 from engine.model.torch.cuda.static_forward import Static
-from engine.model.torch.cuda.static_pass import BUCKETS, MAX_ROWS, USUAL_ROWS, bucket_of
+from engine.model.torch.cuda.static_pass import (
+    BUCKETS,
+    MAX_ROWS,
+    USUAL_ROWS,
+    PassOutput,
+    bucket_of,
+)
 from engine.model.torch.gguf_weights import TensorArrays
 from engine.model.torch.llama import Llama
 
@@ -207,7 +213,8 @@ def run_passes(one: Wanted) -> None:
         else:
             now = static.sent(chain_of(rows), cache, MAX_ROWS, rows)
             states = static._states(static.ids[:rows], now)
-            triton_ops.top(static.model.words(states))
+            logits = static.model.words(states)
+            static.draw_each_way(PassOutput(states, logits, triton_ops.top(logits)))
 
 
 def static_of(one: Wanted) -> Static:

@@ -98,7 +98,7 @@ def _in_parts(
 
 
 def _drawn(logits: Tensor, positions: Tensor, request: Request) -> Tensor:
-    scaled = logits / request.temperature
+    scaled = _scaled(logits, request)
     top = scaled.amax(-1, keepdim=True)
     alive = scaled >= top - NEGLIGIBLE
     if 0 < request.top_k < scaled.shape[-1]:
@@ -121,7 +121,7 @@ def _drawn_early(logits: Tensor, positions: Tensor, request: Request) -> Tensor:
     They are all tokens that are likelier than the last candidate, and some of those as likely:
     whoever survives must be among the former.
     """
-    scaled = logits / request.temperature
+    scaled = _scaled(logits, request)
     top = scaled.amax(-1, keepdim=True)
     count = min(CANDIDATES, scaled.shape[-1])
     ids = scaled.topk(count, sorted=False).indices.sort(-1).values
@@ -148,6 +148,11 @@ def _drawn_early(logits: Tensor, positions: Tensor, request: Request) -> Tensor:
     token = ids.masked_fill(~equal, scaled.shape[-1]).amin(-1)
     token = token.masked_fill(~sure[:, 0], UNSURE)
     return token.masked_fill(~top[:, 0].isfinite(), -1)
+
+
+def _scaled(logits: Tensor, request: Request) -> Tensor:
+    """Divide by the temperature: by a tensor, as a card multiplies by a number's reciprocal."""
+    return logits / torch.full((1,), request.temperature, device=logits.device)
 
 
 def masses(weights: Tensor) -> Tensor:

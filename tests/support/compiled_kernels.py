@@ -19,7 +19,7 @@ import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from engine.model.torch.cuda import expert_ops, products, triton_ops
+from engine.model.torch.cuda import expert_ops, products, sampling, triton_ops
 from engine.model.torch.cuda.static_pass import MAX_ROWS, TOP, USUAL_ROWS, WORD_BITS
 from engine.model.torch.cuda.weight_formats import FORMATS, GROUP
 
@@ -181,9 +181,43 @@ def likeliest(card: int) -> Iterator[dict[str, Any]]:
         yield {"kernel": kernel.__name__} | found
 
 
+def drawing(card: int) -> Iterator[dict[str, Any]]:
+    """The kernels that draw tokens, for both formats of logits and all kinds of requests."""
+    parts = triton.cdiv(VOCABULARY, sampling.LOGITS)
+    groups = parts * sampling.LOGITS // sampling.GROUP
+    types = {"scores": "*fp64", "weights": "*fp32", "masses": "*i64"}
+    types |= dict.fromkeys(("top", "ids", "counts", "groups"), "*i32") | {"positions": "*i64"}
+    types |= dict.fromkeys(("maxima", "values"), "*fp32") | {"chosen": "*i64"}
+    types |= dict.fromkeys(("N", "rows", "shift", "count"), "i32")
+    types |= {"key": "i64", "share": "i64", "temperature": "fp32"}
+    sizes = {"TOP": TOP, "PARTS": parts, "BLOCK": sampling.LOGITS}
+    likely = {
+        "GROUPS": groups, "GROUP": sampling.GROUP, "BLOCK": triton.next_power_of_2(groups),
+        "TILE": sampling.TILE, "LIKELY": sampling.LIKELY, "TOP": TOP,
+    }  # fmt: skip
+    for number, nucleus in product((2, 4), (False, True)):
+        steps = sampling.STEPS if nucleus else 1
+        entries = {"STEPS": steps, "ENTRIES": triton.next_power_of_2(parts * steps)}
+        merged = sizes | entries | {"BLOCK": triton.next_power_of_2(parts), "NUCLEUS": nucleus}
+        for kernel, constants, warps in (
+            (sampling._score_parts, sizes | {"STEPS": steps}, 4),
+            (sampling._mass_parts, sizes | entries, 4),
+            (sampling._choose, merged, 4),
+            (sampling._group_maxima, sizes | {"GROUP": sampling.GROUP}, 4),
+            (sampling._choose_likely, likely | {"NUCLEUS": nucleus}, 16),
+        ):
+            given = {name: value for name, value in constants.items() if name in kernel.arg_names}
+            found = compiled(
+                kernel, types | {"logits": POINTERS[number]}, given, card, num_warps=warps,
+                num_stages=3,
+            )  # fmt: skip
+            what = f"{kernel.__name__}{', top-p' * nucleus}, {number} bytes a logit"
+            yield {"kernel": what} | found
+
+
 if __name__ == "__main__":
     for one in map(int, sys.argv[1:]):
-        found = [*multiplied(one), *likeliest(one)]
+        found = [*multiplied(one), *likeliest(one), *drawing(one)]
         if one != OLDER:
             found += [*attention(one), *described(one), *experts(one)]
         for line in found:

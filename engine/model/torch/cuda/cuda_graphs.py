@@ -153,6 +153,7 @@ class CudaGraphs:
         draft = chain_of(rows)
         static.send(0, draft, cache, MAX_ROWS)
         now = static.sent(draft, cache, MAX_ROWS, rows)
+        static.draw_each_way(static.run(now))  # not captured, but loaded
         self.captured[rows] = self._recorded(static.device, partial(static.run, now))
 
     def _recorded(self, device: torch.device, run: Callable[[], R]) -> tuple[Any, R]:
@@ -192,7 +193,7 @@ class CudaGraphs:
                         own.send_prompt([0], cache, 0, rows)
                         own.run_read(own.sent_prompt(1, cache, 0, rows))
                     else:
-                        own.step(0, chain_of(rows), cache, MAX_ROWS)
+                        own.draw_each_way(own.step(0, chain_of(rows), cache, MAX_ROWS))
                 aside.synchronize()
         except Exception as error:  # Triton's, its compiler's and CUDA's have no class in common
             self._stop("Triton's kernels cannot be used", error)

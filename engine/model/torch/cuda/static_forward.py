@@ -147,7 +147,7 @@ class Static:
         """Choose the model's token after each of the `count` rows of the last pass.
 
         Row 0 precedes position `place`. A step waits for the device here, a second time only where
-        `drawn_early` is unsure. -1: the logits are not finite.
+        the first draw is unsure. -1: the logits are not finite.
         """
         if request.temperature == 0:
             found: list[int] = self._fetch(output)[0][:count].tolist()
@@ -157,8 +157,7 @@ class Static:
     @inference
     def _drawn(self, output: PassOutput, count: int, request: Request, place: int) -> list[int]:
         """Choose tokens as `choices` does, by sampling."""
-        draw = drawn_early if has_candidates(request) else drawn
-        some = self._draw(draw, output, count, request, place)
+        some = self._draw_first(output, count, request, place)
         self._chosen[:count].copy_(some, non_blocking=True)
         self._mark()
         self._fetch(output)
@@ -166,6 +165,27 @@ class Static:
         if UNSURE in chosen:
             chosen = self._draw(drawn, output, count, request, place).tolist()
         return chosen
+
+    def _draw_first(self, output: PassOutput, count: int, request: Request, place: int) -> Tensor:
+        """Sample the tokens of the last pass's rows by the fastest way; some may be UNSURE."""
+        if self.fused is not None and self.ready:
+            from engine.model.torch.cuda import sampling  # Triton is here
+
+            logits = output.logits[:count]
+            if sampling.draws(request, logits.shape[1]):
+                shift = place - self._base
+                return sampling.drawn(logits, output.top, self.positions, shift, request)
+        draw = drawn_early if has_candidates(request) else drawn
+        return self._draw(draw, output, count, request, place)
+
+    def draw_each_way(self, output: PassOutput) -> None:
+        """Compile the kernels that sample, each variant, on the outputs of any pass."""
+        if self.fused is None:
+            return
+        from engine.model.torch.cuda import sampling  # Triton is here
+
+        for request in sampling.KINDS:
+            sampling.drawn(output.logits, output.top, self.positions, 0, request)
 
     def _draw(
         self, draw: Any, output: PassOutput, count: int, request: Request, place: int
