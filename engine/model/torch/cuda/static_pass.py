@@ -86,7 +86,7 @@ class PassOutput:
     top: Tensor
 
 
-class HeadShape(Protocol):
+class HeadSizes(Protocol):
     """The heads of an attention, and what all of its kernels need."""
 
     heads: int
@@ -96,7 +96,7 @@ class HeadShape(Protocol):
     eps: float  # epsilon of RMS norms
 
 
-class AttentionShape(HeadShape, Protocol):
+class AttentionShape(HeadSizes, Protocol):
     """The part of a model that the kernels between its matrix products need."""
 
     phases: Tensor  # rotary embedding: complex [positions, head_dim / 2]

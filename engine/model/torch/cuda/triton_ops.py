@@ -20,7 +20,7 @@ from engine.model.torch.cuda.launching import overlap, wait_for_inputs
 from engine.model.torch.cuda.static_pass import TOP
 
 if TYPE_CHECKING:
-    from engine.model.torch.cuda.static_pass import AttentionShape, HeadShape, StaticPass
+    from engine.model.torch.cuda.static_pass import AttentionShape, HeadSizes, StaticPass
 
 TYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}
 LOG2_E = 1.4426950408889634
@@ -387,7 +387,7 @@ def rotate(
 
 
 def turned(
-    heads: HeadShape,
+    heads: HeadSizes,
     n: int,
     norms: Tensor | None,
     qkv: Tensor,
@@ -414,7 +414,7 @@ def turned(
 
 
 def attend(
-    model: HeadShape,
+    model: HeadSizes,
     n: int,
     q: Tensor,
     now: StaticPass,
