@@ -34,6 +34,10 @@ def memory_bytes() -> int:
 DEFAULT_MODEL = default_model(memory_bytes())
 
 
+USUAL_BUDGET = 48  # draft nodes of a step
+WIDE_BUDGET = 127  # draft nodes of a step where many rows take hardly longer than one
+
+
 @dataclass(frozen=True, slots=True)
 class Config:
     """Settings of an Engine."""
@@ -52,7 +56,9 @@ class Config:
     # answer by a single bit; on a CPU this always holds
     exact: bool = False
     threads: int = 0  # CPU threads; 0: one per core
-    budget: int = 48  # draft nodes per step, at most
+    # draft nodes per step, at most; 0: WIDE_BUDGET for Llama's family in bf16 with CUDA graphs and
+    # without `exact`, else USUAL_BUDGET
+    budget: int = 0
     # match: the same text as without speculation, for every seed; rejection: Leviathan's and Chen's
     # rule, which only keeps the distribution of sampled text (greedy text is the same)
     verification: Verification = "match"

@@ -165,7 +165,9 @@ def experts(bench: GpuBench) -> None:
         return
     settings = gpu_experts.LARGE if bench.device == "cuda" else gpu_experts.SMALL
     with bench.case("experts"):
-        for line in gpu_experts.measure(gpu_experts.model(settings, bench.config)):
+        target = gpu_experts.model(settings, bench.config)
+        capture_graphs(bench, "experts", target)
+        for line in gpu_experts.measure(target, settings, bench.bandwidth["copy"]):
             bench.found["experts"].append(line)
     bench.free()
 
@@ -207,16 +209,17 @@ def measure(
     with bench.case(name):
         target = ours(bench.config)
         bench.load_s[name] = perf_counter() - start
-        capture_graphs(bench, name, target)
-        if bench.wants("steps"):
-            steps(bench, name, settings, target)
-        if bench.wants("parts"):
-            parts(bench, name, target)
-        if bench.wants("loop"):
-            loop(bench, name, target)
-        for section, lines in (("prompts", gpu_prompts.times), ("sampled", gpu_sampled.times)):
-            if bench.wants(section):
-                timed(bench, name, section, lines(target))
+        with target.within():  # as the engine's thread is
+            capture_graphs(bench, name, target)
+            if bench.wants("steps"):
+                steps(bench, name, settings, target)
+            if bench.wants("parts"):
+                parts(bench, name, target)
+            if bench.wants("loop"):
+                loop(bench, name, target)
+            for section, lines in (("prompts", gpu_prompts.times), ("sampled", gpu_sampled.times)):
+                if bench.wants(section):
+                    timed(bench, name, section, lines(target))
         gpu_steps.clear(target)
         if bench.device == "cuda":
             peak = torch.cuda.max_memory_allocated(bench.at) / 1e9
@@ -319,7 +322,7 @@ def loop(bench: GpuBench, name: str, target: TorchTarget) -> None:
         return
     with bench.case(f"{name}, loop"):
         recorded = gpu_edits.load(bench.recorded, target.vocab)
-        line = gpu_loop.measure(target, recorded, bench.config)
+        line = gpu_loop.measure(target, recorded)
         bench.found["loop"].append({"shape": name} | line)
 
 
@@ -380,7 +383,7 @@ def edits(
 ) -> None:
     """Measure recorded edits by all methods in turns."""
     recorded = gpu_edits.load(bench.recorded, target.vocab)
-    mine = ForcedDraftline(target, recorded, bench.config)
+    mine = ForcedDraftline(target, recorded)
     methods: dict[str, Method] = {
         "plain": lambda answer: mine.plain(answer.from_middle(PLAIN_TOKENS)),
         "draftline": mine.draftline,

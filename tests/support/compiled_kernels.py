@@ -19,7 +19,8 @@ import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from engine.model.torch.cuda import products, triton_ops
+from engine.model.torch.cuda import expert_ops, products, triton_ops
+from engine.model.torch.cuda.prompt_inputs import READ_ROWS
 from engine.model.torch.cuda.static_pass import MAX_ROWS, TOP, USUAL_ROWS, WORD_BITS
 from engine.model.torch.cuda.weight_formats import GROUP
 
@@ -37,6 +38,7 @@ def compiled(
     """Bytes of registers spilled by a thread and of shared memory, of one variant of a kernel, and
     its multiplications that are fused with an addition."""
     names = kernel.arg_names
+    constants = {one.name: one.default for one in kernel.params if one.has_default} | constants
     source = ASTSource(
         fn=kernel,
         signature={name: "constexpr" if name in constants else types[name] for name in names},
@@ -120,12 +122,58 @@ def attention(card: int) -> Iterator[dict[str, Any]]:
         )  # fmt: skip
         kind = f"{'exact ' * exact}attention of {rows} rows{'' if tree else ' of a prompt'}"
         yield {"kernel": f"{kind}, {number} bytes a number"} | found
+    direct = types | dict.fromkeys(("q", "mixed", "highest", "total"), "*bf16")
+    constants |= {
+        "EXACT": False, "RUN": 1, "TREE": False, "PARTS": 1,
+        "BLOCK": triton_ops.block_of(READ_ROWS[-1], False, 2),
+    }  # fmt: skip
+    found = compiled(triton_ops._attend, direct, constants, card, num_warps=4, num_stages=2)
+    yield {"kernel": "attention of a prompt, its result written directly"} | found
     parts = triton_ops.MOST_PARTS
-    types = dict.fromkeys(("mixed", "highest", "total"), "*fp32") | {"out": "*bf16"}
-    constants = {"EXACT": False, "HEADS": HEADS, "D": D, "WIDTH": D, "PARTS": parts}
+    types = dict.fromkeys(("mixed", "highest", "total", "sinks"), "*fp32") | {"out": "*bf16"}
+    constants = {"HEADS": HEADS, "D": D, "WIDTH": D, "PARTS": parts}
     warps = triton_ops.combining_warps(parts, D)
     found = compiled(triton_ops._combine, types, constants, card, num_warps=warps, num_stages=3)
     yield {"kernel": f"{parts} parts of attention"} | found
+
+
+def described(card: int) -> Iterator[dict[str, Any]]:
+    """Attention of gpt-oss, with windows, and of Gemma 4, whose heads are wide."""
+    for heads, kv, d, window in ((64, 8, 64, 128), (8, 4, 256, 1024), (16, 2, 512, 0)):
+        keys, stages = triton_ops.tile_of(d, 2)
+        types = dict.fromkeys(("meta", "positions", "seen"), "*i64") | {"path": "*u8"}
+        types |= dict.fromkeys(("mixed", "highest", "total"), "*fp32")
+        types |= {"q": "*bf16", "layer": "i32", "rows": "i32", "scale": "fp32"}
+        constants = {
+            "TREE": True, "EXACT": False, "HEADS": heads, "KV": kv, "D": d, "WIDTH": d,
+            "BLOCK": min(64, triton_ops.PROGRAM_SUMS // d), "KEYS": keys,
+            "PARTS": triton_ops.SPLITS, "WORDS": 1, "TYPE": tl.bfloat16, "PRECISION": "ieee",
+            "WINDOW": window, "ADDRESSES": 5,
+        }  # fmt: skip
+        found = compiled(triton_ops._attend, types, constants, card, num_warps=4, num_stages=stages)
+        yield {"kernel": f"attention of heads of {d} dimensions, window {window}"} | found
+
+
+def experts(card: int) -> Iterator[dict[str, Any]]:
+    """Of Qwen3-30B-A3B, and of gpt-oss, whose experts have biases."""
+    for count, chosen, width, inner, activation in (
+        (128, 8, 2048, 768, ""), (32, 4, 2880, 2880, "clamped_swiglu"),
+    ):  # fmt: skip
+        for gated, by_expert in product((True, False), (True, False)):
+            n, k, stages = (expert_ops.GATED_TILES if gated else expert_ops.DOWN_TILES)[2]
+            columns, inputs = (inner, width) if gated else (width, inner)
+            types = dict.fromkeys(("x", "weight", "bias", "out"), "*bf16")
+            types |= dict.fromkeys(("choice", "starts", "order"), "*i32")
+            types |= {"alpha": "fp32", "limit": "fp32"}
+            constants = {
+                "E": count, "CHOSEN": chosen, "N": columns, "K": inputs, "GATED": gated,
+                "ACTIVATION": activation, "BIAS": bool(activation), "BY_EXPERT": by_expert,
+                "BLOCK_M": expert_ops.PAIR_ROWS, "BLOCK_N": n, "BLOCK_K": k, "PRECISION": "ieee",
+            }  # fmt: skip
+            found = compiled(
+                expert_ops._expert_product, types, constants, card, num_warps=4, num_stages=stages
+            )
+            yield {"kernel": f"{count} experts, {columns} columns of {inputs} inputs"} | found
 
 
 def likeliest(card: int) -> Iterator[dict[str, Any]]:
@@ -144,5 +192,7 @@ def likeliest(card: int) -> Iterator[dict[str, Any]]:
 if __name__ == "__main__":
     for one in map(int, sys.argv[1:]):
         found = (*tiled(one), *grouped(one), *likeliest(one))
-        for line in found if one == OLDER else (*found, *attention(one)):
+        if one != OLDER:
+            found = (*found, *attention(one), *described(one), *experts(one))
+        for line in found:
             print(json.dumps({"card": one} | line), flush=True)

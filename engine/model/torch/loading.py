@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from engine.config import Config
+from engine.config import USUAL_BUDGET, WIDE_BUDGET, Config
 from engine.model.families import family_of, read_config
 from engine.model.families.gguf_tensors import GgufTensors, OnRead, tensors_of_gguf
 from engine.model.families.llama import check_settings
@@ -80,6 +80,7 @@ class LoadedModel:
     cache_bytes: int  # bytes of cached sequences, at most
     chunk: int  # prompt tokens a pass
     static: Static | None  # passes of static shape, where they are used
+    budget: int  # draft nodes of a step
 
     @property
     def device(self) -> torch.device:
@@ -95,9 +96,9 @@ def load(
 ) -> LoadedModel:
     """Load `folder` (config.json, safetensors or the name of a GGUF file).
 
-    `weights`: tensors by name in place of the files, for a model of Llama's family. `on_read` is
-    called with the bytes that were read of a GGUF file, and all of them. UnsupportedModel,
-    WeightsError, ValueError or OSError with one line.
+    `weights`: tensors by name in place of the files. `on_read` is called with the bytes that were
+    read of a GGUF file, and all of them. UnsupportedModel, WeightsError, ValueError or OSError with
+    one line.
     """
     file = None if weights else tensors_of_gguf(folder, on_read)
     with file or contextlib.nullcontext():
@@ -137,7 +138,7 @@ def _load(
         refuse(settings, ours)
     if llama is not None and (weights is None or file is not None):
         _check_llama(folder, llama, tensors)
-    elif described is not None and file is None:
+    elif described is not None and weights is None:
         check_tensors(folder, described, tensors)
     if several:
         refuse_several(len(devices), settings, ours, dtype_name, config)
@@ -172,20 +173,29 @@ def _load(
             check_heads(folder, model.description.head_shapes)
         else:
             check_heads(folder, {(model.heads, model.kv_heads, model.head_dim)})
+    budget = config.budget or _usual_budget(model, dtype_name, config, devices)
     context = min(config.max_context or 1 << 30, model.max_positions)
     cache_bytes = config.cache_bytes or CACHE_BYTES
     if sizes:
-        sizes[-1] = with_rows(sizes[-1], model.vocab, 1 + config.budget)
+        sizes[-1] = with_rows(sizes[-1], model.vocab, 1 + budget)
         context, cache_bytes = capacity_on(devices, sizes, context, config.cache_bytes)
     chunk = CHUNK_TOKENS if device.type == "cpu" else GPU_CHUNK_TOKENS
     static = None
     if isinstance(model, Llama | DescribedModel) and _wants_static(config, devices):
-        static = _static(model, config, device)
+        static = _static(model, config, budget, device)
     if exact or static is None or isinstance(model, DescribedModel):
         chunk = min(chunk, MASKED_CHUNK_TOKENS)
     return LoadedModel(
-        folder, model, settings, devices, dtype_name, exact, context, cache_bytes, chunk, static
-    )
+        folder, model, settings, devices, dtype_name, exact, context, cache_bytes, chunk, static,
+        budget,
+    )  # fmt: skip
+
+
+def _usual_budget(model: object, dtype: str, config: Config, devices: list[torch.device]) -> int:
+    """Choose the draft nodes of a step: more where many rows take hardly longer than one."""
+    has_graphs = config.graphs == "auto" and [place.type for place in devices] == ["cuda"]
+    is_wide = has_graphs and isinstance(model, Llama) and dtype == "bf16" and not config.exact
+    return WIDE_BUDGET if is_wide else USUAL_BUDGET
 
 
 def _use_threads(threads: int, quantised: bool) -> None:
@@ -194,11 +204,13 @@ def _use_threads(threads: int, quantised: bool) -> None:
     torch.set_num_threads(1 if quantised else count)
 
 
-def _static(model: Llama | DescribedModel, config: Config, device: torch.device) -> Static:
+def _static(
+    model: Llama | DescribedModel, config: Config, budget: int, device: torch.device
+) -> Static:
     """Make passes of static shape, with CUDA graphs where they can be used."""
     with current(device):  # pinned buffers belong to the current card
-        static = Static(model, config.exact, rows_for(config.budget, model))
-    if isinstance(model, DescribedModel):
+        static = Static(model, config.exact, rows_for(budget, model))
+    if isinstance(model, DescribedModel) and not model.fuses:
         kind = model.description.family
         log.info("passes of a %s model are launched kernel by kernel, without CUDA graphs", kind)
     if config.graphs == "auto" and device.type == "cuda" and static.fused is not None:
