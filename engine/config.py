@@ -52,9 +52,9 @@ class Config:
     # auto: CUDA graphs on a card; static: passes of the same static shapes without capturing, also
     # on a CPU (for tests); off: passes of any shape, launched kernel by kernel
     graphs: Graphs = "auto"
-    # on a CUDA card: slower kernels that do not round by shape, so that drafts cannot change the
-    # answer by a single bit; on a CPU this always holds
-    exact: bool = False
+    # on a CUDA card: kernels that do not round by shape, so that drafts cannot change the answer by
+    # a single bit; None: where the card and the model have them. On a CPU this always holds
+    exact: bool | None = None
     threads: int = 0  # CPU threads; 0: one per core
     # draft nodes per step, at most; 0: WIDE_BUDGET for Llama's family in bf16 with CUDA graphs and
     # without `exact`, else USUAL_BUDGET

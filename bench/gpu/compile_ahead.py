@@ -31,6 +31,7 @@ from bench.common import report
 from bench.common.cli import argument_parser, complain
 from bench.gpu import experts
 from bench.gpu.models import SHAPES
+from engine.config import WIDE_BUDGET
 from engine.model.families import read_config
 from engine.model.families.refusal import has_llama_pass
 from engine.model.families.tensors import shapes_of
@@ -39,7 +40,7 @@ from engine.model.native.weights import NativeWeights
 from engine.model.torch.cuda.cuda_graphs import chain_of, passes_of
 from engine.model.torch.cuda.described_model import DescribedModel
 from engine.model.torch.cuda.static_forward import Static
-from engine.model.torch.cuda.static_pass import BUCKETS, MAX_ROWS, USUAL_ROWS
+from engine.model.torch.cuda.static_pass import BUCKETS, MAX_ROWS, USUAL_ROWS, bucket_of
 from engine.model.torch.gguf_weights import TensorArrays
 from engine.model.torch.llama import Llama
 
@@ -81,9 +82,11 @@ def wanted(text: str) -> Wanted:
     if name not in KNOWN and not Path(name).is_file():
         raise argparse.ArgumentTypeError(f"{name}: neither a file nor one of {', '.join(KNOWN)}")
     one = Wanted(name, formats[0], "exact" in rest, max([*rows, USUAL_ROWS]))
-    if not has_llama_pass(one.settings) and (one.exact or one.format not in ("bf16", "f32")):
+    ours = has_llama_pass(one.settings)
+    if not ours and (one.exact or one.format not in ("bf16", "f32")):
         raise argparse.ArgumentTypeError(f"{text!r}: a card runs it in bf16 or f32, and not exact")
-    return one
+    is_wide = ours and one.format == "bf16" and not one.exact  # as the product's passes
+    return replace(one, rows=max(one.rows, bucket_of(1 + WIDE_BUDGET))) if is_wide else one
 
 
 class MetaWeights:

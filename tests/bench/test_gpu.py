@@ -282,8 +282,8 @@ def test_a_case_that_fails_is_left_out() -> None:
         (["--contexts", "64"], "larger than every bucket"),
         (["--repeats", "0"], "--repeats: must be 1 or more"),
         (["--nodes", "256"], "--nodes: must be 255 or less"),
-        (["--buckets", "256"], "--nodes 127 have 128 rows at most"),
-        (["--buckets", "128", "--dtype", "fp8"], "--nodes 48 have 64 rows at most"),
+        (["--buckets", "256", "--nodes", "127"], "--nodes 127 have 128 rows at most"),
+        (["--buckets", "128"], "--nodes 48 have 64 rows at most"),
         (["--only", "words"], "words: choose from steps, parts, edits"),
     ],
 )
@@ -381,7 +381,8 @@ def test_what_is_to_be_compiled_is_read(tmp_path: Path) -> None:
     one = compile_ahead.wanted("qwen2.5-coder-0.5b:int4:exact:256")
     assert (one.format, one.exact, one.rows) == ("int4", True, 256)
     assert one.settings["num_hidden_layers"] == 1
-    assert compile_ahead.wanted("tiny:bf16").rows == 64
+    assert compile_ahead.wanted("tiny:bf16").rows == 128  # as the product's passes have
+    assert compile_ahead.wanted("tiny:bf16:exact").rows == 64
     own = tmp_path / "config.json"
     own.write_text(json.dumps(TINY), "utf-8")
     assert compile_ahead.wanted(f"{own}:f32").settings["hidden_size"] == 64

@@ -141,13 +141,15 @@ def test_drafts_are_wide_where_many_rows_cost_little(tiny: Any) -> None:
     """That is where a card streams weights of two bytes for all rows at once."""
     model, other = load(tiny("llama")).model, object()
     one, two = [torch.device("cuda")], [torch.device("cuda", n) for n in range(2)]
-    assert _usual_budget(model, "bf16", Config(), one) == WIDE_BUDGET
-    for kind, dtype, options, places in (
-        (other, "bf16", {}, one), (model, "f32", {}, one), (model, "int4", {}, one),
-        (model, "bf16", {"exact": True}, one), (model, "bf16", {"graphs": "off"}, one),
-        (model, "bf16", {}, two), (model, "bf16", {}, [torch.device("cpu")]),
+    off = Config(graphs="off")
+    assert _usual_budget(model, "bf16", False, Config(), one) == WIDE_BUDGET
+    for kind, dtype, exact, config, places in (
+        (other, "bf16", False, Config(), one), (model, "f32", False, Config(), one),
+        (model, "int4", False, Config(), one), (model, "bf16", True, Config(), one),
+        (model, "bf16", False, off, one), (model, "bf16", False, Config(), two),
+        (model, "bf16", False, Config(), [torch.device("cpu")]),
     ):  # fmt: skip
-        assert _usual_budget(kind, dtype, Config(**options), places) == USUAL_BUDGET
+        assert _usual_budget(kind, dtype, exact, config, places) == USUAL_BUDGET
     assert load(tiny("llama")).budget == USUAL_BUDGET
     assert load(tiny("llama"), budget=9).budget == 9
 

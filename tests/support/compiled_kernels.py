@@ -20,14 +20,14 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from engine.model.torch.cuda import expert_ops, products, triton_ops
-from engine.model.torch.cuda.prompt_inputs import READ_ROWS
 from engine.model.torch.cuda.static_pass import MAX_ROWS, TOP, USUAL_ROWS, WORD_BITS
-from engine.model.torch.cuda.weight_formats import GROUP
+from engine.model.torch.cuda.weight_formats import FORMATS, GROUP
 
-OLDER = 86  # Ampere of consumers, which reads no fp8
+OLDER = 86  # Ampere of consumers
 COLUMNS, INNER = (3584, 37888), 3584  # of products of a 7B model
 HEADS, KV, D = 28, 4, 128
 VOCABULARY = 152064
+SPLITS = 16  # parts of a cache, as of a long one on a large card
 PTXAS = next(Path(triton.__file__).parent.rglob("ptxas"))
 POINTERS = {4: "*fp32", 2: "*bf16"}  # by the bytes of a number
 
@@ -64,38 +64,30 @@ def compiled(
     return {"spilled": int(spilled[1]), "shared": made.metadata.shared, "fused": fused}
 
 
-def tiled(card: int) -> Iterator[dict[str, Any]]:
-    for columns in COLUMNS:
-        for number, weight in ((2, "bf16"), (2, "i8"), (2, "fp8e4nv"))[: 3 if card > OLDER else 2]:
-            size = 2 if weight == "bf16" else 1
-            n, k, stages = products.tile_of(columns, number, size)
-            types = dict.fromkeys(("x", "bias", "out"), POINTERS[number])
-            types |= {"weight": f"*{weight}", "scales": "*fp32", "rows": "i32", "N": "i32"}
-            constants = {
-                "K": INNER, "SCALED": size == 1, "BIAS": True, "BLOCK_N": n, "BLOCK_K": k,
-                "BLOCK_M": products.PRODUCT_ROWS, "PRECISION": "ieee",
-            }  # fmt: skip
-            found = compiled(
-                products._product, types, constants, card, num_warps=4, num_stages=stages
-            )
-            what = f"product of {columns} columns, weights in {weight}"
-            yield {"kernel": what, "in_flight": n * k * size * (stages - 1)} | found
-
-
-def grouped(card: int) -> Iterator[dict[str, Any]]:
-    for columns in COLUMNS:
-        n, warps, stages = products.grouped_tile_of(columns)
-        types = dict.fromkeys(("x", "scales", "bias", "out"), "*bf16")
-        types |= {"weight": "*i16", "rows": "i32", "N": "i32"}
+def multiplied(card: int) -> Iterator[dict[str, Any]]:
+    for columns, rows, narrow in product(COLUMNS, (1, 64, 1024), ("", *FORMATS)):
+        parts = -(-INNER // products.part_inputs(columns, INNER, bool(narrow)))
+        limit = (227 if card == 90 else 99) << 10
+        wide = not narrow or rows > MAX_ROWS
+        tile = products.tile_of(rows, narrow, 2, parts)
+        tile = products.fitting(tile, "" if wide else narrow, 2, limit)
+        types = dict.fromkeys(("x", "bias", "out"), "*bf16") | {"shared": "*fp32"}
+        types |= {"weight": "*bf16" if wide else "*i16", "counters": "*i32"}
+        types |= {"scales": "*bf16" if narrow == "int4" else "*fp32"}
+        types |= dict.fromkeys(("rows", "N", "stride", "part"), "i32")
         constants = {
-            "K": INNER, "BIAS": True, "BLOCK_M": products.GROUPED_ROWS, "BLOCK_N": n,
-            "GROUP": GROUP, "PRECISION": "ieee",
+            "K": INNER, "NARROW": narrow, "WIDE": wide, "BIAS": True,
+            "SHARED": rows <= MAX_ROWS and parts > 1, "BLOCK_M": tile.rows,
+            "BLOCK_N": tile.columns, "BLOCK_K": tile.inputs, "GROUP": GROUP,
+            "UNIT": products.PART_STEP,
+            "ASSEMBLY": True, "OVERLAP": card == 90, "PRECISION": "ieee",
         }  # fmt: skip
         found = compiled(
-            products._grouped_product, types, constants, card, num_warps=warps, num_stages=stages
+            products._product, types, constants, card, num_warps=tile.warps, num_stages=tile.stages
         )
-        what = f"product of {columns} columns, weights in groups of 4 bits"
-        yield {"kernel": what, "in_flight": n * 2 * GROUP * (stages - 1)} | found
+        what = f"product of {rows} rows and {columns} columns, weights in {narrow or 'bf16'}"
+        stage = products.stage_bytes(tile, "" if wide else narrow, 2)
+        yield {"kernel": what, "stages": tile.stages, "stage_bytes": stage} | found
 
 
 def attention(card: int) -> Iterator[dict[str, Any]]:
@@ -112,7 +104,7 @@ def attention(card: int) -> Iterator[dict[str, Any]]:
         constants = shape | {
             "TREE": tree, "EXACT": exact, "RUN": triton_ops.EXACT_RUN if exact else 1,
             "BLOCK": triton_ops.block_of(group if exact else rows * group, exact, number),
-            "PARTS": triton_ops.EXACT_PARTS if exact else triton_ops.SPLITS,
+            "PARTS": triton_ops.EXACT_PARTS if exact else SPLITS,
             "WORDS": rows // WORD_BITS, "TYPE": tl.float32 if number == 4 else tl.bfloat16,
             "PRECISION": "ieee",
         }  # fmt: skip
@@ -122,16 +114,16 @@ def attention(card: int) -> Iterator[dict[str, Any]]:
         )  # fmt: skip
         kind = f"{'exact ' * exact}attention of {rows} rows{'' if tree else ' of a prompt'}"
         yield {"kernel": f"{kind}, {number} bytes a number"} | found
-    direct = types | dict.fromkeys(("q", "mixed", "highest", "total"), "*bf16")
-    constants |= {
-        "EXACT": False, "RUN": 1, "TREE": False, "PARTS": 1,
-        "BLOCK": triton_ops.block_of(READ_ROWS[-1], False, 2),
+    types |= dict.fromkeys(("q", "mixed", "highest", "total"), "*bf16")
+    constants = shape | {
+        "TREE": False, "EXACT": False, "RUN": 1, "BLOCK": triton_ops.LONG_PAIRS, "PARTS": 1,
+        "WORDS": 1, "TYPE": tl.bfloat16, "PRECISION": "ieee",
     }  # fmt: skip
-    found = compiled(triton_ops._attend, direct, constants, card, num_warps=4, num_stages=2)
-    yield {"kernel": "attention of a prompt, its result written directly"} | found
+    found = compiled(triton_ops._attend, types, constants, card, num_warps=8, num_stages=2)
+    yield {"kernel": "attention of a long prompt"} | found
     parts = triton_ops.MOST_PARTS
     types = dict.fromkeys(("mixed", "highest", "total", "sinks"), "*fp32") | {"out": "*bf16"}
-    constants = {"HEADS": HEADS, "D": D, "WIDTH": D, "PARTS": parts}
+    constants = {"EXACT": False, "HEADS": HEADS, "D": D, "WIDTH": D, "PARTS": parts}
     warps = triton_ops.combining_warps(parts, D)
     found = compiled(triton_ops._combine, types, constants, card, num_warps=warps, num_stages=3)
     yield {"kernel": f"{parts} parts of attention"} | found
@@ -147,8 +139,8 @@ def described(card: int) -> Iterator[dict[str, Any]]:
         constants = {
             "TREE": True, "EXACT": False, "HEADS": heads, "KV": kv, "D": d, "WIDTH": d,
             "BLOCK": min(64, triton_ops.PROGRAM_SUMS // d), "KEYS": keys,
-            "PARTS": triton_ops.SPLITS, "WORDS": 1, "TYPE": tl.bfloat16, "PRECISION": "ieee",
-            "WINDOW": window, "ADDRESSES": 5,
+            "PARTS": SPLITS, "WORDS": 1, "TYPE": tl.bfloat16, "PRECISION": "ieee",
+            "RUN": 1, "WINDOW": window, "ADDRESSES": 5,
         }  # fmt: skip
         found = compiled(triton_ops._attend, types, constants, card, num_warps=4, num_stages=stages)
         yield {"kernel": f"attention of heads of {d} dimensions, window {window}"} | found
@@ -191,8 +183,8 @@ def likeliest(card: int) -> Iterator[dict[str, Any]]:
 
 if __name__ == "__main__":
     for one in map(int, sys.argv[1:]):
-        found = (*tiled(one), *grouped(one), *likeliest(one))
+        found = [*multiplied(one), *likeliest(one)]
         if one != OLDER:
-            found = (*found, *attention(one), *described(one), *experts(one))
+            found += [*attention(one), *described(one), *experts(one)]
         for line in found:
             print(json.dumps({"card": one} | line), flush=True)

@@ -42,6 +42,7 @@ class NativeTarget:
 
     device_type, has_tensors = "cpu", False
     static = None  # passes have no static shape
+    must_be_exact = True  # drafts are refused unless rows are independent
 
     def __init__(
         self, folder: Path, config: Config, on_read: OnRead = lambda done, total: None

@@ -9,6 +9,7 @@ import logging
 import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,12 @@ from engine.model.torch.cuda.static_forward import Static
 from engine.model.torch.cuda.static_pass import BUCKETS, TOP, USUAL_ROWS, PassOutput
 from engine.model.torch.inference import inference
 from engine.model.torch.llama import TensorSource
-from engine.model.torch.loading import load
+from engine.model.torch.loading import LoadedModel, load
 from engine.model.torch.ops import Rows
 from engine.model.torch.row_invariance import checked
 from engine.model.torch.tensor_cache import copied
 from engine.model.torch.tensor_model import TensorModel
+from engine.model.unsupported import UnsupportedModel
 from engine.records import Draft, Request, RequestError, Scores
 
 log = logging.getLogger(__name__)
@@ -64,7 +66,7 @@ class TorchTarget:
         Then check whether the rows of a pass are independent of each other on this machine
         (`exact`).
         """
-        loaded = load(folder, config, weights, on_read)
+        loaded, exact = _checked(folder, config, weights, on_read)
         self.folder, self.settings = folder, loaded.settings
         self.model, self.static = loaded.model, loaded.static
         self.devices, self.dtype_name = loaded.devices, loaded.dtype
@@ -81,8 +83,9 @@ class TorchTarget:
         # rows of a pass of static shape; fewer once memory was full
         self.max_rows = USUAL_ROWS if self.static is None else self.static.rows
         self._warned = False  # whether it was logged that memory is short
-        must_check = loaded.device.type == "cpu" or loaded.exact
-        self.exact = checked(loaded) if must_check else False
+        self.exact = exact
+        # whether drafts are refused unless rows are independent
+        self.must_be_exact = loaded.device.type == "cpu" or loaded.exact
 
     @property
     def device(self) -> torch.device:
@@ -382,6 +385,25 @@ class TorchTarget:
         if current.states is not None:
             current.states[base : base + len(tokens)] = states
         return states
+
+
+def _checked(
+    folder: Path, config: Config, weights: TensorSource | None, on_read: OnRead
+) -> tuple[LoadedModel, bool]:
+    """Load a model, and check whether the rows of its passes are independent.
+
+    Where exact passes fail on a card and were not asked for, it is loaded without them.
+    """
+    loaded = load(folder, config, weights, on_read)
+    try:
+        return loaded, (loaded.device.type == "cpu" or loaded.exact) and checked(loaded)
+    except UnsupportedModel as error:
+        if config.exact is not None:
+            raise
+        what = "drafts may change a text where two tokens nearly tie"
+        log.warning("%s: %s: %s", folder.name, what, error)
+    del loaded
+    return load(folder, replace(config, exact=False), weights, on_read), False
 
 
 def behind(unread: list[int], last: int, draft: Draft) -> tuple[int, Draft]:

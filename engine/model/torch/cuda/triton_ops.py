@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from engine.model.torch.cuda.static_pass import AttentionShape, HeadShape, StaticPass
 
 TYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}
-SPLITS = 16  # parts of the cache that the attention of a prompt's rows is summed in
 LOG2_E = 1.4426950408889634
 TILE = 64  # keys at a time: bits of at most two words of a row's ancestors
-TILE_BYTES = 32768  # bytes of the keys of a tile
-PROGRAM_SUMS = 8192  # sums of rows and dimensions that a program's registers hold
-USUAL_DIMENSIONS = 128  # of a head; shared memory holds one tile of larger ones
 # Exact: a position alone decides in which part its key is summed.
 EXACT_PARTS = 32  # parts of the cache
 EXACT_RUN = 2  # tiles of a part that follow each other
 EXACT_PAIRS = 32  # rows and query heads of a program, in 16-bit numbers
+TILE_BYTES = 32768  # bytes of the keys of a tile
+PROGRAM_SUMS = 8192  # sums of rows and dimensions that a program's registers hold
+USUAL_DIMENSIONS = 128  # of a head; shared memory holds one tile of larger ones
 MOST_PARTS = 128  # parts that a long cache is cut in, for a model with few key heads
 LOGITS = 4096  # logits at a time
-LONG = 256  # rows of a prompt that occupy a card without cutting the cache in parts
+LONG = 256  # rows of a prompt for which programs are wide, as each loads all keys
+LONG_PAIRS = 128  # rows and query heads of a program, in 16-bit numbers
 
 
 @triton.jit
@@ -122,16 +122,17 @@ def _tile(n, split, PARTS: tl.constexpr, RUN: tl.constexpr):
 
 @triton.jit
 def _add_tile(
-    query, keys, values, place, live, sees, best, weight, sums, scale,
-    CAP: tl.constexpr, PRECISION: tl.constexpr,
+    query, keys, values, place, live, sees, best, weight, sums, scale, PRECISION: tl.constexpr,
+    CAP: tl.constexpr,
 ):  # fmt: skip
     """Add the keys and values at `place` to a softmax's running maximum, weight and weighted sums.
 
-    `live`: which numbers to load; `sees`: which keys a row sees, None for all.
+    `live`: which numbers to load; `sees`: which keys a row sees, None for all; CAP: scores are
+    capped, 0: not.
     """
     k = tl.load(keys + place, mask=live, other=0.0)
     scores = tl.dot(query, tl.trans(k), input_precision=PRECISION) * scale
-    if CAP > 0.0:  # c tanh(x / c), where c is of the exponents of two
+    if CAP > 0.0:  # c tanh(x / c)
         scores = CAP * (2.0 * tl.sigmoid(2.0 / CAP * scores) - 1.0)
     if sees is not None:
         scores = tl.where(sees, scores, float("-inf"))
@@ -151,15 +152,15 @@ def _attend(
     q, meta, positions, seen, path, mixed, highest, total, layer, rows, scale,
     TREE: tl.constexpr, EXACT: tl.constexpr, HEADS: tl.constexpr,
     KV: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
-    KEYS: tl.constexpr, PARTS: tl.constexpr, WORDS: tl.constexpr, TYPE: tl.constexpr,
-    PRECISION: tl.constexpr, RUN: tl.constexpr = 1, WINDOW: tl.constexpr = 0,
+    KEYS: tl.constexpr, PARTS: tl.constexpr, RUN: tl.constexpr, WORDS: tl.constexpr,
+    TYPE: tl.constexpr, PRECISION: tl.constexpr, WINDOW: tl.constexpr = 0,
     CAP: tl.constexpr = 0.0, ADDRESSES: tl.constexpr = 0,
 ):  # fmt: skip
     """Attend to part `split` of the cache with BLOCK (row, query head) pairs that share a key head.
 
     First to the keys of committed tokens, which all rows see, then to those of the pass. EXACT: the
-    pairs of whole rows, over the keys in the order of each row's positions. WINDOW: only to the
-    last tokens of a row's text, CAP: through a capped score; 0: not.
+    pairs of whole rows, over the keys in the order of each row's positions. WINDOW: a row sees so
+    many tokens, 0: all.
     """
     GROUP: tl.constexpr = HEADS // KV
     ROWS: tl.constexpr = BLOCK // GROUP
@@ -191,36 +192,39 @@ def _attend(
     best = tl.full([BLOCK], float("-inf"), tl.float32)
     weight = tl.zeros([BLOCK], tl.float32)
     sums = tl.zeros([BLOCK, WIDTH], tl.float32)
-    shared, before = _tiles_of(split, base // KEYS, PARTS, RUN), 0
-    if WINDOW:  # no row sees the keys of these tiles
-        before = _tiles_of(split, tl.maximum(base - WINDOW + 1, 0) // KEYS, PARTS, RUN)
-    for n in range(before, shared):  # all rows see these keys but for a window
-        key = _tile(n, split, PARTS, RUN) * KEYS + tl.arange(0, KEYS).to(tl.int64)
-        place = key[:, None] * D + wide[None, :]
-        sees = key[None, :] > own[:, None] - WINDOW if WINDOW else None
+    shared = _tiles_of(split, base // KEYS, PARTS, RUN)
+    begin = 0
+    if WINDOW > 0:  # no row sees a key before those that the first one sees
+        lowest = base if TREE else tl.min(own, 0)
+        begin = _tiles_of(split, tl.maximum(lowest - WINDOW + 1, 0) // KEYS, PARTS, RUN)
+    for n in range(begin, shared):  # all rows see these keys, but for windows
+        at = _tile(n, split, PARTS, RUN) * KEYS + tl.arange(0, KEYS).to(tl.int64)
+        place = at[:, None] * D + wide[None, :]
+        near = at[None, :] > own[:, None] - WINDOW if WINDOW > 0 else None
         best, weight, sums = _add_tile(
-            query, keys, values, place, inside[None, :], sees, best, weight, sums, scale, CAP,
-            PRECISION,
+            query, keys, values, place, inside[None, :], near, best, weight, sums, scale, PRECISION,
+            CAP,
         )  # fmt: skip
+    begin = tl.maximum(begin, shared)
     if TREE and EXACT:  # a position of this pass is where a row's ancestor was put
         for one in range(block * ROWS, tl.minimum(block * ROWS + ROWS, rows)):
             stop = tl.load(positions + one) + 1
-            for n in range(shared, _tiles_of(split, tl.cdiv(stop, KEYS), PARTS, RUN)):
+            for n in range(begin, _tiles_of(split, tl.cdiv(stop, KEYS), PARTS, RUN)):
                 key = _tile(n, split, PARTS, RUN) * KEYS + tl.arange(0, KEYS).to(tl.int64)
                 behind = tl.minimum(tl.maximum(key - base, 0), WORDS * 64 - 1)
                 ancestor = tl.load(path + one * WORDS * 64 + behind).to(tl.int64)
                 place = tl.where(key < base, key, base + ancestor)[:, None] * D + wide[None, :]
                 live = (key < stop)[:, None] & inside[None, :]
                 sees = (row == one)[:, None] & (key < stop)[None, :]
-                if WINDOW:
-                    sees = sees & (key >= stop - WINDOW)[None, :]
+                if WINDOW > 0:
+                    sees = sees & (key > stop - 1 - WINDOW)[None, :]
                 best, weight, sums = _add_tile(
-                    query, keys, values, place, live, sees, best, weight, sums, scale, CAP,
-                    PRECISION,
+                    query, keys, values, place, live, sees, best, weight, sums, scale, PRECISION,
+                    CAP,
                 )  # fmt: skip
     else:
         stop = base + tl.load(meta + 4) if TREE else tl.max(own, 0) + 1
-        for n in range(shared, _tiles_of(split, tl.cdiv(stop, KEYS), PARTS, RUN)):
+        for n in range(begin, _tiles_of(split, tl.cdiv(stop, KEYS), PARTS, RUN)):
             tile = _tile(n, split, PARTS, RUN)
             key = tile * KEYS + tl.arange(0, KEYS).to(tl.int64)
             there = key < stop
@@ -236,16 +240,16 @@ def _attend(
                 sees = sees & there[None, :]
             else:
                 sees = key[None, :] <= own[:, None]
-            if WINDOW:
+            if WINDOW > 0:
                 spot = key  # the key's position
                 if TREE:
                     new = there & (key >= base)
-                    spot = tl.where(new, tl.load(positions + key - base, mask=new), key)
+                    spot = tl.where(new, tl.load(positions + key - base, mask=new, other=0), key)
                 sees = sees & (spot[None, :] > own[:, None] - WINDOW)
             place = key[:, None] * D + wide[None, :]
             live = there[:, None] & inside[None, :]
             best, weight, sums = _add_tile(
-                query, keys, values, place, live, sees, best, weight, sums, scale, CAP, PRECISION
+                query, keys, values, place, live, sees, best, weight, sums, scale, PRECISION, CAP
             )
     out = (row * HEADS + head) * PARTS + split
     if PARTS == 1:  # `mixed` is the result itself, as `_combine` would write it
@@ -262,8 +266,8 @@ def _attend(
 @triton.jit
 def _combine(
     mixed, highest, total, out, sinks,
-    HEADS: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
-    SINKS: tl.constexpr = False, EXACT: tl.constexpr = False,
+    EXACT: tl.constexpr, HEADS: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr,
+    PARTS: tl.constexpr, SINKS: tl.constexpr = False,
 ):  # fmt: skip
     """Add up the parts of one head of one row, weighed. SINKS: a further logit takes a share."""
     pair = tl.program_id(0).to(tl.int64) * HEADS + tl.program_id(1)
@@ -411,14 +415,14 @@ def attend(
     width = max(16, triton.next_power_of_2(d))
     keys, stages = tile_of(width, q.element_size())
     block = block_of(group if exact else rows * group, exact, q.element_size())
+    warps = 4
     if not exact:
         block = min(block, max(16, PROGRAM_SUMS // width))
+        if not now.tree and rows >= LONG and q.element_size() == 2 and width <= USUAL_DIMENSIONS:
+            block, warps = LONG_PAIRS, 8
     blocks = triton.cdiv(rows, block // group) if exact else triton.cdiv(rows * group, block)
-    parts = EXACT_PARTS if exact else SPLITS
-    if not exact and now.tree:
-        parts = parts_of(q.device, blocks * model.kv_heads)
-    elif not exact and rows >= LONG:
-        parts = 1
+    programs = blocks * model.kv_heads if now.tree else 2 * blocks * model.kv_heads
+    parts = EXACT_PARTS if exact else parts_of(q.device, programs)
     if sinks is not None:  # they are added where parts are
         parts = max(parts, 2)
 
@@ -434,16 +438,16 @@ def attend(
     _attend[(blocks, model.kv_heads, parts)](
         q, now.meta, now.positions, now.seen, now.path, mixed, highest, total, n, rows, scale,
         TREE=now.tree, EXACT=exact, HEADS=heads, KV=model.kv_heads, D=d, WIDTH=width,
-        BLOCK=block, KEYS=keys, PARTS=parts, WORDS=now.seen.shape[1], TYPE=TYPES[q.dtype],
-        PRECISION="ieee", RUN=EXACT_RUN if exact else 1, WINDOW=window, CAP=cap * LOG2_E,
-        ADDRESSES=addresses, num_warps=4, num_stages=stages,
+        BLOCK=block, KEYS=keys, PARTS=parts, RUN=EXACT_RUN if exact else 1,
+        WORDS=now.seen.shape[1], TYPE=TYPES[q.dtype], PRECISION="ieee",
+        WINDOW=window, CAP=cap * LOG2_E, ADDRESSES=addresses, num_warps=warps, num_stages=stages,
         enable_fp_fusion=not exact,  # else a loop may round unlike another
     )  # fmt: skip
     if parts == 1:
         return out
     _combine[(rows, heads)](
-        mixed, highest, total, out, highest if sinks is None else sinks, HEADS=heads, D=d,
-        WIDTH=width, PARTS=parts, SINKS=sinks is not None, EXACT=exact,
+        mixed, highest, total, out, highest if sinks is None else sinks, EXACT=exact, HEADS=heads,
+        D=d, WIDTH=width, PARTS=parts, SINKS=sinks is not None,
         num_warps=combining_warps(parts, width),
     )  # fmt: skip
     return out
