@@ -34,6 +34,10 @@ def memory_bytes() -> int:
 DEFAULT_MODEL = default_model(memory_bytes())
 
 
+USUAL_BUDGET = 48  # draft nodes of a step
+WIDE_BUDGET = 127  # draft nodes of a step where many rows take hardly longer than one
+
+
 @dataclass(frozen=True, slots=True)
 class Config:
     """Settings of an Engine."""
@@ -48,11 +52,13 @@ class Config:
     # auto: CUDA graphs on a card; static: passes of the same static shapes without capturing, also
     # on a CPU (for tests); off: passes of any shape, launched kernel by kernel
     graphs: Graphs = "auto"
-    # on a CUDA card: slower kernels that do not round by shape, so that drafts cannot change the
-    # answer by a single bit; on a CPU this always holds
-    exact: bool = False
+    # on a CUDA card: kernels that do not round by shape, so that drafts cannot change the answer by
+    # a single bit; None: where the card and the model have them. On a CPU this always holds
+    exact: bool | None = None
     threads: int = 0  # CPU threads; 0: one per core
-    budget: int = 48  # draft nodes per step, at most
+    # draft nodes per step, at most; 0: WIDE_BUDGET for Llama's family in bf16 with CUDA graphs and
+    # without `exact`, else USUAL_BUDGET
+    budget: int = 0
     # match: the same text as without speculation, for every seed; rejection: Leviathan's and Chen's
     # rule, which only keeps the distribution of sampled text (greedy text is the same)
     verification: Verification = "match"

@@ -310,7 +310,7 @@ class Engine:
         target = self.parts.target
         if name is None:
             return NullDrafter()
-        if not target.exact and (self.config.exact or target.device_type == "cpu"):
+        if target.must_be_exact and not target.exact:
             return NullDrafter()  # the target logged the reason when it was loaded
         if name not in self.drafters:
             self.drafters[name] = parse_choice(name).load(self.parts)
@@ -340,7 +340,7 @@ def machine_key(folder: Path, target: NativeTarget | TorchTarget, config: Config
     if isinstance(target, NativeTarget) or target.device_type == "cpu":
         device = processor()
     else:
-        passes = "exact" if config.exact else f"graphs {config.graphs}"
+        passes = "exact" if target.exact else f"graphs {config.graphs}"
         device = f"{target.device_name}, {passes}, {target.max_rows} rows"
     threads = config.threads or os.cpu_count()
     return ", ".join((folder.name, target.dtype_name, device, f"{threads} threads"))

@@ -2,6 +2,10 @@
 
 It knows neither torch nor any drafter: a target (engine/model/target.py) runs the model, a drafter
 (engine/drafting) proposes trees, and `Generation` is the one object that travels between them.
+
+Where a pass is launched and computes by itself, as on a card, the next one is launched as soon as
+the committed tokens are known; their text is decoded and yielded meanwhile. If the answer turns out
+to end there, or another request runs before the pass was waited for, that pass is dropped.
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.config import Verification
 from engine.drafting import DraftContext, Drafter, chain
@@ -57,30 +61,60 @@ def generate(
     if answer.reason is None:
         answer.usage.decoding_began = perf_counter()
         drafter.begin(answer.context)
+    try:
+        yield from decode(answer, target, drafter, cancelled)
+    except Exception:
+        yield from tell(answer, cancelled)  # what was committed counts, whatever failed behind it
+        raise
+    drafter.meanwhile()
+    yield answer.done()
+
+
+def decode(
+    answer: Generation, target: Target, drafter: Drafter, cancelled: Callable[[], bool]
+) -> Iterator[Step]:
+    """Write the answer, and yield one Step for each pass."""
     while answer.reason is None:
         if drafter.takes_forced and (forced := answer.take_forced()):
-            yield from write_forced(answer, target, drafter, forced, cancelled)
+            yield from tell(answer, cancelled)
+            if answer.reason is None:
+                yield from write_forced(answer, target, drafter, forced, cancelled)
             continue
         start = perf_counter()
         answer.resume(target)
         with answer.usage.drafting:
             draft = drafter.propose(answer.context, target).first(answer.context.capacity)
             draft = answer.allowed(draft)
-        scores = target.forward(answer.context.last, draft)
+        scores, launched = target.forward(answer.context.last, draft), perf_counter()
+        yield from tell(answer, cancelled)
+        if answer.reason is not None:
+            break
+        if answer.must_begin(target):
+            start += perf_counter() - launched
+            answer.resume(target)
+            scores = target.forward(answer.context.last, draft.first(answer.context.capacity))
         with answer.usage.drafting:
             drafter.meanwhile()
         draft = draft.first(scores.rows - 1)  # a short memory runs fewer nodes
         path, token = answer.verify(draft, scores)
         target.keep(path)
         committed = answer.commit(draft, path, token)
-        seconds = perf_counter() - start
+        answer.seconds = perf_counter() - start
         with answer.usage.drafting:
-            drafter.observe(draft, path, committed, scores, seconds)
-        if answer.reason is None and cancelled():
-            answer.reason = "cancelled"
-        yield answer.step(draft, seconds)
-    drafter.meanwhile()
-    yield answer.done()
+            drafter.observe(draft, path, committed, scores, answer.seconds)
+        if not scores.launched:
+            yield from tell(answer, cancelled)
+    yield from tell(answer, cancelled)
+
+
+def tell(answer: Generation, cancelled: Callable[[], bool]) -> Iterator[Step]:
+    """Yield the Step of the last commit, unless it was yielded."""
+    if answer.untold is None:
+        return
+    answer.write()
+    if answer.reason is None and cancelled():
+        answer.reason = "cancelled"
+    yield answer.step()
 
 
 def prefill(
@@ -116,6 +150,7 @@ def write_forced(
     committed = answer.commit(draft, path, tokens[-1], passes=0)
     with answer.usage.drafting:
         drafter.observe(draft, path, committed, None, 0.0)
+    answer.write()
     if answer.reason is None:
         if answer.must_begin(target):
             ids = [*answer.prompt.ids, *answer.output]
@@ -124,7 +159,8 @@ def write_forced(
         for step in read(answer, target, cached, None, cancelled):
             answer.usage.forwards += 1
             yield step
-    yield answer.step(draft, perf_counter() - start)
+    answer.seconds = perf_counter() - start
+    yield answer.step()
 
 
 def read(
@@ -191,6 +227,14 @@ class UsageCounter:
         )
 
 
+class Committed(NamedTuple):
+    """The tokens of one step, and the path of the draft that most of them are on."""
+
+    draft: Draft
+    path: list[int]
+    tokens: list[int]
+
+
 class Generation:
     """One answer while it is written: the request, what its drafter sees, what was committed."""
 
@@ -239,8 +283,9 @@ class Generation:
         self.chunk_tokens = 0  # tokens that the last prefill step read
         self._grammar = grammar
         self._verdict = verdict(verification, request)
+        self.seconds = 0.0  # seconds of the last step
+        self.untold: Committed | None = None  # what was committed last, until its Step is made
         self._pieces: list[Piece] = []
-        self._accepted = 0
         self._takes_choices = verification == "match" or request.temperature == 0
 
     @property
@@ -296,31 +341,40 @@ class Generation:
         return self._verdict(draft, scores.logits, position)
 
     def commit(self, draft: Draft, path: list[int], token: int, passes: int = 1) -> list[int]:
-        """Append the path's tokens and `token` to the answer, up to where it ends.
+        """Append the path's tokens and `token` to the answer, up to an end token or its limit.
 
-        Returns the tokens that count. `passes`: passes of the model that verified the draft.
+        Returns the tokens appended. `passes`: passes of the model that verified the draft.
         """
         left = self.limit - len(self.output)
         ends = self.context.eos_ids
         tokens, ended = cut([*(draft.tokens[node] for node in path), token], ends, left)
-        used, self._pieces = self.text.push(tokens, origins(draft, path)[: len(tokens)])
-        self.output.extend(tokens[:used])
-        self._accepted = min(len(path), used)
+        self.output.extend(tokens)
+        self.untold = Committed(draft, path, tokens)
         self.usage.forwards += passes + draft.passes
         self.usage.drafted += len(draft)
-        self.usage.accepted += self._accepted
-        if self.text.matched is not None or ended == "eos":
-            self.reason = "stop"
-        elif ended == "length":
-            self.reason = "length"
-        return tokens[:used]
+        if ended is not None:
+            self.reason = "stop" if ended == "eos" else "length"
+        return tokens
 
-    def step(self, draft: Draft, seconds: float) -> Step:
+    def write(self) -> None:
+        """Decode the text of the last commit; a stop string in it ends the answer there."""
+        assert self.untold is not None
+        draft, path, tokens = self.untold
+        used, self._pieces = self.text.push(tokens, origins(draft, path)[: len(tokens)])
+        if self.text.matched is not None:
+            self.reason = "stop"
+            del self.output[len(self.output) - len(tokens) + used :]
+        self._accepted = min(len(path), used)
+        self.usage.accepted += self._accepted
+
+    def step(self) -> Step:
         """Make the Step of the last commit; an answer's last Step also has the text held back."""
+        assert self.untold is not None
         if self.reason is not None:
             self._pieces += self.text.finish()
+        drafted, self.untold = len(self.untold.draft), None
         reasoning = self.text.take_reasoning()
-        return Step(tuple(self._pieces), len(draft), self._accepted, seconds, reasoning=reasoning)
+        return Step(tuple(self._pieces), drafted, self._accepted, self.seconds, reasoning=reasoning)
 
     def done(self) -> Done:
         """Make the event that ends the stream."""

@@ -157,7 +157,7 @@ class Draft:
 class Scores:
     """The model's output: row 0 follows the last committed token, row i + 1 follows node i."""
 
-    __slots__ = ("_logits", "_make", "chosen", "hidden", "likely", "rows")
+    __slots__ = ("_logits", "_make", "chosen", "hidden", "launched", "likely", "rows")
 
     def __init__(
         self,
@@ -166,6 +166,7 @@ class Scores:
         chosen: Callable[[Request, int], list[int]] | None = None,
         likely: Callable[[int], tuple[Any, Any]] | None = None,
         rows: int | None = None,
+        launched: bool = False,
     ) -> None:
         """Hold the output of one forward pass.
 
@@ -177,10 +178,11 @@ class Scores:
         chooses.
         `likely`: width -> (ids, logits) of the most likely tokens of every row, arrays [rows,
         width]; to be called before the next pass.
+        `launched`: the model may still compute; whoever uses the output waits for it.
         """
         self._make = logits if rows is not None else None
         self._logits = None if rows is not None else logits
-        self.hidden, self.chosen, self.likely = hidden, chosen, likely
+        self.hidden, self.chosen, self.likely, self.launched = hidden, chosen, likely, launched
         self.rows: int = rows if rows is not None else 0 if logits is None else len(logits)
 
     @property

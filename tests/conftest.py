@@ -201,6 +201,7 @@ class HashTarget:
     weights and no cache, so that a wrong `keep` or `resume` changes the next logits at once."""
 
     static, max_rows = None, 64  # of a model on a card
+    budget = 48
 
     def __init__(self, vocab: int = 11, context: int = 400, seed: int = 0, eos: int = -1) -> None:
         self.vocab, self.context, self.seed, self.eos = vocab, context, seed, eos

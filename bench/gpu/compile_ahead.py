@@ -2,12 +2,12 @@
 
     TRITON_CACHE_DIR=/tmp/kernels python -m bench gpu-compile qwen2.5-coder-7b:bf16:exact ...
 
-A specification is shape:format[:exact][:rows]; a shape is one of `python -m bench gpu` or a path
-to a config.json. The product's own passes run on meta tensors under a driver that launches nothing,
-so signatures, specialisations and options are those of the card, and Triton finds every kernel and
-every launcher in its cache there. The cache names its own path, so TRITON_CACHE_DIR must be the
-same on both machines; its keys hold Triton's version and the kernels' source with line numbers, so
-both need the same Triton and the same commit.
+A specification is shape:format[:exact][:rows]; a shape is one of `python -m bench gpu`, "experts"
+for its mixture of experts, or a path to a config.json. The product's own passes run on meta tensors
+under a driver that launches nothing, so signatures, specialisations and options are those of the
+card, and Triton finds every kernel and every launcher in its cache there. The cache names its own
+path, so TRITON_CACHE_DIR must be the same on both machines; its keys hold Triton's version and the
+kernels' source with line numbers, so both need the same Triton and the same commit.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import os
 import re
 import subprocess
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
@@ -29,25 +29,25 @@ import torch
 
 from bench.common import report
 from bench.common.cli import argument_parser, complain
+from bench.gpu import experts
 from bench.gpu.models import SHAPES
 from engine.model.families import read_config
+from engine.model.families.refusal import has_llama_pass
 from engine.model.families.tensors import shapes_of
-from engine.model.torch.cuda.cuda_graphs import PREFILL_SIZES, buckets_of, chain_of
+from engine.model.model_config import Attention, ModelConfig
+from engine.model.native.weights import NativeWeights
+from engine.model.torch.cuda.cuda_graphs import chain_of, passes_of
+from engine.model.torch.cuda.described_model import DescribedModel
 from engine.model.torch.cuda.static_forward import Static
-from engine.model.torch.cuda.static_pass import (
-    BUCKETS,
-    MAX_ROWS,
-    USUAL_ROWS,
-    PassOutput,
-    StaticPass,
-)
+from engine.model.torch.cuda.static_pass import BUCKETS, MAX_ROWS, USUAL_ROWS, PassOutput
+from engine.model.torch.gguf_weights import TensorArrays
 from engine.model.torch.llama import Llama
 
+KNOWN = SHAPES | {"experts": experts.LARGE}
 FORMATS = ("bf16", "f32", "int8", "fp8", "int4")  # formats of weights
 PROCESSORS = 132  # multiprocessors of an H100 or H200; they decide how attention is split
 SHARED_BYTES = 232448  # bytes of a block on these
 CAPABILITY = 90
-LONG_PROMPT = 300  # tokens: a chunk's size is no special one
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,11 @@ class Wanted:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The content of the config.json, with one layer: all are alike."""
-        known = SHAPES.get(self.name) or json.loads(Path(self.name).read_text("utf-8"))
-        return known | {"num_hidden_layers": 1}
+        """The content of the config.json; of Llama's family with one layer, as all are alike."""
+        known: dict[str, Any] = KNOWN.get(self.name) or json.loads(
+            Path(self.name).read_text("utf-8")
+        )
+        return known | ({"num_hidden_layers": 1} if has_llama_pass(known) else {})
 
 
 def wanted(text: str) -> Wanted:
@@ -76,9 +78,12 @@ def wanted(text: str) -> Wanted:
             f"{text!r}: write shape:format[:exact][:rows], with one of {', '.join(FORMATS)}, and "
             f"rows of {', '.join(map(str, BUCKETS))}"
         )
-    if name not in SHAPES and not Path(name).is_file():
-        raise argparse.ArgumentTypeError(f"{name}: neither a file nor one of {', '.join(SHAPES)}")
-    return Wanted(name, formats[0], "exact" in rest, max([*rows, USUAL_ROWS]))
+    if name not in KNOWN and not Path(name).is_file():
+        raise argparse.ArgumentTypeError(f"{name}: neither a file nor one of {', '.join(KNOWN)}")
+    one = Wanted(name, formats[0], "exact" in rest, max([*rows, USUAL_ROWS]))
+    if not has_llama_pass(one.settings) and (one.exact or one.format not in ("bf16", "f32")):
+        raise argparse.ArgumentTypeError(f"{text!r}: a card runs it in bf16 or f32, and not exact")
+    return one
 
 
 class MetaWeights:
@@ -96,6 +101,13 @@ class MetaWeights:
     def get(self, name: str) -> torch.Tensor | None:
         """Return None: the shape has none of this name."""
         return self[name] if name in self else None  # noqa: SIM401
+
+
+class EqualWeights(MetaWeights):
+    """Tensors in place of a described model's files, each of one number."""
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        return torch.zeros((), dtype=torch.bfloat16).expand(self.shapes[name])
 
 
 # -- a driver without a card -----------------------------------------------------------------------
@@ -185,18 +197,15 @@ def run_passes(one: Wanted) -> None:
 
     static = static_of(one)
     cache = static.scratch()
-    for bucket in buckets_of(static):
-        now = static.sent(chain_of(bucket), cache, MAX_ROWS, bucket)
-        states = static._states(static.ids[:bucket], now)
-        logits = static.model.words(states)
-        static.draw_each_way(PassOutput(states, logits, triton_ops.top(logits)))
-    for count in (*PREFILL_SIZES, LONG_PROMPT):
-        places = torch.arange(count, device="meta")
-        now = StaticPass(
-            0, count, None, cache, static.box, places, static.seen, static.path, False,
-            static.exact,
-        )  # type: ignore[arg-type]  # fmt: skip
-        static._states(torch.empty(count, dtype=torch.int64, device="meta"), now)
+    static.run_read(static.sent_prompt(1, cache, 0, 1), layers=1)
+    for rows, reads in passes_of(static):
+        if reads:
+            static.run_read(static.sent_prompt(1, cache, 0, rows))
+        else:
+            now = static.sent(chain_of(rows), cache, MAX_ROWS, rows)
+            states = static._states(static.ids[:rows], now)
+            logits = static.model.words(states)
+            static.draw_each_way(PassOutput(states, logits, triton_ops.top(logits)))
 
 
 def static_of(one: Wanted) -> Static:
@@ -204,6 +213,10 @@ def static_of(one: Wanted) -> Static:
     from engine.model.torch.cuda import triton_ops
 
     number = torch.float32 if one.format == "f32" else torch.bfloat16
+    if not has_llama_pass(one.settings):
+        static = Static(described(one, number), rows=one.rows)
+        static.fused, static.ready = triton_ops, True
+        return static
     narrow = one.format if one.format in ("int8", "fp8", "int4") else ""
     equal = torch.equal
     torch.equal = lambda *_: False  # a tied head is asked for its values, which meta has not
@@ -216,6 +229,22 @@ def static_of(one: Wanted) -> Static:
     static = Static(model, one.exact, one.rows)
     static.fused, static.ready = triton_ops, True
     return static
+
+
+def described(one: Wanted, number: torch.dtype) -> DescribedModel:
+    """Return a model by its `ModelConfig` on meta tensors, with one layer of each kind."""
+    config = read_config(one.settings)
+    if not reuses_keys(config):
+        config = replace(config, layers=tuple(dict.fromkeys(config.layers)))
+    source = TensorArrays(EqualWeights(shapes_of(config)))
+    files = NativeWeights(source, config, 32, Path(one.name))
+    return DescribedModel(files, torch.device("meta"), number)
+
+
+def reuses_keys(config: ModelConfig) -> bool:
+    """Return whether a layer reads another's keys."""
+    mixers = [layer.mixer for layer in config.layers]
+    return any(isinstance(one, Attention) and one.reads_from is not None for one in mixers)
 
 
 def split_as_on_a_card() -> None:

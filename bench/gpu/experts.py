@@ -1,26 +1,20 @@
-"""Steps of a mixture of experts: a few layers in the shape of Qwen3-30B-A3B, from files.
+"""Steps of a mixture of experts: a few layers in the shape of Qwen3-30B-A3B.
 
-Families that are described by their metadata take no random weights in place of files, so the
-files are made in memory (or the folder of temporary ones) and read as a user's would be. On a card
-both of torch's choices for the attention are timed: cuDNN's makes a plan for every length of the
-cache, which shows where an answer grows.
+The floor of a step counts the experts that its rows choose by chance. Steps of an answer that grows
+show whether anything depends on the cache's length.
 """
 
 from __future__ import annotations
 
-import json
-import tempfile
 from collections.abc import Iterator
 from math import prod
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from bench.gpu.steps import advance, clear, draft_of, place_at, seconds_of, step, synchronize
+from bench.gpu.models import random_target
+from bench.gpu.steps import advance, clear, place_at, seconds_of, step, synchronize
 from engine.config import Config
+from engine.drafting import chain
 from engine.model.families import read_config
 from engine.model.families.tensors import shapes_of
 from engine.model.torch.torch_target import TorchTarget
@@ -28,8 +22,6 @@ from engine.records import Draft
 
 CACHED, GROWN = 1000, 24  # tokens
 ROWS = (1, 4, 8, 16, 64)
-BLOCK = 1 << 22  # numbers of the random block that all matrices repeat
-MEMORY = Path("/dev/shm")
 LARGE: dict[str, Any] = {  # 4 of its 48 layers
     "model_type": "qwen3_moe", "hidden_size": 2048, "intermediate_size": 6144,
     "num_hidden_layers": 4, "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128,
@@ -48,43 +40,32 @@ SMALL = LARGE | {
 
 
 def model(settings: dict[str, Any], config: Config) -> TorchTarget:
-    """Return a model of these settings, from files that are gone afterwards."""
-    from safetensors.torch import save_file
-
-    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as made:
-        folder = Path(made)
-        (folder / "config.json").write_text(json.dumps(settings), "utf-8")
-        block = torch.empty(BLOCK).normal_(0, 0.02, generator=torch.Generator().manual_seed(0))
-        shapes = shapes_of(read_config(settings))
-        tensors = {name: filled(name, shape, block.bfloat16()) for name, shape in shapes.items()}
-        save_file(tensors, folder / "model.safetensors")
-        return TorchTarget(folder, config)
+    """Return a model of these settings with random weights."""
+    return random_target("experts", settings, config)
 
 
-def filled(name: str, shape: tuple[int, ...], block: Tensor) -> Tensor:
-    """Return a tensor of ones for a norm, else of the repeated block."""
-    if "norm" in name:
-        return torch.ones(shape, dtype=torch.bfloat16)
-    return block.repeat(-(-prod(shape) // len(block)))[: prod(shape)].view(shape).clone()
-
-
-def measure(target: TorchTarget) -> Iterator[dict[str, Any]]:
+def measure(target: TorchTarget, settings: dict[str, Any], gb_s: float) -> Iterator[dict[str, Any]]:
     """Milliseconds of a step by its rows, and of one row while the cache grows, token by token."""
-    cuda = target.device.type == "cuda"
-    usual = torch.backends.cuda.cudnn_sdp_enabled()
-    try:
-        for cudnn in (True, False) if cuda else (usual,):
-            torch.backends.cuda.enable_cudnn_sdp(cudnn)
-            line: dict[str, Any] = {"layers": len(target.model.blocks), "cudnn": cuda and cudnn}
-            for rows in ROWS:
-                clear(target)
-                place_at(target, CACHED, rows)
-                draft = draft_of(rows)
-                seconds = seconds_of(lambda draft=draft: step(target, draft, CACHED), target.device)
-                line[f"rows_{rows}_ms"] = round(1000 * seconds, 4)
-            yield line | {"growing_ms": growing(target)}
-    finally:
-        torch.backends.cuda.enable_cudnn_sdp(usual)
+    line: dict[str, Any] = {"layers": len(target.model.blocks)}
+    for rows in ROWS:
+        clear(target)
+        place_at(target, CACHED, rows)
+        draft = chain([(7919 * n + 5) % target.vocab for n in range(rows - 1)], "bench")
+        ms = 1000 * seconds_of(lambda draft=draft: step(target, draft, CACHED), target.device)
+        floor = read_bytes(settings, rows) / gb_s / 1e6
+        line |= {f"rows_{rows}_ms": round(ms, 4), f"floor_{rows}_ms": round(floor, 4)}
+    yield line | {"growing_ms": growing(target)}
+
+
+def read_bytes(settings: dict[str, Any], rows: int) -> int:
+    """Bytes of weights that a step reads in bf16, if each row chose its experts by chance."""
+    config, numbers = read_config(settings), 0.0
+    for name, shape in shapes_of(config).items():
+        share = 1.0
+        if ".experts." in name:
+            share = 1 - (1 - settings["num_experts_per_tok"] / settings["num_experts"]) ** rows
+        numbers += share * prod(shape)
+    return int(2 * numbers)
 
 
 def growing(target: TorchTarget) -> list[float]:

@@ -17,7 +17,6 @@ import torch
 
 from bench.gpu.edits import FORCED_LOGIT, ForcedTarget, RecordedAnswer, RecordedEdits
 from bench.gpu.steps import synchronize
-from engine.config import Config
 from engine.drafting import Drafter, NullDrafter
 from engine.drafting._drafting import Ngram, Recycling
 from engine.drafting.drafter_weights import load_weights
@@ -51,8 +50,8 @@ Method = Callable[[RecordedAnswer], ForcedRun]
 class ForcedDraftline:
     """Draftline's decoding loop, plain or with its drafter."""
 
-    def __init__(self, target: TorchTarget, recorded: RecordedEdits, config: Config) -> None:
-        self.target, self.recorded, self.config = target, recorded, config
+    def __init__(self, target: TorchTarget, recorded: RecordedEdits) -> None:
+        self.target, self.recorded = target, recorded
         self.cost: CostModel = measured_cost(target)
 
     def plain(self, answer: RecordedAnswer) -> ForcedRun:
@@ -62,7 +61,7 @@ class ForcedDraftline:
         model = NextTokenModel(self.recorded.vocabulary, EmptyLibrary(), load_weights())  # type: ignore[arg-type]
         table = Recycling(self.target.vocab, WIDTH)
         return self._play(
-            answer, NextTokenDrafter(model, self.cost, self.config.budget, None, table)
+            answer, NextTokenDrafter(model, self.cost, self.target.budget, None, table)
         )
 
     def _play(self, answer: RecordedAnswer, drafter: Drafter) -> ForcedRun:
@@ -72,13 +71,13 @@ class ForcedDraftline:
         )
         forced = ForcedTarget(self.target, answer)
         written = Generation(Request("complete"), prompt, self.recorded, forced.context)  # type: ignore[arg-type]
-        loop = generate(written, forced, drafter)
         passes = 0
-        for event in loop:
-            if isinstance(event, Step) and event.prefill is None:
-                passes += 1
-            elif isinstance(event, Done):
-                usage = event.usage
+        with self.target.within():
+            for event in generate(written, forced, drafter):
+                if isinstance(event, Step) and event.prefill is None:
+                    passes += 1
+                elif isinstance(event, Done):
+                    usage = event.usage
         if not written.finished or written.output != answer.output:
             raise RuntimeError(f"{answer.id}: the text differs from the recorded one")
         return ForcedRun(usage.completion_tokens, passes, usage.decode_seconds)

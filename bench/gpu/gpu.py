@@ -1,9 +1,9 @@
 """Measure how close a step comes to the memory bandwidth of a CUDA device, and the speed of edits.
 
-    python -m bench gpu [--shapes qwen2.5-coder-7b,...] [--exact] [--compiled] [--built-in]
+    python -m bench gpu [--shapes qwen2.5-coder-7b,...] [--fast] [--compiled] [--built-in]
         [--nodes N] [--edits FILE]      # made by `python -m bench gpu-sample`
     python -m bench gpu --only products --shapes qwen2.5-coder-14b
-    python -m bench gpu --only law,loop,prompts,sampled,peer,experts --exact
+    python -m bench gpu --only law,loop,prompts,sampled,peer,experts --fast
     python -m bench gpu --device cpu --shapes tiny      # the same code, in seconds
 
 Needs no network, weights or tokenizer: models of real shapes get random weights, and the choices
@@ -52,7 +52,7 @@ from bench.common.environment import results_path
 from bench.gpu import edits, tables
 from bench.gpu.models import REAL, SHAPES, random_hf, random_target
 from bench.gpu.run import GpuBench, between_passes, experts, measure
-from engine import Config
+from engine.config import USUAL_BUDGET, WIDE_BUDGET
 from engine.model.torch.cuda.static_pass import BUCKETS, MAX_ROWS, USUAL_ROWS, bucket_of
 from engine.model.torch.torch_target import TorchTarget
 
@@ -109,7 +109,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     add("--buckets", type=numbers, help="rows per pass; default: all that --nodes needs")
     add("--contexts", type=numbers, default=list(CONTEXTS), help="tokens in the cache")
     add("--only", type=names((*SECTIONS, "all")), default=list(USUAL), help=", ".join(SECTIONS))
-    add("--exact", action="store_true", help="also measure the exact mode")
+    add("--fast", action="store_true", help="also measure kernels that round by shape")
     add(
         "--compiled",
         action="store_true",
@@ -118,11 +118,14 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     add("--built-in", action="store_true", help="also measure the real models in the cache")
     add("--edits", type=Path, default=edits.SAMPLE, help="made by `python -m bench gpu-sample`")
     add("--slow-edits", type=int, default=2, help="edits for transformers; 0: none")
-    add("--nodes", type=int, default=Config().budget, help="draft budget of a step")
+    add("--nodes", type=int, help="draft budget of a step; default: as the product's")
     add("--repeats", type=int, default=5, help="of edits, as time allows")
     add("--budget-s", type=float, default=450.0, help="seconds in all")
     add("--out", type=Path, help="default: bench/results/gpu-CARD.json")
     options = parser.parse_args(argv)
+    if options.nodes is None:
+        is_wide = options.device != "cpu" and options.dtype in ("auto", "bf16")
+        options.nodes = WIDE_BUDGET if is_wide else USUAL_BUDGET
     if "all" in options.only:
         options.only = list(SECTIONS)
     for name, least in (("slow_edits", 0), ("nodes", 1), ("repeats", 1), ("budget_s", 1)):

@@ -2,11 +2,12 @@
 
 The decoding loop, the drafter and the static passes are the product's; only the passes themselves
 are replaced by ready results, as a card that costs nothing would give them. So what remains of a
-step is what a card waits for. What the drafter learns once a pass was launched is no part of it: a
-card computes meanwhile. Small tensors are on the CPU, where copying one to the "device" takes about
-as long as starting the copy to a card. The choices are those of recorded edits. Times are those of
-the thread on its processor, so that other programs do not count. A step's is that of runs without
-further clocks; its parts are those of other runs, whose clocks take some microseconds.
+step is what a card waits for. What is done between a launch and the wait for its result (the text
+of the last step, what the drafter learns) is no part of it: a card computes meanwhile. Small
+tensors are on the CPU, where copying one to the "device" takes about as long as launching a graph
+on a card. The choices are those of recorded edits. Times are those of the thread on its processor,
+so that other programs do not count. A step's is that of runs without further clocks; its parts are
+those of other runs, whose clocks take some microseconds.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from engine.drafting.next_token import NextTokenDrafter, NextTokenModel
 from engine.drafting.recycling import WIDTH
 from engine.generate import Generation, generate
 from engine.model.cost_model import USUAL_GPU, CostModel
+from engine.model.torch.cuda.cuda_graphs import buckets_of
 from engine.model.torch.cuda.static_pass import BUCKETS, PassOutput, bucket_of
 from engine.model.torch.cuda.torch_ops import top
 from engine.model.torch.torch_target import TorchTarget
@@ -46,19 +48,30 @@ class StubCard:
     """Captured passes that are not run: their results are made beforehand."""
 
     def __init__(self, target: TorchTarget) -> None:
+        assert target.static is not None
+        self.static = target.static
         width, vocab, dtype = target.model.width, target.vocab, target.model.dtype
         chance = torch.Generator().manual_seed(0)
         logits = torch.randn(BUCKETS[-1], vocab, generator=chance).to(dtype)
         states = torch.zeros(BUCKETS[-1], width, dtype=dtype)
         self.outputs = {
-            size: PassOutput(states[:size], logits[:size], top(logits[:size])) for size in BUCKETS
+            size: PassOutput(states[:size], logits[:size], top(logits[:size]))
+            for size in buckets_of(self.static)
         }
 
     def use(self, static: Any, bucket: int) -> None:
         pass
 
     def replay(self, bucket: int) -> PassOutput:
-        return self.outputs[bucket]
+        output = self.outputs[bucket]
+        self.static.deliver(output)
+        return output
+
+    def use_read(self, static: Any, rows: int) -> None:
+        pass
+
+    def replay_read(self, rows: int) -> None:
+        """Prompts are read before the clock starts."""
 
     def warm(self, static: Any) -> Iterator[tuple[int, int]]:
         yield 0, 0
@@ -74,6 +87,7 @@ class StubTarget:
     def forward(self, last: int, draft: Draft, hidden: bool = False) -> Scores:
         """Stand for the target's own pass."""
         start = thread_time()
+        self.target.catch_up()
         done = len(self.target.tokens) + 1 - len(self.answer.prompt)
         rows, tokens = agreeing_rows(draft, self.answer.output[done:])
         self.card.outputs[bucket_of(1 + len(draft))].top[rows] = torch.tensor(tokens).int()
@@ -82,21 +96,26 @@ class StubTarget:
 
 
 class Clock:
-    """Adds up the seconds of calls by part."""
+    """Adds up the seconds of calls by part, and those between a launch and its verification."""
 
     def __init__(self, parts: tuple[str, ...]) -> None:
         """Start at zero. `parts`: those that are measured."""
         self.seconds = dict.fromkeys(parts, 0.0)
+        self._launched = 0.0  # when the last pass was launched
 
     def timed(self, part: str, call: Callable[..., Any]) -> Callable[..., Any]:
         """`call`, whose time counts as that of `part`, if that is measured."""
-        if part not in self.seconds:
-            return call
 
         def run(*given: Any, **named: Any) -> Any:
             start = thread_time()
+            if part == "verify":
+                self.seconds[MEANWHILE] += start - self._launched
             found = call(*given, **named)
-            self.seconds[part] += thread_time() - start
+            end = thread_time()
+            if part == "launch":
+                self._launched = end
+            if part in self.seconds:
+                self.seconds[part] += end - start
             return found
 
         return run
@@ -104,9 +123,8 @@ class Clock:
 
 def stub_card(target: TorchTarget) -> StubCard:
     """Put a stub card under a target with passes of static shape."""
-    assert target.static is not None
     card = StubCard(target)
-    target.static.graphs = card
+    card.static.graphs = card
     return card
 
 
@@ -157,7 +175,7 @@ def play(
         answer.prompt, answer.predictions, max_tokens=len(answer.output), whole=answer.whole
     )
     written = Generation(Request("complete"), prompt, recorded, target.context)  # type: ignore[arg-type]
-    for part in ("propose", "observe", MEANWHILE):
+    for part in ("propose", "observe"):
         setattr(drafter, part, clock.timed(part, getattr(drafter, part)))
     written.verify = clock.timed("verify", written.verify)  # type: ignore[method-assign]
     target.forward = clock.timed("launch", stub.forward)  # type: ignore[method-assign]

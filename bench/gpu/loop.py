@@ -16,7 +16,6 @@ import torch
 from bench.gpu.edits import RecordedEdits
 from bench.gpu.generation import ForcedDraftline
 from bench.gpu.steps import synchronize
-from engine.config import Config
 from engine.model.torch.torch_target import TorchTarget
 
 EDITS = 9  # edits decoded each time
@@ -24,11 +23,11 @@ WARM_UP_TOKENS = 40
 Spans = list[tuple[int, Any, Any]]  # (bucket, event before, event after)
 
 
-def measure(target: TorchTarget, recorded: RecordedEdits, config: Config) -> dict[str, Any]:
+def measure(target: TorchTarget, recorded: RecordedEdits) -> dict[str, Any]:
     """Microseconds of a step, whole and of the card, and the costs by which drafts were sized."""
-    mine = ForcedDraftline(target, recorded, config)
+    mine = ForcedDraftline(target, recorded)
     mine.draftline(recorded.answers[0].from_middle(WARM_UP_TOKENS))
-    found = {"budget": config.budget} | decoded(mine, recorded)
+    found = {"budget": target.budget} | decoded(mine, recorded)
     with watched(target) as spans:
         again = decoded(mine, recorded)
     synchronize(target.device)

@@ -10,8 +10,8 @@ from engine.model.torch.torch_target import TorchTarget
 from engine.records import Draft
 from engine.sampling.verify import matching
 
-LENGTHS = (32, 128, 512, 2048, 8192, 30000)  # tokens
-CACHED, BEHIND = 2048, (1, 8, 40)  # tokens in a cached prompt, tokens typed behind it
+LENGTHS = (32, 128, 300, 512, 2048, 8192, 30000)  # tokens
+CACHED, BEHIND = 2048, (1, 8, 40, 60)  # tokens in a cached prompt, tokens typed behind it
 ANSWER_TOKENS = 300  # tokens
 FEW_RUNS = 3  # runs of a prompt: long ones take a second
 

@@ -32,7 +32,8 @@ PARTS = {
     "matmuls": ("gemm", "gemv", "cutlass", "nvjet", "splitk", "cublas", "dot_kernel", "_product",
                 "aten::mm", "aten::addmm", "aten::linear", "mkldnn", "matmul"),
     "norms_turns_gates": ("_add_norm", "_turn", "_gate", "rms_norm", "silu"),
-    "choices": ("argmax", "topk", "sort", "radix", "isfinite", "gather", "reduce_kernel"),
+    "choices": ("_top_", "argmax", "topk", "sort", "radix", "isfinite", "reduce_kernel"),
+    "lookups": ("index", "gather", "embedding"),
     "transfers": ("memcpy", "memset", "copy_device", "aten::copy_", "aten::_local_scalar"),
 }  # fmt: skip
 
@@ -144,7 +145,7 @@ def profile_parts(target: TorchTarget, bucket: int, context: int, ms: float) -> 
     """Milliseconds of a step by part, from the profiler.
 
     "waiting" is the part of `ms`, the unprofiled time of the step, in which the device was idle:
-    Python, kernel launches, the transfer back.
+    Python, kernel launches, and the gaps between the kernels of a graph.
     """
     from torch.profiler import ProfilerActivity, profile
 

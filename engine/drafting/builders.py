@@ -59,7 +59,7 @@ def auto(
     from engine.drafting.next_token import NextTokenDrafter
     from engine.drafting.recycling import WIDTH
 
-    budget = parts.config.budget
+    budget = parts.target.budget
     return lambda request: NextTokenDrafter(
         parts.model, parts.cost, budget, request.workspace, request.table(WIDTH)
     )
@@ -123,5 +123,5 @@ def warn_if_cut(parts: EngineParts, nodes: int) -> None:
     if nodes > (most := parts.target.max_rows - 1):
         log.warning(
             "drafts of %d nodes are cut to %d, as many as a pass on this card takes with a budget "
-            "of %d", nodes, most, parts.config.budget,
+            "of %d", nodes, most, parts.target.budget,
         )  # fmt: skip

@@ -58,6 +58,10 @@ class DraftSource(Protocol):
         ...
 
 
+def ignored(tokens: list[int], states: Any) -> None:
+    """Ignore a chunk of a prompt; where chunks are announced, a target leaves no token unread."""
+
+
 class SeparateModel:
     """A model with a KV cache of its own.
 
@@ -80,7 +84,7 @@ class SeparateModel:
         self.unread = text[cached:-1]
         if len(self.unread) > MAX_CATCH_UP_TOKENS:
             self.unread = []
-            next(self.model.prefill(text, left), None)
+            next(self.model.prefill(text, left, ignored), None)
         return left if len(self.model.tokens) + len(self.unread) == len(text) - 1 else 0
 
     def _give_up(self, why: str) -> int:

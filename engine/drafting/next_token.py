@@ -127,14 +127,15 @@ class NextTokenDrafter(NullDrafter):
         if capacity <= 0:
             return Draft()
         costs = self.cost.table(self.cached, capacity + 1)
-        self._query_workspace(context)
+        tail = [] if self.workspace is None else context.tail(WORKSPACE_QUERY.limit)
+        self._query_workspace(tail)
         tokens, parents, probs, sources, places = self.native.propose(capacity, costs)
         if not self.expects:
             named = zip(sources, places, tokens, strict=True)
             sources = [_named(context, *node) for node in named]
         draft = Draft(tokens, parents, probs, sources)
         if self.workspace is not None or context.span or context.documents:
-            draft.span = lambda node: self._span(context, draft, places, node)
+            draft.span = lambda node: self._span(context, tail, draft, places, node)
         return draft
 
     def observe(
@@ -164,18 +165,18 @@ class NextTokenDrafter(NullDrafter):
             self.recycling.put(np.array(tokens, np.int32), ids, logits)
             self._likely = None
 
-    def _query_workspace(self, context: DraftContext) -> None:
-        """Pass on what follows the last tokens in the workspace's files."""
+    def _query_workspace(self, tail: list[int]) -> None:
+        """Pass on what follows the last tokens, `tail`, in the workspace's files."""
         if self.workspace is None or self.native.run >= CONFIDENT_RUN_TOKENS:
             return
-        tree = WORKSPACE_QUERY.tree(self.workspace, context.tail(WORKSPACE_QUERY.limit))
+        tree = WORKSPACE_QUERY.tree(self.workspace, tail)
         if tree.length:
             self.native.files(tree.tokens, tree.parents, tree.probs, tree.length)
 
     def _span(
-        self, context: DraftContext, draft: Draft, places: list[int], node: int
+        self, context: DraftContext, tail: list[int], draft: Draft, places: list[int], node: int
     ) -> Span | None:
-        """Return the place that the text of an accepted node was copied from."""
+        """Return the place that the text of an accepted node of a draft behind `tail` is from."""
         source, place = draft.sources[node], places[node]
         if source == "documents" and context.documents:
             return context.documents(place)
@@ -186,8 +187,8 @@ class NextTokenDrafter(NullDrafter):
             path = [node]
             while draft.parents[path[-1]] >= 0:
                 path.append(draft.parents[path[-1]])
-            tail = [*context.tail(WORKSPACE_QUERY.limit), *(draft.tokens[n] for n in path[:0:-1])]
-            for match in self.workspace.match(tail, 1, near=self.near):
+            before = [*tail, *(draft.tokens[n] for n in path[:0:-1])]
+            for match in self.workspace.match(before, 1, near=self.near):
                 if match.continuation(1).tolist() == [draft.tokens[node]]:
                     return match.span(0, 1)
         return None

@@ -281,15 +281,19 @@ def scratch(target: Measured, context: int, rows: int = GRID[-1]) -> Measured:
 
 
 def timed(probe: Measured, context: int, rows: int) -> float:
-    """Time one pass over `rows` rows in seconds, choosing a token included."""
-    from engine.records import Draft
+    """Time one pass over `rows` rows in seconds, with the model's choice as in a step."""
+    from engine.records import Draft, Request
 
     draft = Draft()
     for n in range(rows - 1):  # different tokens, which choose different experts
         draft.add((n + 2) * 7919 % probe.vocab, n - 1, 1.0, "measure")
     probe.sequence.assume([1] * context)
     start = perf_counter()
-    probe.forward(1, draft).logits[0].argmax().item()
+    scores = probe.forward(1, draft)
+    if scores.chosen is None:
+        scores.logits[0].argmax().item()
+    else:
+        scores.chosen(Request("complete"), context + 1)
     return perf_counter() - start
 
 

@@ -148,7 +148,7 @@ def test_every_method_writes_the_recorded_text(
     target: Any, theirs: Any, recorded: gpu_edits.RecordedEdits
 ) -> None:
     """`_play` and `ForcedTransformers` raise where it is another one."""
-    ours = ForcedDraftline(target, recorded, ONE)
+    ours = ForcedDraftline(target, recorded)
     answer = next(one for one in recorded.answers if one.kind == "hunk")
     plain, fast = ours.plain(answer), ours.draftline(answer)
     assert plain.tokens == fast.tokens == len(answer.output)
@@ -166,7 +166,7 @@ def test_a_different_text_is_an_error(target: Any, recorded: gpu_edits.RecordedE
     answer = recorded.answers[-1].from_middle(20)
     ending = replace(recorded, eos=frozenset({answer.output[9]}))
     with pytest.raises(RuntimeError, match="differs from the recorded"):
-        ForcedDraftline(target, ending, ONE).plain(answer)
+        ForcedDraftline(target, ending).plain(answer)
 
 
 # -- steps -----------------------------------------------------------------------------------------
@@ -208,6 +208,10 @@ def test_covered_time_is_counted_once(spans: list[tuple[int, int]]) -> None:
         ("_product", "matmuls"),
         ("_add_norm", "norms_turns_gates"),
         ("void at::native::reduce_kernel<512, 1, ArgMaxOps<float>>", "choices"),
+        ("_top_parts", "choices"),
+        ("_top_merged", "choices"),
+        ("void at::native::indexSelectSmallIndex<c10::BFloat16, long, unsigned int>", "lookups"),
+        ("void at::native::vectorized_gather_kernel<16, long>", "lookups"),
         ("Memcpy HtoD (Pinned -> Device)", "transfers"),
         ("void at::native::vectorized_elementwise_kernel<4, AddFunctor>", "other"),
     ],
@@ -278,7 +282,8 @@ def test_a_case_that_fails_is_left_out() -> None:
         (["--contexts", "64"], "larger than every bucket"),
         (["--repeats", "0"], "--repeats: must be 1 or more"),
         (["--nodes", "256"], "--nodes: must be 255 or less"),
-        (["--buckets", "128"], "--nodes 48 have 64 rows at most"),
+        (["--buckets", "256"], "--nodes 127 have 128 rows at most"),
+        (["--buckets", "128", "--dtype", "fp8"], "--nodes 48 have 64 rows at most"),
         (["--only", "words"], "words: choose from steps, parts, edits"),
     ],
 )
@@ -358,8 +363,18 @@ def test_steps_of_experts_grow_the_cache_and_leave_it() -> None:
     one = experts.model(experts.SMALL, ONE)
     assert len(experts.growing(one)) == experts.GROWN
     assert len(one.tokens) == experts.CACHED + experts.GROWN
-    (line,) = experts.measure(one)
+    (line,) = experts.measure(one, experts.SMALL, 10.0)
     assert line["layers"] == 2 and all(line[f"rows_{rows}_ms"] > 0 for rows in experts.ROWS)
+
+
+def test_bytes_of_experts_that_rows_choose() -> None:
+    """Qwen3-30B-A3B's: a row reads 8 of 128 experts of a layer, many rows nearly all."""
+    layers, expert = 4, 3 * 2048 * 768 * 2
+    one, many = (experts.read_bytes(experts.LARGE, rows) for rows in (1, 64))
+    assert many - one == pytest.approx(
+        layers * expert * (128 * (1 - (15 / 16) ** 64) - 8), rel=1e-6
+    )
+    assert one == pytest.approx(2 * 151936 * 2048 + layers * (8 * expert + 2 * 19e6), rel=0.02)
 
 
 def test_what_is_to_be_compiled_is_read(tmp_path: Path) -> None:

@@ -353,3 +353,11 @@ def test_invalid_early_exit_layers_raise_one_line_errors(target: TorchTarget, ti
             EarlyExit(count).prepare(PROMPT, 5, target)
     with pytest.raises(PairError, match="cannot exit early"):
         EarlyExit(1).prepare(PROMPT, 5, load(tiny("gpt2")))
+
+
+def test_a_prompt_is_read_in_one_round_in_passes_of_static_shape(tiny: Any) -> None:
+    """As on a card, where a target may leave the last tokens of a prompt to its next pass."""
+    model = load(tiny("llama"), graphs="static")
+    text = [5 + n % 90 for n in range(50)]
+    assert SeparateModel(model).prepare(text, 8, None) == 8
+    assert model.tokens == text[:-1]

@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 
 from engine.config import Config  # noqa: E402
 from engine.model.torch.cuda.described_model import DescribedModel  # noqa: E402
+from engine.model.torch.cuda.static_pass import BUCKETS, DESCRIBED_ROWS  # noqa: E402
 from engine.model.torch.torch_target import TorchTarget  # noqa: E402
 from tests.model.test_described_model import NAMES, family  # noqa: E402
 from tests.model.test_target import begin, path_to, some_tokens, some_tree  # noqa: E402
@@ -29,12 +30,18 @@ def on(device: str, folder: Path, **options: Any) -> TorchTarget:
 @pytest.mark.parametrize("graphs", ["auto", "off"])
 @pytest.mark.parametrize("name", NAMES)
 def test_logits_agree_with_the_cpu(family: Any, name: str, graphs: str) -> None:
-    """After a prompt that experts read one by one, for few rows and many, and after a path."""
+    """After a prompt, for few rows and many, and after a path; graphs are captured before."""
     targets = [
         on("cuda", family(name), dtype="f32", graphs=graphs),
         on("cpu", family(name), dtype="f32"),
     ]
     assert isinstance(targets[0].model, DescribedModel)
+    for _ in targets[0].warm():
+        pass
+    if graphs == "auto":
+        captured: Any = targets[0].static.graphs  # type: ignore[union-attr]
+        assert captured.on, "compiling or a capture failed: the log says which"
+        assert sorted(captured.captured) == [size for size in BUCKETS if size <= DESCRIBED_ROWS]
     text = some_tokens(150, targets[0].vocab)
     for target in targets:
         begin(target, text)
@@ -53,6 +60,8 @@ def test_bf16_gives_nearly_the_same_logits(family: Any, name: str) -> None:
     logits = []
     for dtype in ("bf16", "f32"):
         target = on("cuda", family(name), dtype=dtype)
+        for _ in target.warm():
+            pass
         text = some_tokens(100, target.vocab)
         begin(target, text)
         logits.append(target.forward(text[-1], some_tree(20, target.vocab)).logits)

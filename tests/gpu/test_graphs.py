@@ -16,6 +16,7 @@ torch = pytest.importorskip("torch")
 from engine.config import Config  # noqa: E402
 from engine.drafting import chain  # noqa: E402
 from engine.model.torch.cuda.cuda_graphs import CAPTURE_AFTER_USES  # noqa: E402
+from engine.model.torch.cuda.prompt_inputs import READ_ROWS  # noqa: E402
 from engine.model.torch.cuda.static_pass import BUCKETS, MAX_ROWS  # noqa: E402
 from engine.model.torch.cuda.weight_formats import FORMATS  # noqa: E402
 from engine.model.torch.placement import fp8_failure  # noqa: E402
@@ -42,6 +43,7 @@ def load(folder: Path, dtype: str = "bf16", **options: Any) -> TorchTarget:
     """With the widest passes."""
     if dtype == "fp8" and (why := fp8_failure(torch.device("cuda"))):
         pytest.skip(why)
+    options = {"exact": False} | options
     config = Config(device="cuda", dtype=dtype, budget=MAX_ROWS - 1, **options)
     target = TorchTarget(folder, config)
     for _ in target.warm():
@@ -74,6 +76,7 @@ def test_often_used_buckets_are_captured_while_serving(tiny: Any) -> None:
     graphs: Any = target.static.graphs  # type: ignore[union-attr]
     prompt, tree = some_tokens(40, target.vocab), some_tree(3, target.vocab)
     begin(target, prompt)
+    target.catch_up()
     first = target.forward(prompt[-1], tree).logits
     for n in range(1, CAPTURE_AFTER_USES + 3):
         assert sorted(graphs.captured) == ([4] if n >= CAPTURE_AFTER_USES else [])
@@ -106,6 +109,7 @@ def test_every_bucket_is_captured(tiny: Any) -> None:
     assert static.graphs is not None, "Triton is missing: the log says so"
     assert static.graphs.on, "compiling or a capture failed: the log says which"
     assert sorted(static.graphs.captured) == list(BUCKETS)
+    assert sorted(static.graphs.reading) == list(READ_ROWS)
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
@@ -125,6 +129,38 @@ def test_graphs_equal_passes_launched_step_by_step(tiny: Any, kind: str) -> None
             ]
             torch.testing.assert_close(logits[0], logits[1], rtol=1e-3, atol=1e-3)
             torch.testing.assert_close(logits[0], logits[2], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
+def test_captured_passes_read_prompts_as_launched_ones(tiny: Any, kind: str) -> None:
+    """In chunks of every size, padded or not, wherever the cache lies; what the cache has behind
+    the prompt stays."""
+    captured, plainly = load(tiny(kind), "f32"), load(tiny(kind), "f32", graphs="off")
+    for length in (500, 2, 65, 130, 300, 512):
+        prompt = some_tokens(length, captured.vocab, length)
+        states: list[list[Any]] = [[], []]
+        for target, found in zip((captured, plainly), states, strict=True):
+            target.pool.sequences.clear()
+            target.begin(prompt, 8)
+            (cache,) = target.sequence.cache
+            cache[..., length - 1 :, :] = float("nan")
+            for _ in target.prefill(prompt, 8, lambda _, some, found=found: found.append(some)):
+                pass
+            assert cache[..., length - 1 :, :].isnan().all()
+        torch.testing.assert_close(*(torch.cat(found) for found in states), rtol=1e-3, atol=1e-3)
+
+
+def test_the_last_tokens_of_a_prompt_share_a_pass_with_the_draft(tiny: Any) -> None:
+    captured, plainly = load(tiny("llama"), "f32"), load(tiny("llama"), "f32", graphs="off")
+    prompt = some_tokens(300, captured.vocab)
+    for size in (0, 20, 200):
+        logits = []
+        for target in (captured, plainly):
+            target.pool.sequences.clear()
+            begin(target, prompt)
+            assert bool(target.unread) == (target is captured)
+            logits.append(target.forward(prompt[-1], some_tree(size, target.vocab)).logits)
+        torch.testing.assert_close(*logits, rtol=1e-3, atol=1e-3)
 
 
 def test_kept_rows_are_the_accepted_ones(tiny: Any) -> None:
@@ -265,8 +301,8 @@ def test_a_capture_without_memory_is_logged(tiny: Any, caplog: pytest.LogCapture
     assert target.static.graphs is not None
     assert list(target.static.graphs.captured) == [1]
     assert len([one for one in caplog.records if "cannot be captured" in one.message]) == 1
-    begin(target, [5, 6])
-    assert len(target.forward(6, Draft()).logits) == 1
+    begin(target, [5])
+    assert len(target.forward(5, Draft()).logits) == 1
 
 
 def test_a_model_larger_than_the_gpu_is_an_error_of_one_line(tiny: Any, tmp_path: Path) -> None:

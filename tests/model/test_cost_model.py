@@ -30,8 +30,11 @@ from engine.model.cost_model import (
     measure,
     remember,
     remembered,
+    scratch,
+    timed,
 )
 from engine.model.torch.torch_target import TorchTarget
+from engine.records import Scores
 
 RISING = (10.0, 10.5, 11.0, 13.0, 17.0, 26.0, 45.0)
 TIMES = st.floats(1e-3, 10.0)
@@ -251,6 +254,22 @@ def test_wide_passes_are_measured_where_the_target_runs_them(
     for _ in measure(wide, cost):
         pass
     assert (np.diff(cost.table(400, 256)) >= 0).all() and (cost.seconds > 0).all()
+
+
+def test_a_timed_pass_chooses_as_a_step_does(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy of all logits, which no step makes, would make wide passes look dear."""
+    config = Config(device="cpu", threads=1, graphs="static")
+    target, made = TorchTarget(tiny("llama"), config), list[Scores]()
+    forward = TorchTarget.forward
+
+    def watched(*given: Any) -> Scores:
+        made.append(forward(*given))
+        return made[-1]
+
+    monkeypatch.setattr(TorchTarget, "forward", watched)
+    assert timed(scratch(target, 40), 40, 7) > 0
+    (scores,) = made
+    assert scores.rows == 7 and not scores.has_logits
 
 
 def test_a_model_with_a_very_short_context_is_not_measured(

@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 import torch
 
+from engine.model.families import read_config
+from engine.model.families.llama import BY_MODEL_TYPE, NEEDED
 from engine.model.families.refusal import has_llama_pass, refuse
+from engine.model.torch.hf_model import with_defaults
 from engine.model.torch.llama import Llama
 from engine.model.torch.tensor_model import TensorModel
 from engine.model.torch.torch_target import TorchTarget
@@ -242,6 +245,37 @@ def test_the_context_ends_where_rotary_embeddings_change(tmp_path: Path) -> None
     target = load(tiny_model(tmp_path, "phi3", sliding_window=None, **changes), threads=1)
     assert target.exact
     assert target.context == 64
+
+
+# Fields that every published config.json has.
+STATED = (*NEEDED, "model_type", "num_key_value_heads", "rope_parameters")
+
+
+@pytest.mark.parametrize("kind", sorted(BY_MODEL_TYPE))
+def test_an_absent_field_means_what_transformers_takes_it_for(kind: str) -> None:
+    """Published files leave out what is their class's default; Llama's family reads them as they
+    are."""
+    from transformers import CONFIG_MAPPING
+
+    whole = CONFIG_MAPPING[kind]().to_dict()
+    for name in sorted(whole.keys() - set(STATED)):
+        settings = {other: value for other, value in whole.items() if other != name}
+        assert read_config(settings) == read_config(with_defaults(Path(), settings)), name
+
+
+def test_openai_s_own_config_json_is_read(family: Any) -> None:
+    """It has the limit of gpt-oss's SwiGLU without its alpha, which older transformers have not
+    either."""
+    folder = family("gpt-oss")
+    settings = json.loads((folder / "config.json").read_text())
+    settings.pop("swiglu_alpha", None)
+    for block in (layer.experts for layer in read_config(settings).layers):
+        assert block is not None
+        assert (block.alpha, block.limit) == (1.702, settings["swiglu_limit"])
+    settings.pop("swiglu_limit")
+    (block,) = {layer.experts for layer in read_config(settings).layers}
+    assert block is not None
+    assert block.limit == 7.0
 
 
 @pytest.mark.parametrize(

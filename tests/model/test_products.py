@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -22,7 +24,14 @@ from engine.model.torch import llama  # noqa: E402
 from engine.model.torch.cuda import products  # noqa: E402
 from engine.model.torch.cuda.products import Tiled  # noqa: E402
 from engine.model.torch.cuda.static_pass import BUCKETS, MAX_ROWS  # noqa: E402
-from engine.model.torch.cuda.weight_formats import FORMATS, SLICE, head_format, widened  # noqa: E402
+from engine.model.torch.cuda.weight_formats import (  # noqa: E402
+    FORMATS,
+    SLICE,
+    head_format,
+    matrix_bytes,
+    unpaired,
+    widened,
+)
 from engine.model.torch.gguf_weights import GgufWeights  # noqa: E402
 from engine.model.torch.llama import Llama  # noqa: E402
 from engine.model.torch.ops import Rows  # noqa: E402
@@ -39,6 +48,13 @@ NUMBERS = [torch.float32, torch.bfloat16] if CUDA else [torch.float32]
 NEAR = {"rtol": 1e-3, "atol": 1e-3}
 
 
+@pytest.fixture(autouse=True)
+def tiles_of_one_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    """numpy's products, which the interpreter uses, round by a tile's shape; a card's do not."""
+    if not CUDA:
+        monkeypatch.setattr(products, "FEW_ROWS", 0)
+
+
 def normal(*shape: int) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape))).to(DEVICE)
 
@@ -48,12 +64,13 @@ def rounded(tiled: Tiled) -> Tensor:
     assert tiled.scales is not None
     if tiled.narrow == "int4":
         return widened(tiled.weight, tiled.scales, tiled.inner, torch.float32)
-    return tiled.weight.float() * tiled.scales[:, None]
+    levels = unpaired(tiled.weight, tiled.inner, tiled.narrow)
+    return levels.float() * tiled.scales[:, None]
 
 
 def as_on_a_card(weight: Tensor, bias: Tensor | None, exact: bool, narrow: str) -> Tiled:
     """What `product` makes there of weights in a format, or for exact passes."""
-    return Tiled(weight, bias, narrow, widens=not exact)
+    return Tiled(weight, bias, narrow)
 
 
 @pytest.mark.parametrize("rows", [1, 5, 64, 70])
@@ -73,7 +90,7 @@ def test_int8_products(rows: int) -> None:
     weight, bias, x = normal(90, 130), normal(90), normal(rows, 130)
     weight[3] = 0
     tiled = Tiled(weight, bias, "int8")
-    assert tiled.nbytes == weight.numel()
+    assert tiled.nbytes == matrix_bytes("int8", 4, *weight.shape) - 4 * len(weight)
     assert tiled.scales is not None
     assert ((rounded(tiled) - weight).abs() <= weight.abs().amax(1, keepdim=True) / 127).all()
     whole = tiled(x)
@@ -109,6 +126,32 @@ def test_a_row_has_the_same_bits_in_every_bucket(narrow: str, dtype: torch.dtype
         assert torch.equal(tiled(x[some]), whole[some]), rows
 
 
+@pytest.mark.parametrize("dtype", NUMBERS)
+@pytest.mark.parametrize("narrow", ["", *NARROW])
+def test_programs_that_share_a_sum_give_the_bits_of_one_that_does_not(
+    narrow: str, dtype: torch.dtype
+) -> None:
+    """Drafts share the sums of a matrix with few columns and many inputs; prompts do not."""
+    x = normal(MAX_ROWS + 6, 1700).to(dtype)
+    tiled = Tiled(normal(40, 1700).to(dtype), normal(40).to(dtype), narrow)
+    assert tiled.inner > tiled.part
+    whole = tiled(x)
+    for rows in (1, 17, MAX_ROWS):
+        assert torch.equal(tiled(x[5 : 5 + rows]), whole[5 : 5 + rows]), rows
+    assert not products.counters_of(DEVICE).any()
+
+
+@given(columns=st.integers(1, 200_000), inner=st.integers(1, 40_000), narrow=st.booleans())
+def test_parts_of_a_sum_cover_its_inputs(columns: int, inner: int, narrow: bool) -> None:
+    """In whole steps, and in no more programs at a time than there are counters."""
+    part = products.part_inputs(columns, inner, narrow)
+    parts = -(-inner // part)
+    assert part % products.PART_STEP == 0 and 1 <= parts <= products.MOST_PARTS
+    assert parts == 1 or part >= products.LEAST_INPUTS
+    tiles = -(-columns // 64) * -(-MAX_ROWS // 64)
+    assert parts == 1 or tiles <= products.COUNTERS
+
+
 @pytest.mark.skipif(not CUDA, reason="Triton's interpreter does not calculate in bf16")
 @pytest.mark.parametrize("narrow", NARROW)
 def test_numbers_of_sixteen_bits(narrow: str) -> None:
@@ -123,15 +166,13 @@ def test_numbers_of_sixteen_bits(narrow: str) -> None:
 
 @pytest.mark.parametrize("narrow", NARROW)
 @pytest.mark.parametrize("bias", [None, normal(90)])
-def test_prompts_use_widened_weights(
+def test_prompts_get_the_bits_of_drafts(
     narrow: str, bias: Tensor | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In several parts; drafts do not."""
+    """Though their levels are unpacked before, in several parts."""
     monkeypatch.setattr(products, "WIDENED", 4000)
-    weight, x = normal(90, 130), normal(MAX_ROWS + 6, 130)
-    widening, tiled = (Tiled(weight, bias, narrow, widens) for widens in (True, False))
-    torch.testing.assert_close(widening(x), tiled(x), **NEAR)
-    assert torch.equal(widening(x[:MAX_ROWS]), tiled(x[:MAX_ROWS]))
+    tiled, x = Tiled(normal(90, 130), bias, narrow), normal(MAX_ROWS + 6, 130)
+    assert torch.equal(tiled(x)[:MAX_ROWS], tiled(x[:MAX_ROWS]))
 
 
 @pytest.mark.parametrize("narrow", ["", *FORMATS])
@@ -175,7 +216,7 @@ def test_a_gguf_file_is_kept_in_a_card_s_format(
     for name, tensor in tensors.items():
         if tensor.dim() == 2 and name != "model.embed_tokens.weight":
             own = head_format(narrow) if name == "lm_head.weight" else narrow
-            tensors[name] = rounded(Tiled(tensor.to(DEVICE), None, own))
+            tensors[name] = rounded(Tiled(tensor.to(DEVICE), None, own)).cpu()
     expected = Llama(file.config, tensors, DEVICE, torch.float32, True)
     logits = []
     for model in (kept, expected):

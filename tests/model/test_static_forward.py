@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 import torch
 
+from engine.config import USUAL_BUDGET, WIDE_BUDGET, Config
 from engine.drafting import DraftContext, NullDrafter, chain
 from engine.drafting._drafting import Recycling
 from engine.generate import Generation, generate
 from engine.model.torch.cuda.cuda_graphs import CAPTURE_AFTER_USES, CudaGraphs
+from engine.model.torch.cuda.prompt_inputs import MOST_PADDED, READ_ROWS, PromptInputs
 from engine.model.torch.cuda.static_pass import (
     BUCKETS,
     MAX_ROWS,
@@ -25,6 +27,7 @@ from engine.model.torch.cuda.static_pass import (
     StaticPass,
 )
 from engine.model.torch.cuda.torch_ops import top
+from engine.model.torch.loading import _usual_budget
 from engine.model.torch.ops import Rows
 from engine.model.torch.torch_target import TorchTarget
 from engine.prompts.builder import Prompt
@@ -134,6 +137,21 @@ class Whole(NullDrafter):
         return chain(self.truth[done : done + context.capacity], "test")
 
 
+def test_drafts_are_wide_where_many_rows_cost_little(tiny: Any) -> None:
+    """That is where a card streams weights of two bytes for all rows at once."""
+    model, other = load(tiny("llama")).model, object()
+    one, two = [torch.device("cuda")], [torch.device("cuda", n) for n in range(2)]
+    assert _usual_budget(model, "bf16", Config(), one) == WIDE_BUDGET
+    for kind, dtype, options, places in (
+        (other, "bf16", {}, one), (model, "f32", {}, one), (model, "int4", {}, one),
+        (model, "bf16", {"exact": True}, one), (model, "bf16", {"graphs": "off"}, one),
+        (model, "bf16", {}, two), (model, "bf16", {}, [torch.device("cpu")]),
+    ):  # fmt: skip
+        assert _usual_budget(kind, dtype, Config(**options), places) == USUAL_BUDGET
+    assert load(tiny("llama")).budget == USUAL_BUDGET
+    assert load(tiny("llama"), budget=9).budget == 9
+
+
 def test_a_budget_that_no_pass_takes_is_refused(tiny: Any) -> None:
     with pytest.raises(ValueError, match=r"a budget of 256 nodes: .* choose 255 or less"):
         static(tiny("llama"), budget=MAX_ROWS)
@@ -148,6 +166,7 @@ def test_padding_affects_nothing(tiny: Any) -> None:
     for size in SIZES:
         target.pool.sequences.clear()
         begin(target, prompt)
+        target.catch_up()
         (cache,) = target.sequence.cache
         base, stop = len(prompt) - 1, len(prompt) + size
         cache[..., base:, :] = float("nan")
@@ -259,6 +278,7 @@ def test_tokens_that_need_the_whole_vocabulary_are_drawn_again(tiny: Any) -> Non
     assert passes is not None
     prompt = some_tokens(40, target.vocab)
     begin(target, prompt)
+    target.catch_up()
     siblings = Draft([5, 6], [-1, -1], [0.5, 0.5], ["test", "test"])
     rows = torch.randn(4, 3000, generator=torch.Generator().manual_seed(0))  # the last is padding
     rows[1] = 0.5
@@ -270,6 +290,89 @@ def test_tokens_that_need_the_whole_vocabulary_are_drawn_again(tiny: Any) -> Non
         ]
         target.forward(prompt[-1], siblings)
         assert passes.choices(said, 3, request, 9) == expected
+
+
+@pytest.mark.parametrize("cached", [0, 70])
+@pytest.mark.parametrize("size", [0, 20, 255])
+def test_the_last_tokens_of_a_prompt_share_a_pass_with_the_draft(
+    tiny: Any, size: int, cached: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With equal results, and unless they are too many together."""
+    ours, theirs = static(tiny("qwen2"), "bf16"), load(tiny("qwen2"), "bf16")
+    passes = ours.static
+    assert passes is not None
+    reads, read = [], passes.read
+
+    def recorded(tokens: list[int], *rest: Any) -> Any:
+        reads.append(tokens)
+        return read(tokens, *rest)
+
+    monkeypatch.setattr(passes, "read", recorded)
+    for more in (1, 2, 40, 200):
+        prompt, tree = some_tokens(cached + more, ours.vocab), some_tree(size, ours.vocab)
+        for target in (ours, theirs):
+            target.keeps_states = True
+            target.pool.sequences.clear()
+            if cached:
+                begin(target, prompt[: cached + 1])
+                target.forward(prompt[cached], Draft())
+            begin(target, prompt)
+        reads.clear()
+        mine, other = (one.forward(prompt[-1], tree, hidden=True) for one in (ours, theirs))
+        assert len(reads) == (more + size > MAX_ROWS)
+        assert torch.equal(mine.logits, other.logits)
+        assert torch.equal(mine.hidden, other.hidden)
+        assert mine.chosen is not None and mine.likely is not None
+        for request in (Request("chat"), Request("chat", **SAMPLED)):
+            expected = [choose(mine.logits[0], len(prompt), request)]
+            assert mine.chosen(request, len(prompt))[:1] == expected
+        assert torch.equal(torch.tensor(mine.likely(3)[1]), other.logits.topk(3).values)
+        path = path_to(tree, size - 1) if size else []
+        for target in (ours, theirs):
+            target.keep(path)
+        assert ours.tokens == theirs.tokens and not ours.unread
+        count = len(ours.tokens)
+        assert torch.equal(
+            ours.sequence.cache[0][..., :count, :], theirs.sequence.cache[0][..., :count, :]
+        )
+        assert ours.sequence.states is not None and theirs.sequence.states is not None
+        assert torch.equal(ours.sequence.states[:count], theirs.sequence.states[:count])
+
+
+def test_padding_of_prompts_affects_nothing(tiny: Any) -> None:
+    """The hidden states of chunks of any length are those of the dynamic path, and what the cache
+    has behind them stays."""
+    ours, theirs = static(tiny("qwen3"), "bf16"), load(tiny("qwen3"), "bf16")
+    for length, chunk in ((2, 512), (65, 512), (300, 256), (400, 512), (500, 1024)):
+        prompt = some_tokens(length, ours.vocab, length)
+        states: list[list[Any]] = [[], []]
+        for target, found in zip((ours, theirs), states, strict=True):
+            target.chunk = chunk
+            target.begin(prompt, 8)
+            (cache,) = target.sequence.cache
+            cache[..., length - 1 :, :] = float("nan")
+            for _ in target.prefill(prompt, 8, lambda _, some, found=found: found.append(some)):
+                pass
+            assert cache[..., length - 1 :, :].isnan().all()
+        assert torch.equal(torch.cat(states[0]), torch.cat(states[1]))
+        assert ours.tokens == prompt[:-1]
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_chunks_of_a_prompt(exact: bool) -> None:
+    """Few passes read it, and only narrow ones have much padding."""
+    inputs = PromptInputs(torch.device("cpu"), exact)
+    widest = inputs.sizes[-1]
+    assert widest == (MAX_ROWS if exact else READ_ROWS[-1])
+    for count in range(1, 2 * widest + 100):
+        left, passes = count, 0
+        while left > 0:
+            chunk = inputs.chunk_of(left)
+            assert chunk in inputs.sizes
+            assert chunk <= left or chunk <= MOST_PADDED
+            assert chunk < 2 * left or chunk == READ_ROWS[0]
+            left, passes = left - chunk, passes + 1
+        assert passes <= count // widest + 2
 
 
 def test_skimmed_layers_equal_those_of_the_dynamic_path(tiny: Any) -> None:
@@ -397,16 +500,16 @@ def test_drafts_shrink_when_memory_is_full(tiny: Any, caplog: pytest.LogCaptureF
 
 
 def test_prompts_are_read_in_smaller_chunks_when_memory_is_full(tiny: Any) -> None:
-    target, usual = static(tiny("llama")), load(tiny("llama"))
+    target, usual = static(tiny("llama"), budget=48), load(tiny("llama"))
     down = Full(target.model.blocks[0].mlp.down, 70)
     target.model.blocks[0].mlp.down = down
     prompt = some_tokens(300, target.vocab)
     for one in (target, usual):
         begin(one, prompt)
     assert down.refused
-    assert target.tokens == prompt[:-1]
     rows = [one.forward(prompt[-1], Draft()).logits for one in (target, usual)]
     assert torch.equal(*rows)
+    assert target.tokens == prompt[:-1]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="graphs can be captured here")
@@ -416,7 +519,7 @@ def test_passes_run_without_graphs_if_kernels_cannot_be_compiled(
     target, usual = static(tiny("llama")), load(tiny("llama"))
     assert target.static is not None
     target.static.graphs = CudaGraphs(target.static)  # without a card
-    assert list(target.warm())[-1] == (0, len(BUCKETS))
+    assert list(target.warm())[-1] == (0, len(BUCKETS) + len(READ_ROWS))
     assert not target.static.ready
     assert len([one for one in caplog.records if "cannot be used" in one.message]) == 1
     prompt = some_tokens(30, target.vocab)

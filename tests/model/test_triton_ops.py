@@ -89,6 +89,7 @@ def filled(target: TorchTarget, base: int, tree: Draft, exact: bool, cache: Any)
     assert static is not None
     bucket = bucket_of(1 + len(tree))
     static.send(5, tree, (cache,), base)
+    static.receive()
     now = static.sent(tree, (cache,), base, bucket)
     assert now.exact == exact
     return now, bucket
@@ -147,7 +148,9 @@ def test_prompts(tiny: Any, exact: bool) -> None:
     target = model_of(tiny, "qwen2", exact)
     static = target.static
     assert static is not None
-    before, count = (30, 100) if CUDA else (5, 20)
+    before, count = (30, 100) if CUDA else (3, 10)
+    if not CUDA:  # the interpreter is slow at padding
+        static.prompts.sizes = [8]
     tokens = [(7 * n) % target.vocab for n in range(count)]
     states = []
     for steps in (triton_ops, None):
@@ -181,7 +184,7 @@ def test_parts_of_attention_are_combined(parts: int) -> None:
     expected = (mixed * share[..., None]).sum(2) / (share * total).sum(-1, keepdim=True)
     out = torch.empty(2, 120, device=DEVICE)
     triton_ops._combine[(2, 3)](
-        mixed, highest, total, out, HEADS=3, D=40, WIDTH=64, PARTS=parts,
+        mixed, highest, total, out, highest, HEADS=3, D=40, WIDTH=64, PARTS=parts,
         num_warps=triton_ops.combining_warps(parts, 64),
     )  # fmt: skip
     torch.testing.assert_close(out, expected.flatten(1), **CLOSE)

@@ -12,13 +12,13 @@ from torch import Tensor
 from engine.model.torch.cuda import weight_formats
 from engine.model.torch.cuda.weight_formats import (
     FORMATS,
-    FP8,
     GROUP,
     QUAD,
     by_channel,
     by_group,
     head_format,
     matrix_bytes,
+    unpaired,
     widened,
 )
 from tests.support.live_bytes import LiveBytes
@@ -34,8 +34,8 @@ def kept(weight: Tensor, narrow: str) -> Tensor:
     """What a format keeps of a weight, in f32."""
     if narrow == "int4":
         return widened(*by_group(weight), weight.shape[1], torch.float32)
-    levels, scales = by_channel(weight, FP8 if narrow == "fp8" else torch.int8)
-    return levels.float() * scales[:, None]
+    words, scales = by_channel(weight, narrow)
+    return unpaired(words, weight.shape[1], narrow).float() * scales[:, None]
 
 
 def plainly(weight: Tensor) -> list[list[float]]:
@@ -122,8 +122,8 @@ def test_padding_is_zeros() -> None:
 def test_sizes_are_those_of_the_tensors(out: int, inner: int) -> None:
     weight = torch.zeros(out, inner)
     for name, tensors in (
-        ("int8", by_channel(weight, torch.int8)),
-        ("fp8", by_channel(weight, FP8)),
+        ("int8", by_channel(weight, "int8")),
+        ("fp8", by_channel(weight, "fp8")),
         ("int4", by_group(weight)),
     ):
         assert matrix_bytes(name, 2, out, inner) == sum(one.nbytes for one in tensors)
@@ -142,6 +142,6 @@ def test_little_memory_is_taken_beside_a_weight_and_its_format(
     monkeypatch.setattr(weight_formats, "SLICE", 8 * 512)
     weight = normal(400, 512).bfloat16()
     with LiveBytes("cpu") as seen:
-        tensors = by_group(weight) if narrow == "int4" else by_channel(weight, FP8)
+        tensors = by_group(weight) if narrow == "int4" else by_channel(weight, narrow)
     own = sum(one.nbytes for one in tensors)
     assert own <= seen.most < own + 10 * 4 * weight_formats.SLICE

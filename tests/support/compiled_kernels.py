@@ -17,12 +17,13 @@ import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from engine.model.torch.cuda import products, sampling, triton_ops
+from engine.model.torch.cuda import expert_ops, products, sampling, triton_ops
+from engine.model.torch.cuda.prompt_inputs import READ_ROWS
 from engine.model.torch.cuda.static_pass import MAX_ROWS, TOP, USUAL_ROWS, WORD_BITS
-from engine.model.torch.cuda.weight_formats import GROUP
+from engine.model.torch.cuda.weight_formats import FORMATS, GROUP
 
 CARDS = (90, 89)  # Hopper, and Ada of consumers
-OLDER = 86  # Ampere of consumers, which reads no fp8
+OLDER = 86  # Ampere of consumers
 COLUMNS, INNER = (3584, 37888), 3584  # of products of a 7B model
 HEADS, KV, D = 28, 4, 128
 VOCABULARY = 152064
@@ -35,6 +36,7 @@ def compiled(
 ) -> dict[str, int]:
     """Bytes of registers spilled by a thread and of shared memory, of one variant of a kernel."""
     names = kernel.arg_names
+    constants = {one.name: one.default for one in kernel.params if one.has_default} | constants
     source = ASTSource(
         fn=kernel,
         signature={name: "constexpr" if name in constants else types[name] for name in names},
@@ -59,38 +61,30 @@ def compiled(
     return {"spilled": int(spilled[1]), "shared": made.metadata.shared}
 
 
-def tiled(card: int) -> Iterator[dict[str, Any]]:
-    for columns in COLUMNS:
-        for number, weight in ((2, "bf16"), (2, "i8"), (2, "fp8e4nv"))[: 3 if card > OLDER else 2]:
-            size = 2 if weight == "bf16" else 1
-            n, k, stages = products.tile_of(columns, number, size)
-            types = dict.fromkeys(("x", "bias", "out"), POINTERS[number])
-            types |= {"weight": f"*{weight}", "scales": "*fp32", "rows": "i32", "N": "i32"}
-            constants = {
-                "K": INNER, "SCALED": size == 1, "BIAS": True, "BLOCK_N": n, "BLOCK_K": k,
-                "BLOCK_M": products.PRODUCT_ROWS, "PRECISION": "ieee",
-            }  # fmt: skip
-            found = compiled(
-                products._product, types, constants, card, num_warps=4, num_stages=stages
-            )
-            what = f"product of {columns} columns, weights in {weight}"
-            yield {"kernel": what, "in_flight": n * k * size * (stages - 1)} | found
-
-
-def grouped(card: int) -> Iterator[dict[str, Any]]:
-    for columns in COLUMNS:
-        n, warps, stages = products.grouped_tile_of(columns)
-        types = dict.fromkeys(("x", "scales", "bias", "out"), "*bf16")
-        types |= {"weight": "*i16", "rows": "i32", "N": "i32"}
+def multiplied(card: int) -> Iterator[dict[str, Any]]:
+    for columns, rows, narrow in product(COLUMNS, (1, 64, 1024), ("", *FORMATS)):
+        parts = -(-INNER // products.part_inputs(columns, INNER, bool(narrow)))
+        limit = (227 if card == 90 else 99) << 10
+        wide = not narrow or rows > MAX_ROWS
+        tile = products.tile_of(rows, narrow, 2, parts)
+        tile = products.fitting(tile, "" if wide else narrow, 2, limit)
+        types = dict.fromkeys(("x", "bias", "out"), "*bf16") | {"shared": "*fp32"}
+        types |= {"weight": "*bf16" if wide else "*i16", "counters": "*i32"}
+        types |= {"scales": "*bf16" if narrow == "int4" else "*fp32"}
+        types |= dict.fromkeys(("rows", "N", "stride", "part"), "i32")
         constants = {
-            "K": INNER, "BIAS": True, "BLOCK_M": products.GROUPED_ROWS, "BLOCK_N": n,
-            "GROUP": GROUP, "PRECISION": "ieee",
+            "K": INNER, "NARROW": narrow, "WIDE": wide, "BIAS": True,
+            "SHARED": rows <= MAX_ROWS and parts > 1, "BLOCK_M": tile.rows,
+            "BLOCK_N": tile.columns, "BLOCK_K": tile.inputs, "GROUP": GROUP,
+            "UNIT": products.PART_STEP,
+            "ASSEMBLY": True, "OVERLAP": card == 90, "PRECISION": "ieee",
         }  # fmt: skip
         found = compiled(
-            products._grouped_product, types, constants, card, num_warps=warps, num_stages=stages
+            products._product, types, constants, card, num_warps=tile.warps, num_stages=tile.stages
         )
-        what = f"product of {columns} columns, weights in groups of 4 bits"
-        yield {"kernel": what, "in_flight": n * 2 * GROUP * (stages - 1)} | found
+        what = f"product of {rows} rows and {columns} columns, weights in {narrow or 'bf16'}"
+        stage = products.stage_bytes(tile, "" if wide else narrow, 2)
+        yield {"kernel": what, "stages": tile.stages, "stage_bytes": stage} | found
 
 
 def attention(card: int) -> Iterator[dict[str, Any]]:
@@ -110,12 +104,56 @@ def attention(card: int) -> Iterator[dict[str, Any]]:
             num_stages=1 if number == 4 else 2,
         )  # fmt: skip
         yield {"kernel": f"attention of {rows} rows, {number} bytes a number"} | found
+    types |= dict.fromkeys(("q", "mixed", "highest", "total"), "*bf16")
+    constants |= {"TREE": False, "BLOCK": triton_ops.block_of(READ_ROWS[-1], False, 2), "PARTS": 1,
+                  "TYPE": tl.bfloat16}  # fmt: skip
+    found = compiled(triton_ops._attend, types, constants, card, num_warps=4, num_stages=2)
+    yield {"kernel": "attention of a prompt, its result written directly"} | found
     parts = triton_ops.MOST_PARTS
-    types = dict.fromkeys(("mixed", "highest", "total"), "*fp32") | {"out": "*bf16"}
+    types = dict.fromkeys(("mixed", "highest", "total", "sinks"), "*fp32") | {"out": "*bf16"}
     constants = {"HEADS": HEADS, "D": D, "WIDTH": D, "PARTS": parts}
     warps = triton_ops.combining_warps(parts, D)
     found = compiled(triton_ops._combine, types, constants, card, num_warps=warps, num_stages=3)
     yield {"kernel": f"{parts} parts of attention"} | found
+
+
+def described(card: int) -> Iterator[dict[str, Any]]:
+    """Attention of gpt-oss, with windows, and of Gemma 4, whose heads are wide."""
+    for heads, kv, d, window in ((64, 8, 64, 128), (8, 4, 256, 1024), (16, 2, 512, 0)):
+        keys, stages = triton_ops.tile_of(d, 2)
+        types = dict.fromkeys(("meta", "positions", "seen"), "*i64") | {"path": "*u8"}
+        types |= dict.fromkeys(("mixed", "highest", "total"), "*fp32")
+        types |= {"q": "*bf16", "layer": "i32", "rows": "i32", "scale": "fp32"}
+        constants = {
+            "TREE": True, "EXACT": False, "HEADS": heads, "KV": kv, "D": d, "WIDTH": d,
+            "BLOCK": min(64, triton_ops.PROGRAM_SUMS // d), "KEYS": keys,
+            "PARTS": triton_ops.SPLITS, "WORDS": 1, "TYPE": tl.bfloat16, "PRECISION": "ieee",
+            "WINDOW": window, "ADDRESSES": 5,
+        }  # fmt: skip
+        found = compiled(triton_ops._attend, types, constants, card, num_warps=4, num_stages=stages)
+        yield {"kernel": f"attention of heads of {d} dimensions, window {window}"} | found
+
+
+def experts(card: int) -> Iterator[dict[str, Any]]:
+    """Of Qwen3-30B-A3B, and of gpt-oss, whose experts have biases."""
+    for count, chosen, width, inner, activation in (
+        (128, 8, 2048, 768, ""), (32, 4, 2880, 2880, "clamped_swiglu"),
+    ):  # fmt: skip
+        for gated, by_expert in product((True, False), (True, False)):
+            n, k, stages = (expert_ops.GATED_TILES if gated else expert_ops.DOWN_TILES)[2]
+            columns, inputs = (inner, width) if gated else (width, inner)
+            types = dict.fromkeys(("x", "weight", "bias", "out"), "*bf16")
+            types |= dict.fromkeys(("choice", "starts", "order"), "*i32")
+            types |= {"alpha": "fp32", "limit": "fp32"}
+            constants = {
+                "E": count, "CHOSEN": chosen, "N": columns, "K": inputs, "GATED": gated,
+                "ACTIVATION": activation, "BIAS": bool(activation), "BY_EXPERT": by_expert,
+                "BLOCK_M": expert_ops.PAIR_ROWS, "BLOCK_N": n, "BLOCK_K": k, "PRECISION": "ieee",
+            }  # fmt: skip
+            found = compiled(
+                expert_ops._expert_product, types, constants, card, num_warps=4, num_stages=stages
+            )
+            yield {"kernel": f"{count} experts, {columns} columns of {inputs} inputs"} | found
 
 
 def likeliest(card: int) -> Iterator[dict[str, Any]]:
@@ -167,8 +205,14 @@ def drawing(card: int) -> Iterator[dict[str, Any]]:
 
 if __name__ == "__main__":
     for one in CARDS:
-        made = (*tiled(one), *grouped(one), *attention(one), *likeliest(one), *drawing(one))
-        for line in made:
+        for line in (
+            *multiplied(one),
+            *attention(one),
+            *described(one),
+            *experts(one),
+            *likeliest(one),
+            *drawing(one),
+        ):
             print(json.dumps({"card": one} | line), flush=True)
-    for line in (*tiled(OLDER), *grouped(OLDER), *drawing(OLDER)):
+    for line in (*multiplied(OLDER), *drawing(OLDER)):
         print(json.dumps({"card": OLDER} | line), flush=True)

@@ -40,6 +40,7 @@ class StubCard:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.current = 0  # the current device
+        self.entered = 0  # contexts of a device that were entered
         StubStream.made = []
         self.main = StubStream()  # every device's current stream
         self.pools: dict[int, WeakSet[StubGraph]] = {}  # the living graphs of each
@@ -59,6 +60,7 @@ class StubCard:
 
     @contextmanager
     def device(self, device: torch.device) -> Iterator[None]:
+        self.entered += 1
         before, self.current = self.current, device.index or 0
         yield
         self.current = before

@@ -68,7 +68,7 @@ def _write(name: str, target: Loaded, speed: Speed) -> None:
     elif target.device_type == "cpu":
         write_line("exact: no, its kernels round by shape here: it runs without speculation")
     else:
-        write_line("exact: not asked for; `--exact` checks the kernels that do not round by shape")
+        write_line("exact: no, drafts may change a text where two tokens nearly tie")
     for rows, seconds in speed.seconds.items():
         plain = f", {speed.tokens_per_second:.1f} tokens/s without speculation"
         write_line(

@@ -98,8 +98,9 @@ def add_device(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--exact",
-        action="store_true",
-        help="on a GPU: the same text bit for bit with any draft; slower",
+        action=argparse.BooleanOptionalAction,
+        help="on a card: kernels with which no draft can change a text; where the model has them, "
+        "they are the default",
     )
 
 

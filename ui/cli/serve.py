@@ -204,7 +204,8 @@ def _address(args: argparse.Namespace, engine: ServedEngine) -> Address | None:
     from engine.engine import Engine
     from engine.remote.address import serve_address
 
-    if not isinstance(engine, Engine) or any(getattr(args, name) for name in TEXT_OPTIONS):
+    chosen = any(getattr(args, name) is not None for name in TEXT_OPTIONS)
+    if chosen or not isinstance(engine, Engine):
         return None
     return serve_address(engine.folder)
 

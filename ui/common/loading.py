@@ -109,7 +109,7 @@ def _joined(args: argparse.Namespace, progress: Progress) -> AnyEngine | None:
     from engine.remote.link import LinkError
     from engine.remote.remote_engine import RemoteEngine, open_connection
 
-    own = [name for name in OWN_OPTIONS if getattr(args, name, None)]
+    own = [name for name in OWN_OPTIONS if getattr(args, name, None) not in (None, "", [])]
     if args.server == OWN or (own and not args.server):
         return None
     if own:

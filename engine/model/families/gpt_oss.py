@@ -32,7 +32,7 @@ from engine.weights.gguf.gguf_file import Gguf
 
 NAME = "gpt-oss"
 PERIOD = 2  # layers, of which the last has no window
-SWIGLU = {"swiglu_alpha": 1.702, "swiglu_limit": 7.0}  # constants of llama.cpp
+SWIGLU = {"swiglu_alpha": 1.702, "swiglu_limit": 7.0}  # as OpenAI trained both sizes
 
 
 def _read_metadata(file: Gguf) -> Settings:
@@ -47,7 +47,7 @@ def _read_metadata(file: Gguf) -> Settings:
         raise file.unsupported(f"'{NAME}.rope.freq_base_swa' unlike its freq_base")
     if found["rope_type"] == "yarn":
         found["truncate"] = False  # not in the metadata: so it was trained
-    return settings | SWIGLU | {
+    return settings | {
         "attention_bias": True,
         "num_local_experts": count,
         "num_experts_per_tok": used,
@@ -86,4 +86,5 @@ FAMILY = Family(
     blocks=_blocks,
     activation=SILU,
     layer_types=(FULL, SLIDING),
+    defaults=SWIGLU,
 )

@@ -171,7 +171,7 @@ SMOLLM3 = _family(
     interleaved=True,
     mlp_bias=True,
     window="use_sliding_window",
-    defaults={"rope_theta": 2e6},
+    defaults={"rope_theta": 2e6, "tie_word_embeddings": True},
     mixer=_smollm_attention,
 )
 MISTRAL = _family(

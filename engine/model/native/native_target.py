@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.config import Config
+from engine.config import USUAL_BUDGET, Config
 from engine.model.families.gguf_tensors import OnRead, tensors_of_gguf
 from engine.model.kv_cache import Sequence, SequencePool
 from engine.model.native.forward_pass import Array, PassRows
@@ -42,6 +42,7 @@ class NativeTarget:
 
     device_type, has_tensors = "cpu", False
     static = None  # passes have no static shape
+    must_be_exact = True  # drafts are refused unless rows are independent
 
     def __init__(
         self, folder: Path, config: Config, on_read: OnRead = lambda done, total: None
@@ -66,6 +67,7 @@ class NativeTarget:
         self.pool = SequencePool(
             self._allocate, max(1, config.cached_sequences), config.cache_bytes or CACHE_BYTES
         )
+        self.budget = config.budget or USUAL_BUDGET  # draft nodes of a step
         self.epoch = 0
         self.pending: tuple[int, Draft] | None = None  # token and draft of the last forward
         self.exact = self._has_independent_rows()

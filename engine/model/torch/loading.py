@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from engine.config import Config
+from engine.config import USUAL_BUDGET, WIDE_BUDGET, Config
 from engine.model.families import family_of, read_config
 from engine.model.families.gguf_tensors import GgufTensors, OnRead, tensors_of_gguf
 from engine.model.families.llama import check_settings
@@ -75,11 +75,12 @@ class LoadedModel:
     settings: dict[str, Any]  # its config.json
     devices: list[torch.device]  # in the order of the layers
     dtype: str  # f32, bf16, stored, q8, q4, int8, fp8 or int4
-    exact: bool  # whether kernels that do not round by shape were requested, on a GPU
+    exact: bool  # whether its kernels on a card are those that do not round by shape
     context: int  # tokens
     cache_bytes: int  # bytes of cached sequences, at most
     chunk: int  # prompt tokens a pass
     static: Static | None  # passes of static shape, where they are used
+    budget: int  # draft nodes of a step
 
     @property
     def device(self) -> torch.device:
@@ -95,9 +96,9 @@ def load(
 ) -> LoadedModel:
     """Load `folder` (config.json, safetensors or the name of a GGUF file).
 
-    `weights`: tensors by name in place of the files, for a model of Llama's family. `on_read` is
-    called with the bytes that were read of a GGUF file, and all of them. UnsupportedModel,
-    WeightsError, ValueError or OSError with one line.
+    `weights`: tensors by name in place of the files. `on_read` is called with the bytes that were
+    read of a GGUF file, and all of them. UnsupportedModel, WeightsError, ValueError or OSError with
+    one line.
     """
     file = None if weights else tensors_of_gguf(folder, on_read)
     with file or contextlib.nullcontext():
@@ -119,7 +120,7 @@ def _load(
     dtype_name = choose_dtype(config.dtype, device, folder)
     quantised = dtype_name in DTYPES
     narrow = dtype_name if dtype_name in FORMATS else ""
-    exact = config.exact and device.type != "cpu"
+    exact = _exact(config, devices, ours and described is None)
     tensors = tensors_of(folder) if file is None else file.infos()
     if device.type == "cpu" and quantised and ours:
         described = _described(folder, settings, complete=file is not None)
@@ -137,7 +138,7 @@ def _load(
         refuse(settings, ours)
     if llama is not None and (weights is None or file is not None):
         _check_llama(folder, llama, tensors)
-    elif described is not None and file is None:
+    elif described is not None and weights is None:
         check_tensors(folder, described, tensors)
     if several:
         refuse_several(len(devices), settings, ours, dtype_name, config)
@@ -172,20 +173,29 @@ def _load(
             check_heads(folder, model.description.head_shapes)
         else:
             check_heads(folder, {(model.heads, model.kv_heads, model.head_dim)})
+    budget = config.budget or _usual_budget(model, dtype_name, config, devices)
     context = min(config.max_context or 1 << 30, model.max_positions)
     cache_bytes = config.cache_bytes or CACHE_BYTES
     if sizes:
-        sizes[-1] = with_rows(sizes[-1], model.vocab, 1 + config.budget)
+        sizes[-1] = with_rows(sizes[-1], model.vocab, 1 + budget)
         context, cache_bytes = capacity_on(devices, sizes, context, config.cache_bytes)
     chunk = CHUNK_TOKENS if device.type == "cpu" else GPU_CHUNK_TOKENS
     static = None
-    if isinstance(model, Llama | DescribedModel) and _wants_static(config, devices):
-        static = _static(model, config, device)
+    if isinstance(model, Llama | DescribedModel) and _wants_static(exact, config, devices):
+        static = _static(model, exact, config, budget, device)
     if exact or static is None or isinstance(model, DescribedModel):
         chunk = min(chunk, MASKED_CHUNK_TOKENS)
     return LoadedModel(
-        folder, model, settings, devices, dtype_name, exact, context, cache_bytes, chunk, static
-    )
+        folder, model, settings, devices, dtype_name, exact, context, cache_bytes, chunk, static,
+        budget,
+    )  # fmt: skip
+
+
+def _usual_budget(model: object, dtype: str, config: Config, devices: list[torch.device]) -> int:
+    """Choose the draft nodes of a step: more where many rows take hardly longer than one."""
+    has_graphs = config.graphs == "auto" and [place.type for place in devices] == ["cuda"]
+    is_wide = has_graphs and isinstance(model, Llama) and dtype == "bf16" and not config.exact
+    return WIDE_BUDGET if is_wide else USUAL_BUDGET
 
 
 def _use_threads(threads: int, quantised: bool) -> None:
@@ -194,11 +204,24 @@ def _use_threads(threads: int, quantised: bool) -> None:
     torch.set_num_threads(1 if quantised else count)
 
 
-def _static(model: Llama | DescribedModel, config: Config, device: torch.device) -> Static:
+def _exact(config: Config, devices: list[torch.device], ours: bool) -> bool:
+    """Return whether passes on a card are to keep a row's bits.
+
+    Where nothing else is asked for they are, if the card and the model have such kernels.
+    """
+    if config.exact is not None or devices[0].type == "cpu":
+        return bool(config.exact) and devices[0].type != "cpu"
+    able = ours and devices[0].type == "cuda" and len(devices) == 1 and config.graphs == "auto"
+    return able and find_spec("triton") is not None
+
+
+def _static(
+    model: Llama | DescribedModel, exact: bool, config: Config, budget: int, device: torch.device
+) -> Static:
     """Make passes of static shape, with CUDA graphs where they can be used."""
     with current(device):  # pinned buffers belong to the current card
-        static = Static(model, config.exact, rows_for(config.budget, model))
-    if isinstance(model, DescribedModel):
+        static = Static(model, exact, rows_for(budget, model))
+    if isinstance(model, DescribedModel) and not model.fuses:
         kind = model.description.family
         log.info("passes of a %s model are launched kernel by kernel, without CUDA graphs", kind)
     if config.graphs == "auto" and device.type == "cuda" and static.fused is not None:
@@ -341,7 +364,7 @@ def _check_kernels(
         raise UnsupportedModel(f"{what} needs Triton on a GPU: install it, or leave it out")
 
 
-def _wants_static(config: Config, devices: list[torch.device]) -> bool:
+def _wants_static(exact: bool, config: Config, devices: list[torch.device]) -> bool:
     """Return whether passes have static shapes."""
     if config.graphs not in ("auto", "off", "static"):
         raise ValueError(f"graphs {config.graphs!r}: choose auto, off or static")
@@ -349,4 +372,4 @@ def _wants_static(config: Config, devices: list[torch.device]) -> bool:
         log.warning("%s: passes are launched step by step, without CUDA graphs", config.device)
         return False
     cuda = devices[0].type == "cuda"
-    return config.graphs == "static" or (cuda and (config.graphs == "auto" or config.exact))
+    return config.graphs == "static" or (cuda and (config.graphs == "auto" or exact))

@@ -146,7 +146,7 @@ def product(
         if exact or narrow:
             from engine.model.torch.cuda.products import Tiled
 
-            return Tiled(weight, bias, narrow, widens=not exact)
+            return Tiled(weight, bias, narrow)
         return Stock(weight, bias)
     if weight.dtype not in _unpacked:
         try:

@@ -18,7 +18,7 @@ from engine.model.families.tensors import shapes_of
 
 
 class RandomWeights:
-    """The tensors of a model of Llama's family by name, from a seed."""
+    """The tensors of a model by name, from a seed."""
 
     def __init__(
         self, settings: dict[str, Any], device: torch.device, dtype: torch.dtype, seed: int = 0

@@ -9,7 +9,7 @@ import logging
 import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +25,13 @@ from engine.model.torch.cuda.static_forward import Static
 from engine.model.torch.cuda.static_pass import BUCKETS, TOP, USUAL_ROWS, PassOutput
 from engine.model.torch.inference import inference
 from engine.model.torch.llama import TensorSource
-from engine.model.torch.loading import load
+from engine.model.torch.loading import LoadedModel, load
 from engine.model.torch.ops import Rows
 from engine.model.torch.row_invariance import checked
 from engine.model.torch.tensor_cache import copied
 from engine.model.torch.tensor_model import TensorModel
-from engine.records import Draft, RequestError, Scores
+from engine.model.unsupported import UnsupportedModel
+from engine.records import Draft, Request, RequestError, Scores
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ class TorchTarget:
         Then check whether the rows of a pass are independent of each other on this machine
         (`exact`).
         """
-        loaded = load(folder, config, weights, on_read)
+        loaded, exact = _checked(folder, config, weights, on_read)
         self.folder, self.settings = folder, loaded.settings
         self.model, self.static = loaded.model, loaded.static
         self.devices, self.dtype_name = loaded.devices, loaded.dtype
@@ -74,14 +75,17 @@ class TorchTarget:
         self.pool = SequencePool(
             self._allocate, sequences, loaded.cache_bytes, torch.cuda.empty_cache
         )
+        self.budget = loaded.budget  # draft nodes of a step
         self.epoch = 0
         self.pending: tuple[int, Draft] | None = None  # token and draft of the last forward
+        self.unread: list[int] = []  # tokens of the prompt that the next forward reads
         self.keeps_states = False  # keep hidden states next to keys and values, for drafters
         # rows of a pass of static shape; fewer once memory was full
         self.max_rows = USUAL_ROWS if self.static is None else self.static.rows
         self._warned = False  # whether it was logged that memory is short
-        must_check = loaded.device.type == "cpu" or loaded.exact
-        self.exact = checked(loaded) if must_check else False
+        self.exact = exact
+        # whether drafts are refused unless rows are independent
+        self.must_be_exact = loaded.device.type == "cpu" or loaded.exact
 
     @property
     def device(self) -> torch.device:
@@ -119,7 +123,7 @@ class TorchTarget:
         """
         if not prompt:
             raise RequestError("the prompt is empty: nothing to continue")
-        self.pending = None
+        self.pending, self.unread = None, []
         self.epoch += 1
         if self.keeps_states:  # sequences without hidden states are read again
             self.pool.sequences = [
@@ -149,16 +153,26 @@ class TorchTarget:
         on_chunk: Callable[[list[int], Tensor], None] | None = None,
         owner: str = "",
     ) -> Iterator[int]:
-        """Read a prompt as `Target.prefill` does. On a GPU whose memory is full, chunks shrink."""
+        """Read a prompt as `Target.prefill` does. On a GPU whose memory is full, chunks shrink.
+
+        In passes of static shape, the last tokens are left to the next `forward` if they fit one
+        pass and nobody wants their hidden states: the first token is chosen one pass earlier.
+        """
         epoch = self.epoch
+        left_over = 0 if self.static is None or on_chunk is not None else self.max_rows - 1
         while True:
             if self.epoch != epoch:  # another request ran between two chunks
                 self.begin(prompt, capacity, owner)
                 epoch = self.epoch
             start = len(self.tokens)
-            if start >= len(prompt) - 1:
+            count = len(prompt) - 1 - start
+            if count <= left_over:
+                self.unread = prompt[start:-1]
                 return
-            chunk = prompt[start : min(start + self.chunk, len(prompt) - 1)]
+            most = self.chunk
+            if self.static is not None:
+                most = min(most, self.static.prompts.chunk_of(count - left_over))
+            chunk = prompt[start : start + min(count, most)]
             try:
                 states = self._read(chunk)
             except torch.OutOfMemoryError as error:
@@ -184,6 +198,7 @@ class TorchTarget:
         """
         if self.static is not None and len(draft) < self.static.rows:
             return self._step(self.static, last, draft, hidden)
+        self.catch_up()
         parents = [-1, *(parent + 1 for parent in draft.parents)]
         states = self._run([last, *draft.tokens], parents, committed=False)
         logits = self.model.head(states)
@@ -195,25 +210,39 @@ class TorchTarget:
 
     def _step(self, static: Static, last: int, draft: Draft, hidden: bool) -> Scores:
         current = self.sequence
-        base = len(current.tokens)
         while True:
             draft = draft.first(self.max_rows - 1)
-            self._check_capacity(1 + len(draft))
+            if len(self.unread) + len(draft) >= self.max_rows:
+                self.catch_up()
+            base, skipped = len(current.tokens), len(self.unread)
+            rows = skipped + 1 + len(draft)
+            self._check_capacity(rows)
             try:
-                output = static.step(last, draft, current.cache, base)
-                states = output.states[: 1 + len(draft)].clone() if hidden else None
+                output = static.step(*behind(self.unread, last, draft), current.cache, base)
+                states = output.states[skipped:rows].clone() if hidden else None
                 break
             except torch.OutOfMemoryError as error:
                 if self._drops_others():
+                    continue
+                if self.unread:
+                    self.catch_up()
                     continue
                 if not len(draft):
                     raise torch.OutOfMemoryError(MEMORY_FULL) from error
                 self.max_rows = max(size for size in BUCKETS if size <= len(draft))
                 self._short(f"drafts are cut to {self.max_rows - 1} tokens")
         if current.states is not None:
-            current.states[base : base + 1 + len(draft)] = output.states[: 1 + len(draft)]
-        self.pending = (last, draft)
-        return scores_of(static, output, 1 + len(draft), states)
+            current.states[base : base + rows] = output.states[:rows]
+        current.tokens += self.unread
+        self.unread, self.pending = [], (last, draft)
+        return scores_of(static, output, skipped, rows, states)
+
+    def catch_up(self) -> None:
+        """Read the tokens of the prompt that `prefill` left to the next `forward`."""
+        if self.unread:
+            self._read(self.unread)
+            self.tokens.extend(self.unread)
+            self.unread = []
 
     @contextmanager
     def within(self) -> Iterator[None]:
@@ -298,6 +327,7 @@ class TorchTarget:
         Returns its hidden state [1, width] after the norm. The committed rows stay as they are, and
         the next `forward` overwrites these.
         """
+        self.catch_up()
         current = self.sequence
         base = len(current.tokens) + ahead
         if base >= current.capacity:
@@ -315,7 +345,7 @@ class TorchTarget:
 
     def capacity(self) -> int:
         """Count the draft nodes that the cache of the current sequence can still take."""
-        capacity = self.sequence.capacity - len(self.tokens) - 1
+        capacity = self.sequence.capacity - len(self.tokens) - len(self.unread) - 1
         return capacity if self.static is None else min(capacity, self.max_rows - 1)
 
     def warm(self) -> Iterator[tuple[int, int]]:
@@ -357,24 +387,61 @@ class TorchTarget:
         return states
 
 
-def scores_of(static: Static, output: PassOutput, count: int, states: Tensor | None) -> Scores:
-    """Make the scores of the first `count` rows of a pass of static shape.
+def _checked(
+    folder: Path, config: Config, weights: TensorSource | None, on_read: OnRead
+) -> tuple[LoadedModel, bool]:
+    """Load a model, and check whether the rows of its passes are independent.
+
+    Where exact passes fail on a card and were not asked for, it is loaded without them.
+    """
+    loaded = load(folder, config, weights, on_read)
+    try:
+        return loaded, (loaded.device.type == "cpu" or loaded.exact) and checked(loaded)
+    except UnsupportedModel as error:
+        if config.exact is not None:
+            raise
+        what = "drafts may change a text where two tokens nearly tie"
+        log.warning("%s: %s: %s", folder.name, what, error)
+    del loaded
+    return load(folder, replace(config, exact=False), weights, on_read), False
+
+
+def behind(unread: list[int], last: int, draft: Draft) -> tuple[int, Draft]:
+    """Put a chain of unread tokens in front of the last one and the draft behind it.
+
+    Returns the first token and the draft behind that, of which only tokens and parents count.
+    """
+    if not unread:
+        return last, draft
+    first, *rest = *unread, last
+    parents = [*range(-1, len(rest) - 1), *(parent + len(rest) for parent in draft.parents)]
+    return first, Draft([*rest, *draft.tokens], parents)
+
+
+def scores_of(
+    static: Static, output: PassOutput, skipped: int, stop: int, states: Tensor | None
+) -> Scores:
+    """Make the scores of the rows `skipped` to `stop` of a pass of static shape.
 
     Logits are copied only when they are requested.
     """
 
+    def chosen(request: Request, place: int) -> list[int]:
+        return static.choices(output, stop, request, place - skipped)[skipped:]
+
     def logits() -> Tensor:
         try:
             with torch.inference_mode():
-                return output.logits[:count].to(torch.float32, copy=True)
+                return output.logits[skipped:stop].to(torch.float32, copy=True)
         except torch.OutOfMemoryError as error:
             raise torch.OutOfMemoryError(MEMORY_FULL) from error
 
     def likely(width: int) -> tuple[Any, Any]:
         if width <= TOP and not scores.has_logits:
-            return static.likely(output, count, width)
+            tokens, values = static.likely(output, stop, width)
+            return tokens[skipped:], values[skipped:]
         found = scores.logits.topk(min(width, output.logits.shape[1]))
         return found.indices.int().cpu().numpy(), found.values.cpu().numpy()
 
-    scores = Scores(logits, states, partial(static.choices, output, count), likely, rows=count)
+    scores = Scores(logits, states, chosen, likely, rows=stop - skipped, launched=True)
     return scores

@@ -1,8 +1,10 @@
-"""A layer's attention over the cache, in plain torch."""
+"""A layer's attention over the cache, in plain torch or by a card's kernels."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
+from types import ModuleType
 
 import torch
 import torch.nn.functional as F
@@ -11,12 +13,12 @@ from torch import Tensor
 from engine.model import _kernels
 from engine.model.model_config import Attention, ModelConfig
 from engine.model.native.attention import head_norm, head_order, projections
-from engine.model.torch.cuda.static_pass import StaticPass
+from engine.model.torch.cuda.static_pass import ADDRESSES, StaticPass
 from engine.model.torch.cuda.weights import CardWeights
 from engine.model.torch.ops import Rows, fused_attention, masked_attention
 
 
-@dataclass(slots=True)
+@dataclass
 class TorchPass:
     """The data that all layers of a pass share.
 
@@ -28,7 +30,18 @@ class TorchPass:
     places: list[tuple[int, int]]  # tensor of the cache, and place there, by layer
     phases: dict[str, Tensor]  # rotations by the name of a rotary embedding: complex [rows, pairs]
     query_scales: Tensor | None  # f32 [rows]
+    kernels: ModuleType | None = None  # `triton_ops`, for a static pass; None: plain torch
     _sees: dict[int, Tensor] = field(default_factory=dict)  # masks by window
+
+    @cached_property
+    def numbers(self) -> Tensor:
+        """The numbers of the rows, int64 [rows]: those of their phases."""
+        return torch.arange(len(self.rows.positions), device=self.rows.positions.device)
+
+    @cached_property
+    def still(self) -> Tensor:
+        """A zero for each row, int64 [rows]."""
+        return torch.zeros_like(self.rows.positions)
 
     def keys_and_values(self, layer: int) -> tuple[Tensor, Tensor]:
         """Return the keys and the values of a layer: [kv heads, capacity, head dim] each."""
@@ -60,6 +73,8 @@ class TorchAttentionBlock:
     def __init__(self, spec: Attention, weights: CardWeights, layer: int, d: ModelConfig) -> None:
         at = f"model.layers.{layer}.self_attn."
         self.spec, self.eps, self.dtype = spec, d.eps, weights.dtype
+        self.heads, self.kv_heads = spec.heads, spec.kv_heads
+        self.head_dim, self.scale = spec.head_dim, spec.scale
         self.source = layer if spec.reads_from is None else spec.reads_from
         self.own = spec.reads_from is None
         order = head_order(spec, d)
@@ -73,9 +88,14 @@ class TorchAttentionBlock:
         self.q_norm = norm("q_norm", spec.heads)
         self.k_norm = norm("k_norm", spec.kv_heads) if self.own else None
         self.sinks = weights.vector(f"{at}sinks") if spec.sinks else None
+        self.norms: Tensor | None = None  # of each head of q and of k
+        if spec.qk_norm == "head" and self.q_norm is not None and self.k_norm is not None:
+            self.norms = torch.stack([self.q_norm, self.k_norm])
 
     def run(self, h: Tensor, now: TorchPass) -> Tensor:
         """Attend with h [rows, width] -> the same; keys and values of real rows go to the cache."""
+        if now.kernels is not None and isinstance(now.rows, StaticPass):
+            return self._run_kernels(h, now, now.rows, now.kernels)
         spec, rows, d = self.spec, now.rows, self.spec.head_dim
         own = [spec.kv_heads * d] * 2 if self.own else []
         gates = [spec.heads * d] if spec.gated else []
@@ -96,6 +116,47 @@ class TorchAttentionBlock:
         if spec.gated:
             mixed = mixed * parts[-1].sigmoid()
         return self.out(mixed.to(self.dtype))
+
+    def _run_kernels(self, h: Tensor, now: TorchPass, rows: StaticPass, do: ModuleType) -> Tensor:
+        """Do the same with kernels that read the cache's place and length from the device."""
+        spec, qkv = self.spec, self.qkv(h)
+        group, place = now.places[self.source]
+        gates = None
+        if spec.gated:
+            inner = spec.heads * spec.head_dim
+            qkv, gates = qkv[:, :-inner].contiguous(), qkv[:, -inner:]
+        if self.own:
+            if spec.rope is None:
+                phases, turns = torch.ones(1, 1, dtype=torch.complex64, device=h.device), now.still
+            else:
+                phases, turns = now.phases[spec.rope], now.numbers
+            q = do.turned(
+                self, place, self.norms, self._normed(qkv), phases, turns, rows.meta,
+                ADDRESSES[group],
+            )  # fmt: skip
+        else:
+            q = self._turned(qkv.float(), spec.heads, self.q_norm, now).to(self.dtype)
+        if now.query_scales is not None:
+            q *= now.query_scales[:, None, None]
+        mixed = do.attend(
+            self, place, q, rows, spec.window, spec.softcap, self.sinks, ADDRESSES[group]
+        )
+        return self.out(mixed if gates is None else mixed * gates.sigmoid())
+
+    def _normed(self, qkv: Tensor) -> Tensor:
+        """Apply the norms that are not of single heads of q and k, in qkv's number format."""
+        spec = self.spec
+        if spec.qk_norm != "all" and not spec.value_norm:
+            return qkv
+        shared = spec.kv_heads * spec.head_dim
+        q, k, v = torch.split(qkv.float(), [spec.heads * spec.head_dim, shared, shared], -1)
+        if spec.qk_norm == "all":
+            q = F.rms_norm(q, (q.shape[-1],), self.q_norm, self.eps)
+            k = F.rms_norm(k, (k.shape[-1],), self.k_norm, self.eps)
+        if spec.value_norm:
+            heads = v.reshape(-1, spec.kv_heads, spec.head_dim)
+            v = F.rms_norm(heads, (spec.head_dim,), None, self.eps).flatten(1)
+        return torch.cat([q, k, v], -1).to(qkv.dtype)
 
     def _turned(self, x: Tensor, heads: int, norm: Tensor | None, now: TorchPass) -> Tensor:
         """Normalise and rotate q or k: [rows, heads, head dim]."""

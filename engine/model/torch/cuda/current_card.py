@@ -32,12 +32,15 @@ def current(device: torch.device) -> AbstractContextManager[None]:
 
 
 def on_its_card(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
-    """Wrap a method so that it runs with its object's card as the current one."""
+    """Wrap a method so that it runs with its object's card as the current one.
+
+    A device without a number is the current one; nothing is entered where the right one is current.
+    """
 
     @wraps(method)
     def run(self: S, /, *args: P.args, **options: P.kwargs) -> R:
         device = self.device
-        if device.type != "cuda" or torch.cuda.current_device() == device.index:
+        if device.type != "cuda" or device.index in (None, torch.cuda.current_device()):
             return method(self, *args, **options)
         with torch.cuda.device(device):
             return method(self, *args, **options)

@@ -1,4 +1,4 @@
-"""The forward pass of a model by its `ModelConfig` on a card, in plain torch.
+"""The forward pass of a model by its `ModelConfig` on a card, in plain torch or by its kernels.
 
 It serves families with windows, sinks, capped logits, experts and other norms than Llama's. What
 Llama's family needs has kernels of its own (`engine.model.torch.llama`); a CPU runs all families
@@ -7,20 +7,22 @@ natively (`engine.model.native`).
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import torch
 from torch import Tensor
 
 from engine.model.model_config import Attention, ModelConfig
 from engine.model.native.weights import NativeWeights
+from engine.model.torch.cuda import torch_ops
 from engine.model.torch.cuda.attention import TorchAttentionBlock, TorchPass
 from engine.model.torch.cuda.feed_forward import TorchDenseBlock, TorchExpertsBlock
 from engine.model.torch.cuda.gemma4 import (
     TorchGemma4Experts,
     TorchPerLayerEmbedding,
     TorchPerLayerInput,
-    rms_normed,
 )
-from engine.model.torch.cuda.static_pass import StaticPass
+from engine.model.torch.cuda.static_pass import ADDRESSES, StaticPass
 from engine.model.torch.cuda.weights import CardWeights
 from engine.model.torch.ops import Rows, product
 
@@ -76,6 +78,11 @@ class DescribedModel:
         self.cache_shapes = [(device, len(of), heads, size) for heads, size, of in d.cache_groups]
         self._places = d.cache_places
 
+    @property
+    def fuses(self) -> bool:
+        """Return whether a card's kernels run its passes: they know so many caches."""
+        return len(self.cache_shapes) <= len(ADDRESSES)
+
     def extend(self, rows: Tensor) -> None:
         """Give the embedding rows [tokens, width] for more tokens, which the head does not have."""
         self.embedding = torch.cat([self.embedding, rows.to(self.device, self.embedding.dtype)])
@@ -91,32 +98,36 @@ class DescribedModel:
         rows: Rows | StaticPass,
         cache: tuple[Tensor, ...],
         layers: int | None = None,
+        kernels: ModuleType | None = None,
     ) -> Tensor:
         """Compute the final hidden states [rows, width] of token `ids` [rows].
 
         Keys and values of the first `rows.count` rows are written to rows `rows.base ...` of
         `cache`, one tensor [2, layers, kv heads, capacity, head_dim] for each of `cache_shapes`.
-        `layers`: run only the first ones.
+        `layers`: run only the first ones. `kernels`: `triton_ops`, for a static pass of a model
+        that `fuses`; such a pass can be captured. None: plain torch.
         """
         now = TorchPass(
-            rows, cache, self._places, self._turns(rows.positions), self._scales(rows.positions)
-        )
-        x = self.embedded(ids)
+            rows, cache, self._places, self._turns(rows.positions), self._scales(rows.positions),
+            kernels,
+        )  # fmt: skip
+        do = torch_ops if kernels is None else kernels
+        x, delta = self.embedded(ids), None
         inputs = None if self.per_layer is None else self.per_layer.inputs(ids, x)
         for n, layer in enumerate(self.blocks[:layers]):
-            delta = layer.mixer.run(self._normed(x, layer.before_mixer), now)
-            x = self._added(x, delta, layer.after_mixer)
-            h = self._normed(x, layer.before_mlp)
+            x, h = self._added(x, delta, layer.before_mixer, do)
+            delta = self._scaled(layer.mixer.run(h, now), layer.after_mixer, do)
+            x, h = self._added(x, delta, layer.before_mlp, do)
             if isinstance(layer.mlp, TorchGemma4Experts):
-                delta = layer.mlp.run_parallel(h, x)
+                delta = layer.mlp.run_parallel(h, x, now)
             else:
-                delta = layer.mlp.run(h)
-            x = self._added(x, delta, layer.after_mlp)
+                delta = layer.mlp.run(h, now)
+            delta = self._scaled(delta, layer.after_mlp, do)
             if layer.inputs is not None and inputs is not None:
-                x = layer.inputs.added(x, inputs[:, n])
+                x, delta = layer.inputs.added(x + delta, inputs[:, n]), None
             if layer.scalar != 1:
-                x = x * layer.scalar
-        return self._normed(x, self.norm)
+                x, delta = (x if delta is None else x + delta) * layer.scalar, None
+        return self._added(x, delta, self.norm, do)[1]
 
     def head(self, hidden: Tensor) -> Tensor:
         """Compute the logits [rows, vocabulary] in f32 of hidden states [rows, width]."""
@@ -129,14 +140,22 @@ class DescribedModel:
             logits = logits / self.description.logit_divisor
         return (logits.float() / cap).tanh().mul(cap).to(logits.dtype) if cap else logits
 
-    def _normed(self, x: Tensor, norm: Tensor | None) -> Tensor:
-        return x if norm is None else rms_normed(x, norm, self.eps)
+    def _added(
+        self, x: Tensor, delta: Tensor | None, norm: Tensor | None, do: ModuleType
+    ) -> tuple[Tensor, Tensor]:
+        """Add a block's output to x; returns the sum and its norm, the next block's input."""
+        if norm is not None:
+            both: tuple[Tensor, Tensor] = do.add_norm(x, delta, norm, self.eps)
+            return both
+        x = x if delta is None else x + delta
+        return x, x
 
-    def _added(self, x: Tensor, delta: Tensor, after: Tensor | None) -> Tensor:
-        """Add a block's output, whose norm is `after`, to x."""
+    def _scaled(self, delta: Tensor, after: Tensor | None, do: ModuleType) -> Tensor:
+        """Normalise a block's output by the norm behind it, if there is one, and scale it."""
+        if after is not None:
+            delta = do.add_norm(delta, None, after, self.eps)[1]
         scale = self.description.residual_scale
-        delta = self._normed(delta, after)
-        return x + (delta if scale == 1 else delta * scale)
+        return delta if scale == 1 else delta * scale
 
     def _turns(self, positions: Tensor) -> dict[str, Tensor]:
         """Compute the rotations of each rotary embedding: a e^(i p w), complex [rows, pairs]."""

@@ -1,14 +1,19 @@
-"""Gated feed-forward blocks and mixtures of them, in plain torch."""
+"""Gated feed-forward blocks and mixtures of them, in plain torch or by a card's kernels."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.model.model_config import CLAMPED_SWIGLU, GELU, Dense, Experts
-from engine.model.torch.cuda.static_pass import DESCRIBED_ROWS
+from engine.model.model_config import CLAMPED_SWIGLU, GELU, SILU, Dense, Experts
+from engine.model.torch.cuda.static_pass import DESCRIBED_ROWS, StaticPass
 from engine.model.torch.cuda.weights import CardWeights, ExpertWeights
+
+if TYPE_CHECKING:
+    from engine.model.torch.cuda.attention import TorchPass
 
 
 def gated(both: Tensor, spec: Dense | Experts) -> Tensor:
@@ -30,9 +35,12 @@ class TorchDenseBlock:
         self.gate_up = weights.product(f"{at}gate_proj", f"{at}up_proj")
         self.down = weights.product(f"{at}down_proj")
 
-    def run(self, h: Tensor) -> Tensor:
+    def run(self, h: Tensor, now: TorchPass | None = None) -> Tensor:
         """Run the block on h [rows, width] -> the same."""
-        return self.down(gated(self.gate_up(h), self.spec))
+        both = self.gate_up(h)
+        if now is not None and now.kernels is not None and self.spec.activation == SILU:
+            return self.down(now.kernels.gate(both))
+        return self.down(gated(both, self.spec))
 
 
 class TorchExpertsBlock:
@@ -52,19 +60,30 @@ class TorchExpertsBlock:
             self.shared = TorchDenseBlock(dense, weights, f"{at}shared_expert.")
             self.shared_gate = weights.product(f"{at}shared_expert_gate")
 
-    def run(self, h: Tensor) -> Tensor:
+    def run(self, h: Tensor, now: TorchPass | None = None) -> Tensor:
         """Run the mixture on h [rows, width] -> the same."""
-        out = self.run_routed(h, h)
+        out = self.run_routed(h, h, now=now)
         if self.shared is None or self.shared_gate is None:
             return out
         gate = self.shared_gate(h).expand_as(h)  # so that rows do not share a vector on a CPU
-        return out + gate.sigmoid() * self.shared.run(h)
+        return out + gate.sigmoid() * self.shared.run(h, now)
 
-    def run_routed(self, router_input: Tensor, h: Tensor, scale: Tensor | None = None) -> Tensor:
+    def run_routed(
+        self,
+        router_input: Tensor,
+        h: Tensor,
+        scale: Tensor | None = None,
+        now: TorchPass | None = None,
+    ) -> Tensor:
         """Run on h the experts that the router chooses for `router_input`.
 
         `scale`: a factor for each expert.
         """
+        if now is not None and now.kernels is not None and isinstance(now.rows, StaticPass):
+            from engine.model.torch.cuda.expert_ops import run_experts
+
+            logits = self.router(router_input)
+            return run_experts(self.spec, self.gate_up, self.down, logits, h, scale, now.rows.meta)
         choice, shares = self._route(router_input)
         if scale is not None:
             shares = shares * scale[choice]

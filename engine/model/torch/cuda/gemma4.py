@@ -6,6 +6,7 @@ They are experts next to a dense block, and inputs of a token for each layer.
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -13,6 +14,9 @@ from torch import Tensor
 from engine.model.model_config import Layer, ModelConfig
 from engine.model.torch.cuda.feed_forward import TorchDenseBlock, TorchExpertsBlock
 from engine.model.torch.cuda.weights import CardWeights
+
+if TYPE_CHECKING:
+    from engine.model.torch.cuda.attention import TorchPass
 
 
 def rms_normed(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -42,12 +46,12 @@ class TorchGemma4Experts:
             )
         )
 
-    def run_parallel(self, h: Tensor, residual: Tensor) -> Tensor:
+    def run_parallel(self, h: Tensor, residual: Tensor, now: TorchPass | None = None) -> Tensor:
         """Compute the output of both for h, which is a norm of `residual`: [rows, width]."""
         router_input = rms_normed(residual, self.router_norm, self.eps)
         inputs = rms_normed(residual, self.before_experts, self.eps)
-        routed = self.experts.run_routed(router_input, inputs, self.scale)
-        dense = rms_normed(self.dense.run(h), self.after_dense, self.eps)
+        routed = self.experts.run_routed(router_input, inputs, self.scale, now)
+        dense = rms_normed(self.dense.run(h, now), self.after_dense, self.eps)
         return dense + rms_normed(routed, self.after_experts, self.eps)
 
 

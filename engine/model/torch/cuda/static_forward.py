@@ -2,8 +2,9 @@
 
 Rows are padded to a bucket, all inputs are in one buffer, and there is one transfer back. Padding
 rows reach neither the cache nor the caller. On a CUDA card each bucket's pass becomes a CUDA graph
-(`engine.model.torch.cuda.cuda_graphs`), which removes the cost of Python and of launches. Until
-then, and on a CPU for the tests, the same passes are launched kernel by kernel.
+(`engine.model.torch.cuda.cuda_graphs`), which removes the cost of Python and of launches. Both
+transfers are part of it: the host fills pinned memory, launches, and waits. Until then, and on a
+CPU for the tests, the same passes are launched kernel by kernel.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from engine.model import _kernels
 from engine.model.torch.cuda import torch_ops
 from engine.model.torch.cuda.current_card import finish, on_its_card
 from engine.model.torch.cuda.described_model import DescribedModel
+from engine.model.torch.cuda.prompt_inputs import PromptInputs
 from engine.model.torch.cuda.static_pass import (
     BUCKETS,
     DESCRIBED_ROWS,
+    HEADER_INTS,
     MAX_ROWS,
     TOP,
     USUAL_ROWS,
@@ -32,6 +35,7 @@ from engine.model.torch.cuda.static_pass import (
     PassOutput,
     StaticPass,
     bucket_of,
+    write_other_addresses,
 )
 from engine.model.torch.inference import inference
 from engine.model.torch.llama import Llama
@@ -41,7 +45,6 @@ from engine.sampling.batched import UNSURE, drawn, drawn_early, has_candidates
 
 log = logging.getLogger(__name__)
 
-HEADER_INTS = 8  # integers at the start of the input buffer (`_kernels.fill_pass`)
 SCRATCH_ROWS = 2 * MAX_ROWS  # rows of the cache that passes are compiled and captured on
 
 
@@ -63,7 +66,7 @@ class Static:
         self.model, self.device, self.exact, self.rows = model, model.device, exact, rows
         cuda = self.device.type == "cuda"
         # None: plain torch between the matrix products
-        self.fused = _fused(self.device) if isinstance(model, Llama) else None
+        self.fused = _fused(self.device) if isinstance(model, Llama) or model.fuses else None
         if cuda and exact and self.fused is None:
             raise UnsupportedModel("exact needs Triton on a GPU: install it, or leave --exact out")
         # Whether the fused kernels are compiled. An exact model has no others.
@@ -72,7 +75,8 @@ class Static:
         # `PassOutput.top` on the host and its three parts, by bucket
         self._here = {bucket: top_parts(top, bucket) for bucket in BUCKETS if bucket <= rows}
         self._base = 0  # position of the last pass's first row
-        self._fetched = 0  # rows of the last pass, padding included, whose `top` is on the host
+        self._running = False  # a pass may not have read its inputs, or written `top`
+        self._moving = False  # `keep` may not have read its path
         by_row = [rows, rows, rows * (rows // WORD_BITS), rows * rows // 8 if exact else 0]
         size = HEADER_INTS + sum(by_row)
         self.box = torch.zeros(size, dtype=torch.int64, device=self.device)
@@ -85,11 +89,11 @@ class Static:
         self.ids, self.positions, seen, path = torch.split(self.box[HEADER_INTS:], by_row)
         self.seen = seen.view(rows, -1)
         self.path = path.view(torch.uint8).view(-1, rows)  # used by an exact model
-        self._copied = torch.cuda.Event() if cuda else None  # type: ignore[no-untyped-call]
         self._norms = [
             None if block.qk_norm is None else torch.stack(block.qk_norm)
             for block in (model.blocks if isinstance(model, Llama) else [])
         ]
+        self.prompts = PromptInputs(self.device, exact)
         self.graphs: CapturedPasses | None = None
 
     # -- passes ------------------------------------------------------------------------------------
@@ -101,18 +105,12 @@ class Static:
         What the outputs have behind them is padding. IndexError for unknown ids,
         torch.OutOfMemoryError where the card is full; committed rows stay intact.
         """
-        count = 1 + len(draft)
-        bucket = bucket_of(count)
-        output = None
+        bucket = bucket_of(1 + len(draft))
         if self.graphs is not None:
             self.graphs.use(self, bucket)
         self.send(last, draft, cache, base)
-        if self.graphs is not None:
-            output = self.graphs.replay(bucket)
-        if output is None:
-            output = self.run(self.sent(draft, cache, base, bucket))
-        self._fetched = 0
-        return output
+        output = None if self.graphs is None else self.graphs.replay(bucket)
+        return output or self.run(self.sent(draft, cache, base, bucket))
 
     @on_its_card
     def read(
@@ -123,17 +121,27 @@ class Static:
         They are those after the first `layers` layers (None: all).
         """
         self._check(tokens)
-        count, (keys, values) = len(tokens), cache[0]
-        self._wait()
-        self._inputs[:5] = keys.data_ptr(), values.data_ptr(), keys.shape[2], base, count
-        self.box[:HEADER_INTS].copy_(self._host[:HEADER_INTS], non_blocking=True)
-        self._mark()
-        places = torch.arange(base, base + count, device=self.device)
-        parents = np.arange(-1, count - 1, dtype=np.int32)
-        now = StaticPass(base, count, parents, cache, self.box, places, self.seen, self.path,
-                         False, self.exact)  # fmt: skip
-        ids = torch.tensor(tokens, dtype=torch.int64).to(self.device)
-        return self._states(ids, now, layers)
+        most = self.prompts.sizes[-1]
+        parts = [
+            self._read(tokens[n : n + most], cache, base + n, layers)
+            for n in range(0, len(tokens), most)
+        ]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _read(
+        self, tokens: list[int], cache: tuple[Tensor, ...], base: int, layers: int | None
+    ) -> Tensor:
+        """Run one pass over a prompt, padded unless it ends early or its model has no graphs."""
+        count = len(tokens)
+        padded = layers is None and bool(self.read_sizes)
+        rows, graphs = (self.prompts.rows_for(count), self.graphs) if padded else (count, None)
+        if graphs is not None:
+            graphs.use_read(self, rows)
+        self.send_prompt(tokens, cache, base, rows)
+        states = None if graphs is None else graphs.replay_read(rows)
+        if states is not None:
+            return states[:count].clone()  # the next pass may overwrite them
+        return self.run_read(self.sent_prompt(count, cache, base, rows), layers)[:count]
 
     def choices(self, output: PassOutput, count: int, request: Request, place: int) -> list[int]:
         """Choose the model's token after each of the `count` rows of the last pass.
@@ -151,7 +159,7 @@ class Static:
         """Choose tokens as `choices` does, by sampling."""
         some = self._draw_first(output, count, request, place)
         self._chosen[:count].copy_(some, non_blocking=True)
-        self._fetched = 0  # so that both are waited for
+        self._mark()
         self._fetch(output)
         chosen: list[int] = self._chosen[:count].tolist()
         if UNSURE in chosen:
@@ -198,16 +206,12 @@ class Static:
         return words[:count, :width].copy(), values[:count, :width].copy()
 
     def _fetch(self, output: PassOutput) -> tuple[Ids, Ids, Floats]:
-        """Bring `output.top` to the host; waits for the device, once a pass.
+        """Wait for the last pass, once, and return what is on the host of its output.
 
-        Returns the largest logit's token of each row, its most likely tokens and their logits.
+        It is the largest logit's token of each row, its most likely tokens and their logits.
         """
-        rows = len(output.logits)
-        here, best, words, values = self._here[rows]
-        if self._fetched != rows:
-            here.copy_(output.top, non_blocking=True)
-            finish(self.device)
-            self._fetched = rows
+        self._wait()
+        _, best, words, values = self._here[len(output.logits)]
         return best, words, values
 
     @on_its_card
@@ -217,19 +221,36 @@ class Static:
             return
         first = next(n for n, node in enumerate(path) if node != n)
         count = len(path) - first
-        self._wait()
+        if self._moving:
+            self._finish()
         self._path_here[:count] = [base + node for node in path[first:]]
         rows = self._moved[:count]
         rows.copy_(self._path[:count], non_blocking=True)
-        self._mark()
+        self._moving = True
         for part in parts:
             part.narrow(-2, base + first, count).copy_(part.index_select(-2, rows))
 
     def run(self, now: StaticPass) -> PassOutput:
-        """Launch a pass, kernel by kernel."""
+        """Launch a pass, kernel by kernel, with its transfers."""
+        self.receive()
         states = self._states(self.ids[: len(now.positions)], now)
         logits = self.model.words(states)
-        return PassOutput(states, logits, self._ops.top(logits))
+        output = PassOutput(states, logits, self._ops.top(logits))
+        self.deliver(output)
+        return output
+
+    @property
+    def read_sizes(self) -> list[int]:
+        """Rows of the passes that read prompts; none where such passes are not padded."""
+        if isinstance(self.model, Llama):
+            return self.prompts.sizes
+        if self.fused is None:
+            return []
+        return [size for size in self.prompts.sizes if size <= MAX_ROWS]  # as wide as its chunks
+
+    def run_read(self, now: StaticPass, layers: int | None = None) -> Tensor:
+        """Launch a pass that reads a prompt, kernel by kernel; returns its hidden states."""
+        return self._states(self.prompts.ids[: len(now.positions)], now, layers)
 
     @property
     def _ops(self) -> Any:
@@ -239,7 +260,8 @@ class Static:
     def _states(self, ids: Tensor, now: StaticPass, layers: int | None = None) -> Tensor:
         model = self.model
         if isinstance(model, DescribedModel):
-            return model.run(ids, now, now.cache, layers)
+            kernels = self.fused if self.ready else None
+            return model.run(ids, now, now.cache, layers, kernels)
         do = self._ops
         x, delta = model.embedded(ids), None
         for n, layer in enumerate(model.blocks[:layers]):
@@ -254,7 +276,7 @@ class Static:
     # -- inputs ------------------------------------------------------------------------------------
 
     def send(self, last: int, draft: Draft, cache: tuple[Tensor, ...], base: int) -> None:
-        """Send the inputs of a pass over `last` and the draft behind it.
+        """Write the inputs of a pass over `last` and the draft behind it; the pass fetches them.
 
         IndexError for unknown ids: on a card they would end the whole process.
         """
@@ -262,12 +284,20 @@ class Static:
         values = keys + cache[0].nbytes // 2
         self._base = base
         self._wait()
+        write_other_addresses(self._inputs, cache)
         _kernels.fill_pass(
             self._inputs, self.rows, self.exact, last, draft.tokens, draft.parents,
             self.model.embedding.shape[0], keys, values, capacity, base,
         )  # fmt: skip
-        self.box.copy_(self._host, non_blocking=True)
         self._mark()
+
+    def receive(self) -> None:
+        """Copy the inputs that were sent to the device: the first operation of a pass."""
+        self.box.copy_(self._host, non_blocking=True)
+
+    def deliver(self, output: PassOutput) -> None:
+        """Copy `output.top` to the host: the last operation of a pass."""
+        self._here[len(output.logits)][0].copy_(output.top, non_blocking=True)
 
     def sent(self, draft: Draft, cache: tuple[Tensor, ...], base: int, bucket: int) -> StaticPass:
         """Describe the pass whose inputs were sent, padded to `bucket` rows."""
@@ -278,20 +308,43 @@ class Static:
             self.seen[:bucket], self.path[:bucket], True, self.exact,
         )  # fmt: skip
 
+    def send_prompt(
+        self, tokens: list[int], cache: tuple[Tensor, ...], base: int, rows: int
+    ) -> None:
+        """Send the inputs of a pass over tokens of a prompt, padded to `rows` rows."""
+        self._wait()
+        self.prompts.send(tokens, cache, base, rows)
+        self._mark()
+
+    def sent_prompt(
+        self, count: int, cache: tuple[Tensor, ...], base: int, rows: int
+    ) -> StaticPass:
+        """Describe the pass over `count` tokens of a prompt whose inputs were sent."""
+        parents = np.arange(-1, count - 1, dtype=np.int32)
+        inputs = self.prompts
+        return StaticPass(
+            base, count, parents, cache, inputs.box, inputs.positions[:rows],
+            self.seen, self.path, False, self.exact,
+        )  # fmt: skip
+
     def _check(self, tokens: list[int]) -> None:
         """Raise IndexError for unknown ids."""
         count = len(self.model.embedding)
         if min(tokens) < 0 or max(tokens) >= count:
             raise IndexError(f"the model has tokens 0 to {count - 1} only")
 
-    def _wait(self) -> None:
-        """Wait until the pinned buffers have been read."""
-        if self._copied is not None:
-            self._copied.synchronize()
-
     def _mark(self) -> None:
-        if self._copied is not None:
-            self._copied.record()
+        """Note that the device uses the pinned inputs or outputs until `_wait` returns."""
+        self._running = True
+
+    def _wait(self) -> None:
+        """Wait until the pinned inputs have been read and the pinned outputs written."""
+        if self._running:
+            self._finish()
+
+    def _finish(self) -> None:
+        finish(self.device)
+        self._running = self._moving = False
 
     # -- graphs ------------------------------------------------------------------------------------
 

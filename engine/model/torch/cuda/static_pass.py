@@ -15,13 +15,24 @@ BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # rows of a pass
 MAX_ROWS = BUCKETS[-1]  # rows of the widest pass of any model
 USUAL_ROWS = 64  # rows of the widest pass, where no larger draft is requested
 DESCRIBED_ROWS = 64  # rows of a `DescribedModel`'s; its experts then do not wait for the device
+HEADER_INTS = 8  # integers at the start of the input buffers: `StaticPass.meta` and padding
 TOP = 8  # most likely tokens of a row that every pass gives
+ADDRESSES = (0, 5)  # places in `StaticPass.meta` of the addresses of a model's caches
 WORD_BITS = 64  # bits of a word in which a row's ancestors are marked
 
 
 def bucket_of(rows: int) -> int:
     """Find the smallest bucket that holds `rows` rows, at most MAX_ROWS."""
     return BUCKETS[bisect_left(BUCKETS, rows)]
+
+
+def write_other_addresses(
+    inputs: np.ndarray[Any, np.dtype[np.int64]], cache: tuple[Tensor, ...]
+) -> None:
+    """Write the addresses of the caches behind the first one, which have its capacity."""
+    for part, at in zip(cache[1:], ADDRESSES[1:], strict=False):
+        start = part.data_ptr()
+        inputs[at : at + 2] = start, start + part.nbytes // 2
 
 
 @dataclass(slots=True)
@@ -34,7 +45,8 @@ class StaticPass:
     cache: tuple[
         Tensor, ...
     ]  # [2, layers, kv heads, capacity, head dim]: one for each shape of heads
-    meta: Tensor  # int64: addresses of keys and values; capacity, base, count
+    # int64: addresses of keys and values; capacity, base, count; those of a second cache
+    meta: Tensor
     positions: Tensor  # int64 [rows]
     # int64 [rows, words]: bit i % 64 of word i // 64 is set where row i is an ancestor or itself
     seen: Tensor
@@ -74,14 +86,19 @@ class PassOutput:
     top: Tensor
 
 
-class AttentionShape(Protocol):
-    """The part of a model that the kernels between its matrix products need."""
+class HeadShape(Protocol):
+    """The heads of an attention, and what all of its kernels need."""
 
     heads: int
     kv_heads: int
     head_dim: int
     scale: float  # factor of attention scores
     eps: float  # epsilon of RMS norms
+
+
+class AttentionShape(HeadShape, Protocol):
+    """The part of a model that the kernels between its matrix products need."""
+
     phases: Tensor  # rotary embedding: complex [positions, head_dim / 2]
     query_scales: Tensor | None  # factors of q, f32 [positions]
     rotary: list[bool]  # whether each layer rotates q and k
@@ -104,6 +121,14 @@ class CapturedPasses(Protocol):
 
     def replay(self, bucket: int) -> PassOutput | None:
         """Replay the captured pass of a bucket; None where there is none."""
+        ...
+
+    def use_read(self, static: Any, rows: int) -> None:
+        """Announce a pass of so many rows that reads a prompt, before its inputs are sent."""
+        ...
+
+    def replay_read(self, rows: int) -> Tensor | None:
+        """Replay a captured pass that reads a prompt; None where there is none."""
         ...
 
     def warm(self, static: Any) -> Iterator[tuple[int, int]]:

@@ -19,11 +19,15 @@ from torch import Tensor
 from engine.model.torch.cuda.static_pass import TOP
 
 if TYPE_CHECKING:
-    from engine.model.torch.cuda.static_pass import AttentionShape, StaticPass
+    from engine.model.torch.cuda.static_pass import AttentionShape, HeadShape, StaticPass
 
 TYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}
 SPLITS = 16  # parts of the cache that a row's attention is summed in, where it is exact
+LOG2_E = 1.4426950408889634
 TILE = 64  # keys at a time: bits of at most two words of a row's ancestors
+TILE_BYTES = 32768  # bytes of the keys of a tile
+PROGRAM_SUMS = 8192  # sums of rows and dimensions that a program's registers hold
+USUAL_DIMENSIONS = 128  # of a head; shared memory holds one tile of larger ones
 MOST_PARTS = 128  # parts that a long cache is cut in, for a model with few key heads
 LOGITS = 4096  # logits at a time
 LONG = 256  # rows of a prompt that occupy a card without cutting the cache in parts
@@ -64,7 +68,7 @@ def _gate(both, out, INNER: tl.constexpr, BLOCK: tl.constexpr):
 def _turn(
     qkv, phases, norms, positions, meta, q, layer, eps,
     NORM: tl.constexpr, HEADS: tl.constexpr, KV: tl.constexpr, D: tl.constexpr,
-    HALF: tl.constexpr, TYPE: tl.constexpr,
+    HALF: tl.constexpr, TYPE: tl.constexpr, PAIRS: tl.constexpr, ADDRESSES: tl.constexpr,
 ):  # fmt: skip
     """Turn one head of one row: q to its output, k, turned too, and v into the cache."""
     row = tl.program_id(0).to(tl.int64)
@@ -80,9 +84,9 @@ def _turn(
             weight = norms + (head >= HEADS).to(tl.int32) * D + 2 * pair
             a = a * scale * tl.load(weight, mask=live, other=0.0)
             b = b * scale * tl.load(weight + 1, mask=live, other=0.0)
-        phase = phases + tl.load(positions + row) * D + 2 * pair
-        real = tl.load(phase, mask=live, other=0.0)
-        imaginary = tl.load(phase + 1, mask=live, other=0.0)
+        phase = phases + tl.load(positions + row) * (2 * PAIRS) + 2 * pair
+        real = tl.load(phase, mask=pair < PAIRS, other=1.0)
+        imaginary = tl.load(phase + 1, mask=pair < PAIRS, other=0.0)
         turned = a * real - b * imaginary
         b = a * imaginary + b * real
         a = turned
@@ -92,7 +96,7 @@ def _turn(
         tl.store(to + 1, b.to(TYPE), mask=live)
     else:
         real_row = pair < tl.where(row < tl.load(meta + 4), D // 2, 0)
-        cache = tl.load(meta + (head - HEADS) // KV).to(tl.pointer_type(TYPE))
+        cache = tl.load(meta + ADDRESSES + (head - HEADS) // KV).to(tl.pointer_type(TYPE))
         place = (layer.to(tl.int64) * KV + (head - HEADS) % KV) * tl.load(meta + 2)
         to = cache + (place + tl.load(meta + 3) + row) * D + 2 * pair
         tl.store(to, a.to(TYPE), mask=real_row)
@@ -105,11 +109,13 @@ def _attend(
     TREE: tl.constexpr, EXACT: tl.constexpr, HEADS: tl.constexpr,
     KV: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
     KEYS: tl.constexpr, PARTS: tl.constexpr, WORDS: tl.constexpr, TYPE: tl.constexpr,
-    PRECISION: tl.constexpr,
+    PRECISION: tl.constexpr, WINDOW: tl.constexpr = 0, CAP: tl.constexpr = 0.0,
+    ADDRESSES: tl.constexpr = 0,
 ):  # fmt: skip
     """Attend to part `split` of the cache with BLOCK (row, query head) pairs that share a key head.
 
-    EXACT: those of one row, over the keys in the order of their positions.
+    EXACT: those of one row, over the keys in the order of their positions. WINDOW: only to the last
+    tokens of a row's text, CAP: through a capped score; 0: not.
     """
     GROUP: tl.constexpr = HEADS // KV
     block, kv, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
@@ -133,8 +139,10 @@ def _attend(
     )  # fmt: skip
     capacity, base = tl.load(meta + 2), tl.load(meta + 3)
     place = tl.multiple_of((layer.to(tl.int64) * KV + kv) * capacity * D, 8)
-    keys = tl.multiple_of(tl.load(meta).to(tl.pointer_type(TYPE)), 16) + place
-    values = tl.multiple_of(tl.load(meta + 1).to(tl.pointer_type(TYPE)), 16) + place
+    keys = tl.load(meta + ADDRESSES).to(tl.pointer_type(TYPE))
+    keys = tl.multiple_of(keys, 16) + place
+    values = tl.load(meta + ADDRESSES + 1).to(tl.pointer_type(TYPE))
+    values = tl.multiple_of(values, 16) + place
     own = tl.load(positions + row, mask=real, other=0)
     stop = tl.max(own, 0) + 1
     if TREE and not EXACT:
@@ -142,7 +150,11 @@ def _attend(
     best = tl.full([BLOCK], float("-inf"), tl.float32)
     weight = tl.zeros([BLOCK], tl.float32)
     sums = tl.zeros([BLOCK, WIDTH], tl.float32)
-    for tile in range(split, tl.cdiv(stop, KEYS), PARTS):
+    begin = split
+    if WINDOW:  # no row sees a key before those that the first one sees
+        first_own = base if TREE and not EXACT else tl.min(own, 0)
+        begin += (tl.maximum(first_own - WINDOW + 1, 0) // KEYS).to(tl.int32)
+    for tile in range(begin, tl.cdiv(stop, KEYS), PARTS):
         key = tile * KEYS + tl.arange(0, KEYS).to(tl.int64)
         at = key
         if TREE and EXACT:  # a position of this pass is where its ancestor's row was put
@@ -155,6 +167,8 @@ def _attend(
             mask=there[:, None] & inside[None, :], other=0.0,
         )  # fmt: skip
         scores = tl.dot(query, tl.trans(k), input_precision=PRECISION) * scale
+        if CAP > 0.0:  # c tanh(x / c), where c is of the exponents of two
+            scores = CAP * (2.0 * tl.sigmoid(2.0 / CAP * scores) - 1.0)
         if TREE and not EXACT:
             first = tl.maximum(tile * KEYS - base, 0) // 64
             behind = tl.maximum(key - base, 0)
@@ -166,6 +180,12 @@ def _attend(
             sees = sees & there[None, :]
         else:
             sees = key[None, :] <= own[:, None]
+        if WINDOW:
+            spot = key  # the key's position
+            if TREE and not EXACT:
+                new_key = there & (key >= base)
+                spot = tl.where(new_key, tl.load(positions + key - base, mask=new_key), key)
+            sees = sees & (spot[None, :] > own[:, None] - WINDOW)
         scores = tl.where(sees, scores, float("-inf"))
         above = tl.maximum(best, tl.max(scores, 1))
         shift = tl.where(above == float("-inf"), 0.0, above)
@@ -180,24 +200,35 @@ def _attend(
         sums += tl.dot(weights.to(v.dtype), v, input_precision=PRECISION)
         best = above
     out = (row * HEADS + head) * PARTS + split
-    tl.store(highest + out, best, mask=real)
-    tl.store(total + out, weight, mask=real)
-    tl.store(mixed + (out * D)[:, None] + wide[None, :], sums, mask=real[:, None] & inside[None, :])
+    if PARTS == 1:  # `mixed` is the result itself, as `_combine` would write it
+        sums = sums / weight[:, None]
+    else:
+        tl.store(highest + out, best, mask=real)
+        tl.store(total + out, weight, mask=real)
+    to = mixed + (out * D)[:, None] + wide[None, :]
+    tl.store(to, sums.to(mixed.dtype.element_ty), mask=real[:, None] & inside[None, :])
 
 
 @triton.jit
 def _combine(
-    mixed, highest, total, out,
+    mixed, highest, total, out, sinks,
     HEADS: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
+    SINKS: tl.constexpr = False,
 ):  # fmt: skip
-    """Add up the parts of one head of one row, weighed."""
+    """Add up the parts of one head of one row, weighed. SINKS: a further logit takes a share."""
     pair = tl.program_id(0).to(tl.int64) * HEADS + tl.program_id(1)
     part = tl.arange(0, PARTS)
     wide = tl.arange(0, WIDTH)
     inside = wide < D
     best = tl.load(highest + pair * PARTS + part)
-    share = tl.exp2(best - tl.max(best, 0))
+    top = tl.max(best, 0)
+    if SINKS:
+        sink = tl.load(sinks + tl.program_id(1)) * 1.4426950408889634
+        top = tl.maximum(top, sink)
+    share = tl.exp2(best - top)
     whole = tl.sum(share * tl.load(total + pair * PARTS + part), 0)
+    if SINKS:
+        whole += tl.exp2(sink - top)
     at = ((pair * PARTS + part) * D)[:, None] + wide[None, :]
     sums = tl.load(mixed + at, mask=inside[None, :], other=0.0)
     found = tl.sum(sums * share[:, None], 0) / whole
@@ -270,55 +301,104 @@ def rotate(
     model: AttentionShape, n: int, norms: Tensor | None, qkv: Tensor, now: StaticPass
 ) -> Tensor:
     """Turn q [rows, heads, d] by position, and write k and v to the cache."""
-    rows, d = len(qkv), model.head_dim
-    q = torch.empty(rows, model.heads, d, dtype=qkv.dtype, device=qkv.device)
-    phases, positions = torch.view_as_real(model.phases), now.positions
+    phases, positions = model.phases, now.positions
     if not model.rotary[n]:
-        phases = torch.view_as_real(torch.ones_like(model.phases[:1]))
-        positions = torch.zeros_like(positions)
-    _turn[(rows, model.heads + 2 * model.kv_heads)](
-        qkv, phases, phases if norms is None else norms, positions, now.meta, q, n, model.eps,
-        NORM=norms is not None, HEADS=model.heads, KV=model.kv_heads, D=d,
-        HALF=triton.next_power_of_2(d // 2), TYPE=TYPES[qkv.dtype], num_warps=1,
-    )  # fmt: skip
+        phases, positions = torch.ones_like(phases[:1]), torch.zeros_like(positions)
+    q = turned(model, n, norms, qkv, phases, positions, now.meta)
     if model.query_scales is not None and model.rotary[n]:
         q *= model.query_scales[now.positions, None, None]
     return q
 
 
-def attend(model: AttentionShape, n: int, q: Tensor, now: StaticPass) -> Tensor:
-    """Attend over the live part of the cache: [rows, heads * d]."""
+def turned(
+    heads: HeadShape,
+    n: int,
+    norms: Tensor | None,
+    qkv: Tensor,
+    phases: Tensor,
+    places: Tensor,
+    meta: Tensor,
+    addresses: int = 0,
+) -> Tensor:
+    """Turn q [rows, heads, d] and write k and v to layer `n` of the cache.
+
+    `phases`: complex [places, pairs]; pairs of a head behind these are not turned. `places`: those
+    of the rows, int64 [rows]. `addresses`: the place in `meta` of the cache's addresses.
+    """
+    rows, d = len(qkv), heads.head_dim
+    q = torch.empty(rows, heads.heads, d, dtype=qkv.dtype, device=qkv.device)
+    turns = torch.view_as_real(phases)
+    _turn[(rows, heads.heads + 2 * heads.kv_heads)](
+        qkv, turns, turns if norms is None else norms, places, meta, q, n, heads.eps,
+        NORM=norms is not None, HEADS=heads.heads, KV=heads.kv_heads, D=d,
+        HALF=triton.next_power_of_2(d // 2), TYPE=TYPES[qkv.dtype], PAIRS=phases.shape[1],
+        ADDRESSES=addresses, num_warps=1,
+    )  # fmt: skip
+    return q
+
+
+def attend(
+    model: HeadShape,
+    n: int,
+    q: Tensor,
+    now: StaticPass,
+    window: int = 0,
+    cap: float = 0.0,
+    sinks: Tensor | None = None,
+    addresses: int = 0,
+) -> Tensor:
+    """Attend over the live part of the cache: [rows, heads * d].
+
+    `window`: tokens that a row sees, 0 for all. `cap`: of scores, 0 for none. `sinks`: a further
+    logit of each head, f32 [heads]. `addresses`: the place in `meta` of the cache's addresses.
+    """
     rows, heads, d = q.shape
     group = heads // model.kv_heads
     exact = now.exact
+    width = max(16, triton.next_power_of_2(d))
+    keys, stages = tile_of(width, q.element_size())
     block = block_of(group if exact else rows * group, exact, q.element_size())
+    if not exact:
+        block = min(block, max(16, PROGRAM_SUMS // width))
     blocks = rows if exact else triton.cdiv(rows * group, block)
     parts = SPLITS
     if not exact and now.tree:
         parts = parts_of(q.device, blocks * model.kv_heads)
     elif not exact and rows >= LONG:
         parts = 1
+    if sinks is not None:  # they are added where parts are
+        parts = max(parts, 2)
 
     def empty(*shape: int) -> Tensor:
         return torch.empty(shape, dtype=torch.float32, device=q.device)
 
-    mixed, highest, total = (
-        empty(rows, heads, parts, d), empty(rows, heads, parts), empty(rows, heads, parts)
-    )  # fmt: skip
-    width = max(16, triton.next_power_of_2(d))
-    scale = model.scale * 1.4426950408889634  # the kernel's exponentials are of two
+    out = torch.empty(rows, heads * d, dtype=q.dtype, device=q.device)
+    mixed = highest = total = out
+    if parts > 1:
+        mixed = empty(rows, heads, parts, d)
+        highest, total = empty(rows, heads, parts), empty(rows, heads, parts)
+    scale = model.scale * LOG2_E  # the kernel's exponentials are of two
     _attend[(blocks, model.kv_heads, parts)](
         q, now.meta, now.positions, now.seen, now.path, mixed, highest, total, n, rows, scale,
         TREE=now.tree, EXACT=exact, HEADS=heads, KV=model.kv_heads, D=d, WIDTH=width,
-        BLOCK=block, KEYS=TILE, PARTS=parts, WORDS=now.seen.shape[1], TYPE=TYPES[q.dtype],
-        PRECISION="ieee", num_warps=4, num_stages=2 if q.element_size() == 2 else 1,
+        BLOCK=block, KEYS=keys, PARTS=parts, WORDS=now.seen.shape[1], TYPE=TYPES[q.dtype],
+        PRECISION="ieee", WINDOW=window, CAP=cap * LOG2_E, ADDRESSES=addresses,
+        num_warps=4, num_stages=stages,
     )  # fmt: skip
-    out = torch.empty(rows, heads * d, dtype=q.dtype, device=q.device)
+    if parts == 1:
+        return out
     _combine[(rows, heads)](
-        mixed, highest, total, out, HEADS=heads, D=d, WIDTH=width, PARTS=parts,
+        mixed, highest, total, out, highest if sinks is None else sinks, HEADS=heads, D=d,
+        WIDTH=width, PARTS=parts, SINKS=sinks is not None,
         num_warps=combining_warps(parts, width),
     )  # fmt: skip
     return out
+
+
+def tile_of(width: int, number_bytes: int) -> tuple[int, int]:
+    """Choose the keys of a tile and the stages of its loop, for heads of `width` dimensions."""
+    keys = max(16, min(TILE, TILE_BYTES // (width * number_bytes)))
+    return keys, 2 if number_bytes == 2 and width <= USUAL_DIMENSIONS else 1
 
 
 def block_of(pairs: int, exact: bool, number_bytes: int) -> int:

@@ -28,9 +28,12 @@ from torch import Tensor
 
 FORMATS = ("int8", "fp8", "int4")
 FP8 = torch.float8_e4m3fn
+DTYPES = {"int8": torch.int8, "fp8": FP8}
 LARGEST = {torch.int8: 127.0, FP8: 448.0}
 GROUP = 64  # inputs that share a scale in int4
+LEVELS = {"int8": 2, "fp8": 2, "int4": 4}  # levels in a word of 16 bits, one of a group each
 QUAD = 4  # levels in a word of 16 bits: one of each of four groups
+PAIR = 2 * GROUP  # inputs of a pair: words of 16 bits have a level of each of its two groups
 SLICE = 1 << 22  # weights that are quantized at a time, whose f32 copies take memory
 TINY = 1e-12  # a value below any scale that matters
 
@@ -49,19 +52,34 @@ def matrix_bytes(narrow: str, width: int, out: int, inner: int) -> int:
         return out * inner * width
     if narrow == "int4":
         return out * _quads(inner) * QUAD * (GROUP // 2 + 2)
-    return out * (inner + 4)
+    return out * (-(-inner // PAIR) * PAIR + 4)
 
 
-def by_channel(weight: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Quantize a weight [out, in]: levels in int8 or FP8, and scales, f32 [out]."""
-    scales = torch.empty(len(weight), device=weight.device)
-    levels = torch.empty(weight.shape, dtype=dtype, device=weight.device)
+def by_channel(weight: Tensor, narrow: str) -> tuple[Tensor, Tensor]:
+    """Quantize a weight [out, in] to int8 or fp8.
+
+    Returns words, int16 [out, 64 * pairs], and scales, f32 [out]. A pair is 128 inputs, the last
+    one padded with zeros. Its word i has the level of input i as its lower byte, and that of input
+    64 + i as its upper one.
+    """
+    out, inner = weight.shape
+    dtype = DTYPES[narrow]
+    scales = torch.empty(out, device=weight.device)
+    words = torch.empty(out, -(-inner // PAIR) * GROUP, dtype=torch.int16, device=weight.device)
     for some in _slices(weight):
         wide = weight[some].float()
         scales[some] = wide.abs().amax(1).clamp(min=TINY) / LARGEST[dtype]
         wide = wide / scales[some, None]
-        levels[some] = (wide.round() if dtype == torch.int8 else wide).to(dtype)
-    return levels, scales
+        levels = (wide.round() if dtype == torch.int8 else wide).to(dtype).view(torch.uint8)
+        halves = F.pad(levels, (0, -inner % PAIR)).view(len(levels), -1, 2, GROUP)
+        words[some].view(torch.uint8).view(len(levels), -1, GROUP, 2).copy_(halves.transpose(2, 3))
+    return words, scales
+
+
+def unpaired(words: Tensor, inner: int, narrow: str) -> Tensor:
+    """Unpack the levels in words of `by_channel`, in the order of inputs: int8 or FP8 [out, in]."""
+    levels = words.view(torch.uint8).view(len(words), -1, GROUP, 2).transpose(2, 3)
+    return levels.flatten(1)[:, :inner].contiguous().view(DTYPES[narrow])
 
 
 def by_group(weight: Tensor) -> tuple[Tensor, Tensor]:
