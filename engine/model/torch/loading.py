@@ -182,7 +182,7 @@ def _load(
     chunk = CHUNK_TOKENS if device.type == "cpu" else GPU_CHUNK_TOKENS
     static = None
     if isinstance(model, Llama | DescribedModel) and _wants_static(exact, config, devices):
-        static = _static(model, exact, config, budget, device)
+        static = _static(model, exact or bool(config.exact), config, budget, device)
     if exact or static is None or isinstance(model, DescribedModel):
         chunk = min(chunk, MASKED_CHUNK_TOKENS)
     return LoadedModel(
