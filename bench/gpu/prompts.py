@@ -19,14 +19,13 @@ FEW_RUNS = 3  # runs of a prompt: long ones take a second
 def times(target: TorchTarget) -> Iterator[dict[str, Any]]:
     """Milliseconds to the first token, by the tokens that were cached and those that were read."""
     longest = target.context - ANSWER_TOKENS
-    for count in LENGTHS:
-        if count <= longest:
-            prompt = [7 * n % (target.vocab - 1) + 1 for n in range(count)]
-            yield line(target, 0, prompt)
     cached = min(CACHED, longest // 2)
     base = [7 * n % (target.vocab - 1) + 1 for n in range(cached)]
     for more in BEHIND:
         yield line(target, cached, base + [5 + 31 * n % 1000 for n in range(more)])
+    for count in LENGTHS:
+        if count <= longest:
+            yield line(target, 0, [7 * n % (target.vocab - 1) + 1 for n in range(count)])
 
 
 def line(target: TorchTarget, cached: int, prompt: list[int]) -> dict[str, Any]:
