@@ -32,7 +32,8 @@ PARTS = {
     "matmuls": ("gemm", "gemv", "cutlass", "nvjet", "splitk", "cublas", "dot_kernel", "_product",
                 "aten::mm", "aten::addmm", "aten::linear", "mkldnn", "matmul"),
     "norms_turns_gates": ("_add_norm", "_turn", "_gate", "rms_norm", "silu"),
-    "choices": ("_top_", "argmax", "topk", "sort", "radix", "isfinite", "reduce_kernel"),
+    "choices": ("_top_", "_score_parts", "_mass_parts", "_choose", "_group_maxima",
+                "argmax", "topk", "sort", "radix", "isfinite", "reduce_kernel"),
     "lookups": ("index", "gather", "embedding"),
     "transfers": ("memcpy", "memset", "copy_device", "aten::copy_", "aten::_local_scalar"),
 }  # fmt: skip

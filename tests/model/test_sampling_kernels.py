@@ -215,6 +215,7 @@ def test_a_pass_draws_by_the_kernels_and_again_where_they_are_unsure(
     passes.draw_each_way(passes.step(5, Draft(), passes.scratch(), 0))
     prompt = some_tokens(40, target.vocab)
     begin(target, prompt)
+    target.catch_up()
     target.forward(prompt[-1], Draft([5, 6], [-1, -1], [0.5, 0.5], ["test", "test"]))
     passes.ready = True
     rows = rows_of(4, 300, 7, 1.0).to(DEVICE)
