@@ -153,8 +153,10 @@ class CudaGraphs:
         draft = chain_of(rows)
         static.send(0, draft, cache, MAX_ROWS)
         now = static.sent(draft, cache, MAX_ROWS, rows)
-        static.draw_each_way(static.run(now))  # not captured, but loaded
-        self.captured[rows] = self._recorded(static.device, partial(static.run, now))
+        graph, output = self._recorded(static.device, partial(static.run, now))
+        self.captured[rows] = graph, output
+        graph.replay()  # which gives logits
+        static.draw_each_way(output)
 
     def _recorded(self, device: torch.device, run: Callable[[], R]) -> tuple[Any, R]:
         """Capture what `run` launches; returns the graph and the outputs that it writes."""

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from engine.model.model_config import CLAMPED_SWIGLU, GELU, Experts
 from engine.model.torch.cuda.current_card import current
+from engine.model.torch.cuda.launching import overlap, wait_for_inputs
 
 if TYPE_CHECKING:
     from engine.model.torch.cuda.weights import ExpertWeights
@@ -34,9 +35,10 @@ DOWN_TILES = {2: (32, 128, 4), 4: (32, 64, 2)}
 def _route(
     logits, scales, meta, choice, shares,
     E: tl.constexpr, CHOSEN: tl.constexpr, NORMALISED: tl.constexpr, SCALED: tl.constexpr,
-    BLOCK: tl.constexpr, SLOTS: tl.constexpr,
+    BLOCK: tl.constexpr, SLOTS: tl.constexpr, OVERLAP: tl.constexpr = False,
 ):  # fmt: skip
     """Choose a row's experts, those of the largest logits; a padding row gets E, which is none."""
+    wait_for_inputs(OVERLAP)
     row = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, BLOCK)
     slot = tl.arange(0, SLOTS)
@@ -65,9 +67,10 @@ def _route(
 @triton.jit(do_not_specialize=["pairs"])
 def _sort(
     choice, starts, order, pairs,
-    E: tl.constexpr, BLOCK: tl.constexpr, COMPARED: tl.constexpr,
+    E: tl.constexpr, BLOCK: tl.constexpr, COMPARED: tl.constexpr, OVERLAP: tl.constexpr = False,
 ):  # fmt: skip
     """Sort pairs by expert, and find where each expert's begin: count what is before a place."""
+    wait_for_inputs(OVERLAP)
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)  # E + 2 starts, then the pairs
     pair = at - (E + 2)
     real = (pair >= 0) & (pair < pairs)
@@ -88,6 +91,7 @@ def _expert_product(
     E: tl.constexpr, CHOSEN: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
     GATED: tl.constexpr, ACTIVATION: tl.constexpr, BIAS: tl.constexpr, BY_EXPERT: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PRECISION: tl.constexpr,
+    OVERLAP: tl.constexpr = False,
 ):  # fmt: skip
     """Multiply one expert's rows with BLOCK_N columns of its matrix.
 
@@ -95,6 +99,7 @@ def _expert_product(
     by pair. BY_EXPERT: a program belongs to an expert, else to a place among the sorted pairs, and
     the first place of an expert does the work.
     """
+    wait_for_inputs(OVERLAP)
     ROWS: tl.constexpr = 2 * N if GATED else N
     column = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     there = column < N
@@ -151,8 +156,12 @@ def _expert_product(
 
 
 @triton.jit
-def _mix(y, shares, meta, out, WIDTH: tl.constexpr, CHOSEN: tl.constexpr, BLOCK: tl.constexpr):
+def _mix(
+    y, shares, meta, out, WIDTH: tl.constexpr, CHOSEN: tl.constexpr, BLOCK: tl.constexpr,
+    OVERLAP: tl.constexpr = False,
+):  # fmt: skip
     """Add up the outputs of a row's experts by their shares; a padding row gets zeros."""
+    wait_for_inputs(OVERLAP)
     row = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     live = at < tl.where(row < tl.load(meta + 4), WIDTH, 0)
@@ -189,7 +198,7 @@ def run_experts(
             logits.contiguous(), shares if scales is None else scales, meta, choice, shares,
             E=spec.count, CHOSEN=chosen, NORMALISED=spec.normalised, SCALED=scales is not None,
             BLOCK=triton.next_power_of_2(spec.count), SLOTS=triton.next_power_of_2(chosen),
-            num_warps=1,
+            num_warps=1, **overlap(),
         )  # fmt: skip
         starts, order = sort(choice, spec.count)
         gated = product_of(spec, gate_up, True, h.contiguous(), choice, starts, order)
@@ -197,7 +206,7 @@ def run_experts(
         out = torch.empty_like(h)
         width = h.shape[1]
         _mix[(rows, triton.cdiv(width, MIXED))](
-            y, shares, meta, out, WIDTH=width, CHOSEN=chosen, BLOCK=MIXED
+            y, shares, meta, out, WIDTH=width, CHOSEN=chosen, BLOCK=MIXED, **overlap()
         )
     return out
 
@@ -211,7 +220,7 @@ def sort(choice: Tensor, experts: int) -> tuple[Tensor, Tensor]:
     starts = torch.empty(experts + 2, dtype=torch.int32, device=choice.device)
     order = torch.empty(pairs, dtype=torch.int32, device=choice.device)
     _sort[(triton.cdiv(experts + 2 + pairs, SORTED),)](
-        choice, starts, order, pairs, E=experts, BLOCK=SORTED, COMPARED=COMPARED
+        choice, starts, order, pairs, E=experts, BLOCK=SORTED, COMPARED=COMPARED, **overlap()
     )
     return starts, order
 
@@ -236,5 +245,6 @@ def product_of(
         float(spec.alpha), float(spec.limit), E=spec.count, CHOSEN=spec.chosen, N=columns, K=inner,
         GATED=gated, ACTIVATION=kind, BIAS=of.bias is not None, BY_EXPERT=pairs >= spec.count,
         BLOCK_M=PAIR_ROWS, BLOCK_N=n, BLOCK_K=k, PRECISION="ieee", num_warps=4, num_stages=stages,
+        **overlap(),
     )  # fmt: skip
     return out

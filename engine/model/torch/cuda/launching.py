@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 import triton
+import triton.language as tl
 from triton import knobs
 
 ASSEMBLY = not knobs.runtime.interpret  # Triton's interpreter knows no machine code
@@ -14,11 +15,19 @@ OVERLAPPING = 90  # compute capability from which a kernel may start before the 
 SHARED_BYTES = 99 * 1024  # bytes of shared memory that a block has on every card with bf16
 
 
+@triton.jit
+def wait_for_inputs(OVERLAP: tl.constexpr):
+    """Wait for the kernel before this one, and let the next one be launched."""
+    if OVERLAP:
+        tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()
+
+
 @cache
 def overlap() -> dict[str, Any]:
     """Return the options of a kernel that is launched while the one before it still runs.
 
-    Such a kernel waits (`gdc_wait`) before it reads or writes what others write or read.
+    It begins with `wait_for_inputs`, before it reads or writes what others write or read.
     """
     if knobs.runtime.interpret:
         return {"OVERLAP": False}

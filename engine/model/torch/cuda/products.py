@@ -32,7 +32,7 @@ import triton.language as tl
 from torch import Tensor
 
 from engine.model.torch.cuda.current_card import current
-from engine.model.torch.cuda.launching import ASSEMBLY, overlap, shared_bytes
+from engine.model.torch.cuda.launching import ASSEMBLY, overlap, shared_bytes, wait_for_inputs
 from engine.model.torch.cuda.static_pass import MAX_ROWS
 from engine.model.torch.cuda.weight_formats import (
     GROUP,
@@ -224,15 +224,14 @@ def _product(
     row = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     column = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
     real, there = row < rows, column < N
-    if OVERLAP:
-        tl.extra.cuda.gdc_wait()
+    wait_for_inputs(OVERLAP)
     parts = tl.cdiv(K, part * UNIT)
     total = tl.zeros([BLOCK_N, BLOCK_M], tl.float32)
-    begin, end = 0, parts
+    first, end = 0, parts
     if SHARED:
-        begin = tl.program_id(2)
-        end = begin + 1
-    for n in range(begin, end):
+        first = tl.program_id(2)
+        end = first + 1
+    for n in range(first, end):
         start = n * part * UNIT
         stop = tl.minimum(start + part * UNIT, K)
         if WIDE:
@@ -251,14 +250,12 @@ def _product(
                 GROUP, ASSEMBLY, PRECISION,
             )  # fmt: skip
         total += sums
-    if OVERLAP:
-        tl.extra.cuda.gdc_launch_dependents()
     to = row[None, :].to(tl.int64) * stride + column[:, None]
     mask = real[None, :] & there[:, None]
     last = True
     if SHARED and parts > 1:
         size = rows.to(tl.int64) * stride
-        tl.store(shared + begin * size + to, total, mask=mask)
+        tl.store(shared + first * size + to, total, mask=mask)
         tl.debug_barrier()
         counter = counters + tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
         last = tl.atomic_add(counter, 1, sem="acq_rel", scope="gpu") == parts - 1

@@ -306,7 +306,8 @@ def _choose_likely(
         live = live & ((weight > its) | ((weight == its) & (token < found)))
         looking = False
         if NUCLEUS:
-            looking = tl.sum(tl.where(live, mass, 0), 0).to(tl.float64) > most
+            before = tl.sum(tl.where(live, mass, 0), 0)
+            looking = (before.to(tl.float64) > most) & (found != NO_TOKEN)
         drawn = tl.where(looking, drawn, found)
     tl.store(chosen + row, tl.where(finite, drawn, -1).to(tl.int64))
 

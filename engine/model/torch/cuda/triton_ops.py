@@ -16,6 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from engine.model.torch.cuda.launching import overlap, wait_for_inputs
 from engine.model.torch.cuda.static_pass import TOP
 
 if TYPE_CHECKING:
@@ -40,8 +41,9 @@ LONG_PAIRS = 128  # rows and query heads of a program, in 16-bit numbers
 @triton.jit
 def _add_norm(
     x, delta, weight, kept, out, eps,
-    ADD: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    ADD: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, OVERLAP: tl.constexpr = False,
 ):  # fmt: skip
+    wait_for_inputs(OVERLAP)
     row = tl.program_id(0).to(tl.int64) * WIDTH
     at = tl.arange(0, BLOCK)
     live = at < WIDTH
@@ -57,7 +59,11 @@ def _add_norm(
 
 
 @triton.jit
-def _gate(both, out, INNER: tl.constexpr, BLOCK: tl.constexpr):
+def _gate(
+    both, out, INNER: tl.constexpr, BLOCK: tl.constexpr,
+    OVERLAP: tl.constexpr = False,
+):  # fmt: skip
+    wait_for_inputs(OVERLAP)
     row = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     live = at < INNER
@@ -73,8 +79,10 @@ def _turn(
     qkv, phases, norms, positions, meta, q, layer, eps,
     NORM: tl.constexpr, HEADS: tl.constexpr, KV: tl.constexpr, D: tl.constexpr,
     HALF: tl.constexpr, TYPE: tl.constexpr, PAIRS: tl.constexpr, ADDRESSES: tl.constexpr,
+    OVERLAP: tl.constexpr = False,
 ):  # fmt: skip
     """Turn one head of one row: q to its output, k, turned too, and v into the cache."""
+    wait_for_inputs(OVERLAP)
     row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
     pair = tl.arange(0, HALF)
@@ -154,7 +162,7 @@ def _attend(
     KV: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
     KEYS: tl.constexpr, PARTS: tl.constexpr, RUN: tl.constexpr, WORDS: tl.constexpr,
     TYPE: tl.constexpr, PRECISION: tl.constexpr, WINDOW: tl.constexpr = 0,
-    CAP: tl.constexpr = 0.0, ADDRESSES: tl.constexpr = 0,
+    CAP: tl.constexpr = 0.0, ADDRESSES: tl.constexpr = 0, OVERLAP: tl.constexpr = False,
 ):  # fmt: skip
     """Attend to part `split` of the cache with BLOCK (row, query head) pairs that share a key head.
 
@@ -162,6 +170,7 @@ def _attend(
     pairs of whole rows, over the keys in the order of each row's positions. WINDOW: a row sees so
     many tokens, 0: all.
     """
+    wait_for_inputs(OVERLAP)
     GROUP: tl.constexpr = HEADS // KV
     ROWS: tl.constexpr = BLOCK // GROUP
     block, kv, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
@@ -267,9 +276,10 @@ def _attend(
 def _combine(
     mixed, highest, total, out, sinks,
     EXACT: tl.constexpr, HEADS: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr,
-    PARTS: tl.constexpr, SINKS: tl.constexpr = False,
+    PARTS: tl.constexpr, SINKS: tl.constexpr = False, OVERLAP: tl.constexpr = False,
 ):  # fmt: skip
     """Add up the parts of one head of one row, weighed. SINKS: a further logit takes a share."""
+    wait_for_inputs(OVERLAP)
     pair = tl.program_id(0).to(tl.int64) * HEADS + tl.program_id(1)
     part = tl.arange(0, PARTS)
     wide = tl.arange(0, WIDTH)
@@ -293,8 +303,12 @@ def _combine(
 
 
 @triton.jit
-def _top_parts(logits, parts, N, BLOCK: tl.constexpr, TOP: tl.constexpr, PARTS: tl.constexpr):
+def _top_parts(
+    logits, parts, N, BLOCK: tl.constexpr, TOP: tl.constexpr, PARTS: tl.constexpr,
+    OVERLAP: tl.constexpr = False,
+):  # fmt: skip
     """Find the TOP largest keys of BLOCK logits of a row: a logit's order above, its id below."""
+    wait_for_inputs(OVERLAP)
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     at = part * BLOCK + tl.arange(0, BLOCK)
     value = tl.load(logits + row * N + at, mask=at < N, other=0.0).to(tl.float32)
@@ -309,8 +323,12 @@ def _top_parts(logits, parts, N, BLOCK: tl.constexpr, TOP: tl.constexpr, PARTS: 
 
 
 @triton.jit
-def _top_merged(parts, out, rows, BLOCK: tl.constexpr, TOP: tl.constexpr, PARTS: tl.constexpr):
+def _top_merged(
+    parts, out, rows, BLOCK: tl.constexpr, TOP: tl.constexpr, PARTS: tl.constexpr,
+    OVERLAP: tl.constexpr = False,
+):  # fmt: skip
     """Write the TOP largest keys of a row as tokens and bits of logits."""
+    wait_for_inputs(OVERLAP)
     row = tl.program_id(0)
     at = tl.arange(0, BLOCK)
     keys = tl.load(
@@ -342,6 +360,7 @@ def add_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> tup
     _add_norm[(rows,)](
         x, x if delta is None else delta, weight, kept, out, eps,
         ADD=delta is not None, WIDTH=width, BLOCK=block, num_warps=8 if block > 1024 else 4,
+        **overlap(),
     )  # fmt: skip
     return kept, out
 
@@ -350,7 +369,7 @@ def gate(both: Tensor) -> Tensor:
     """Compute silu(first half) * second half of [rows, 2 * inner]."""
     rows, inner = both.shape[0], both.shape[1] // 2
     out = torch.empty(rows, inner, dtype=both.dtype, device=both.device)
-    _gate[(rows, triton.cdiv(inner, 1024))](both, out, INNER=inner, BLOCK=1024)
+    _gate[(rows, triton.cdiv(inner, 1024))](both, out, INNER=inner, BLOCK=1024, **overlap())
     return out
 
 
@@ -389,7 +408,7 @@ def turned(
         qkv, turns, turns if norms is None else norms, places, meta, q, n, heads.eps,
         NORM=norms is not None, HEADS=heads.heads, KV=heads.kv_heads, D=d,
         HALF=triton.next_power_of_2(d // 2), TYPE=TYPES[qkv.dtype], PAIRS=phases.shape[1],
-        ADDRESSES=addresses, num_warps=1,
+        ADDRESSES=addresses, num_warps=1, **overlap(),
     )  # fmt: skip
     return q
 
@@ -442,13 +461,14 @@ def attend(
         WORDS=now.seen.shape[1], TYPE=TYPES[q.dtype], PRECISION="ieee",
         WINDOW=window, CAP=cap * LOG2_E, ADDRESSES=addresses, num_warps=warps, num_stages=stages,
         enable_fp_fusion=not exact,  # else a loop may round unlike another
+        **overlap(),
     )  # fmt: skip
     if parts == 1:
         return out
     _combine[(rows, heads)](
         mixed, highest, total, out, highest if sinks is None else sinks, EXACT=exact, HEADS=heads,
         D=d, WIDTH=width, PARTS=parts, SINKS=sinks is not None,
-        num_warps=combining_warps(parts, width),
+        num_warps=combining_warps(parts, width), **overlap(),
     )  # fmt: skip
     return out
 
@@ -481,10 +501,14 @@ def top(logits: Tensor) -> Tensor:
     rows, count = logits.shape
     parts = triton.cdiv(count, LOGITS)
     keys = torch.empty(rows, parts, TOP, dtype=torch.int64, device=logits.device)
-    _top_parts[(rows, parts)](logits, keys, count, BLOCK=LOGITS, TOP=TOP, PARTS=parts, num_warps=8)
+    _top_parts[(rows, parts)](
+        logits, keys, count, BLOCK=LOGITS, TOP=TOP, PARTS=parts, num_warps=8, **overlap()
+    )
     out = torch.empty(rows * (1 + 2 * TOP), dtype=torch.int32, device=logits.device)
     block = triton.next_power_of_2(parts * TOP)
-    _top_merged[(rows,)](keys, out, rows, BLOCK=block, TOP=TOP, PARTS=parts, num_warps=2)
+    _top_merged[(rows,)](
+        keys, out, rows, BLOCK=block, TOP=TOP, PARTS=parts, num_warps=2, **overlap()
+    )
     return out
 
 
