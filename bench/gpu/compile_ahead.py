@@ -42,6 +42,7 @@ from engine.model.torch.cuda.described_model import DescribedModel
 from engine.model.torch.cuda.static_forward import Static
 from engine.model.torch.cuda.static_pass import (
     BUCKETS,
+    DESCRIBED_ROWS,
     MAX_ROWS,
     USUAL_ROWS,
     PassOutput,
@@ -223,7 +224,7 @@ def static_of(one: Wanted) -> Static:
 
     number = torch.float32 if one.format == "f32" else torch.bfloat16
     if not has_llama_pass(one.settings):
-        static = Static(described(one, number), rows=one.rows)
+        static = Static(described(one, number), rows=min(one.rows, DESCRIBED_ROWS))
         static.fused, static.ready = triton_ops, True
         return static
     narrow = one.format if one.format in ("int8", "fp8", "int4") else ""
