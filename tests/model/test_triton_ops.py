@@ -48,6 +48,8 @@ def model_of(tiny: Any, kind: str, exact: bool = False, budget: int = 48) -> Tor
     )
     target = TorchTarget(tiny(kind), config)
     assert target.static is not None
+    if target.static.exact != exact:  # as on a card
+        target.static = Static(target.model, exact, target.static.rows)  # type: ignore[arg-type]
     target.static.fused, target.static.ready = triton_ops, True
     return target
 
