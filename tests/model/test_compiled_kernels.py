@@ -46,6 +46,16 @@ def test_exact_attention_rounds_after_every_operation(kernels: list[dict[str, An
     assert bool(attention) == (kernels[0]["card"] > 86), "the others are fused: it is visible here"
 
 
+def test_sums_of_exact_passes_have_one_order(kernels: list[dict[str, Any]]) -> None:
+    """Whether a row stands in a draft, alone or in a prompt. Where the compiler finds loads of one
+    byte behind an operand, for one, its matrix instructions take the terms in another order."""
+    for kind in ("exact attention", *(f"weights in {name}" for name in ("bf16", "int8", "int4"))):
+        some = [one for one in kernels if kind in one["kernel"] and "4 bytes" not in one["kernel"]]
+        assert len(some) > 1
+        found = {order for one in some for order in one["orders"]}
+        assert len(found) == len({order.split()[0] for order in found}) > 0, (kind, found)
+
+
 def test_products_load_ahead(kernels: list[dict[str, Any]]) -> None:
     """Their shared memory holds the weights and inputs of all stages but one."""
     products = [one for one in kernels if "stages" in one]

@@ -34,9 +34,10 @@ POINTERS = {4: "*fp32", 2: "*bf16"}  # by the bytes of a number
 
 def compiled(
     kernel: Any, types: dict[str, str], constants: dict[str, Any], card: int, **options: int
-) -> dict[str, int]:
-    """Bytes of registers spilled by a thread and of shared memory, of one variant of a kernel, and
-    its multiplications that are fused with an addition."""
+) -> dict[str, Any]:
+    """Bytes of registers spilled by a thread and of shared memory, of one variant of a kernel, its
+    multiplications that are fused with an addition, and the orders in which its matrix instructions
+    take the terms of a sum."""
     names = kernel.arg_names
     constants = {one.name: one.default for one in kernel.params if one.has_default} | constants
     source = ASTSource(
@@ -61,7 +62,11 @@ def compiled(
     spilled = re.search(r"(\d+) bytes spill stores", said)
     assert spilled is not None, said
     fused = made.asm["ptx"].count("fma.rn.f32")
-    return {"spilled": int(spilled[1]), "shared": made.metadata.shared, "fused": fused}
+    orders = sorted(set(re.findall(r"versionMajor = \d|kWidth = \d", made.asm["ttgir"])))
+    return {
+        "spilled": int(spilled[1]), "shared": made.metadata.shared, "fused": fused,
+        "orders": orders,
+    }  # fmt: skip
 
 
 def multiplied(card: int) -> Iterator[dict[str, Any]]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PREFILL_ROWS = 128  # rows of the widest checked pass of a prompt
+LAST_ROWS = 8  # rows of a pass that are run again alone
 
 
 def checked(loaded: LoadedModel) -> bool:
@@ -44,8 +45,9 @@ def rows_are_independent(loaded: LoadedModel) -> bool:
 
     The passes have 2, 16, 64, 128 and the most rows of a draft, or as many as the model has
     positions. They run the first layer and the head, and all layers of a `Generic` model or on a
-    card. There the last row is run again alone, behind the others: kernels read committed keys and
-    those of a pass in loops of their own. Logged once if not.
+    card. There the last rows are run again alone, behind the others, and among the nodes of a tree:
+    kernels read committed keys, those of a chain and those of a tree in loops of their own. Logged
+    once if not.
     """
     widest = PREFILL_ROWS if loaded.static is None else max(PREFILL_ROWS, loaded.static.rows)
     most = min(widest, loaded.model.max_positions)
@@ -80,7 +82,10 @@ def rows_are_independent(loaded: LoadedModel) -> bool:
         together, few = states(0, count), min(count, 3)
         same &= torch.equal(together[:few], alone[:few])
         if on_card:
-            same &= torch.equal(together[-1:], states(count - 1, count))
+            first = max(0, count - LAST_ROWS)
+            forked = in_a_tree(loaded, ids[first:count].tolist(), scratch, first)
+            rows = torch.cat([states(n, n + 1) for n in range(first, count)])
+            same &= torch.equal(together[first:], rows) and torch.equal(forked, rows)
         if count <= 16:
             same &= torch.equal(head(together)[:few], logits[:few])
     if not same:
@@ -90,3 +95,14 @@ def rows_are_independent(loaded: LoadedModel) -> bool:
             loaded.dtype,
         )
     return same
+
+
+def in_a_tree(loaded: LoadedModel, tokens: list[int], sequence: Sequence, base: int) -> Tensor:
+    """Run tokens behind `base` committed ones as a path of a draft in which each has a sibling."""
+    assert loaded.static is not None
+    draft, parent, path = Draft(), -1, [0]
+    for token in tokens[1:]:
+        draft.add((token + 1) % loaded.model.vocab, parent, 0.0, "check")
+        parent = draft.add(token, parent, 0.0, "check")
+        path.append(1 + parent)
+    return loaded.static.step(tokens[0], draft, sequence.cache, base).states[path].clone()

@@ -27,7 +27,7 @@ LOG2_E = 1.4426950408889634
 TILE = 64  # keys at a time: bits of at most two words of a row's ancestors
 # Exact: a position alone decides in which part its key is summed.
 EXACT_PARTS = 32  # parts of the cache
-EXACT_RUN = 2  # tiles of a part that follow each other
+EXACT_RUN = 1  # tiles of a part that follow each other
 EXACT_PAIRS = 32  # rows and query heads of a program, in 16-bit numbers
 TILE_BYTES = 32768  # bytes of the keys of a tile
 PROGRAM_SUMS = 8192  # sums of rows and dimensions that a program's registers hold
@@ -216,17 +216,28 @@ def _attend(
         )  # fmt: skip
     begin = tl.maximum(begin, shared)
     if TREE and EXACT:  # a position of this pass is where a row's ancestor was put
-        for one in range(block * ROWS, tl.minimum(block * ROWS + ROWS, rows)):
-            stop = tl.load(positions + one) + 1
+        first = block * ROWS
+        count = tl.load(meta + 4)
+        # Rows of a chain share its keys; else each takes its own ancestors, in turn.
+        apart = real & (row < count) & (own != base + row)
+        chain = tl.sum(apart.to(tl.int32), 0) == 0
+        furthest = tl.max(own, 0)
+        for one in range(first, tl.where(chain, first + 1, tl.minimum(first + ROWS, rows))):
+            stop = tl.where(chain, furthest, tl.load(positions + one)) + 1
             for n in range(begin, _tiles_of(split, tl.cdiv(stop, KEYS), PARTS, RUN)):
                 key = _tile(n, split, PARTS, RUN) * KEYS + tl.arange(0, KEYS).to(tl.int64)
                 behind = tl.minimum(tl.maximum(key - base, 0), WORDS * 64 - 1)
-                ancestor = tl.load(path + one * WORDS * 64 + behind).to(tl.int64)
-                place = tl.where(key < base, key, base + ancestor)[:, None] * D + wide[None, :]
+                # Four at a time: where bytes are loaded, the compiler adds in another order.
+                four = tl.load(
+                    path.to(tl.pointer_type(tl.int32)) + (one * WORDS * 64 + behind) // 4
+                )
+                ancestor = (four >> (behind % 4 * 8).to(tl.int32)) & 255
+                there = tl.where(chain | (key < base), key, base + ancestor)
+                place = there[:, None] * D + wide[None, :]
                 live = (key < stop)[:, None] & inside[None, :]
-                sees = (row == one)[:, None] & (key < stop)[None, :]
+                sees = (chain | (row == one))[:, None] & (key[None, :] <= own[:, None])
                 if WINDOW > 0:
-                    sees = sees & (key > stop - 1 - WINDOW)[None, :]
+                    sees = sees & (key[None, :] > own[:, None] - WINDOW)
                 best, weight, sums = _add_tile(
                     query, keys, values, place, live, sees, best, weight, sums, scale, PRECISION,
                     CAP,
