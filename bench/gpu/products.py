@@ -19,7 +19,6 @@ from torch import Tensor
 from bench.gpu.steps import seconds_of
 from engine.model.torch.cuda.weight_formats import FORMATS, GROUP, by_group, levels_of
 from engine.model.torch.ops import Product, product
-from engine.model.torch.placement import fp8_failure
 
 ROWS = (1, 16, 64)
 UNCACHED_BYTES = {"cuda": 256 << 20, "cpu": 0}  # bytes of weights, more than a cache holds
@@ -49,8 +48,7 @@ def makers(device: torch.device) -> dict[str, Maker]:
         return found
     found["bf16, exact"] = partial(product, exact=True)
     for name in FORMATS:
-        if name != "fp8" or not fp8_failure(device):
-            found[name] = partial(product, exact=True, narrow=name)
+        found[name] = partial(product, exact=True, narrow=name)
     found["int4, torch"] = of_torch
     if find_spec("gemlite") is not None:
         found["int4, gemlite"] = of_gemlite

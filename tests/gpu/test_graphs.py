@@ -19,7 +19,6 @@ from engine.model.torch.cuda.cuda_graphs import CAPTURE_AFTER_USES  # noqa: E402
 from engine.model.torch.cuda.prompt_inputs import READ_ROWS  # noqa: E402
 from engine.model.torch.cuda.static_pass import BUCKETS, MAX_ROWS  # noqa: E402
 from engine.model.torch.cuda.weight_formats import FORMATS  # noqa: E402
-from engine.model.torch.placement import fp8_failure  # noqa: E402
 from engine.model.torch.random_weights import RandomWeights  # noqa: E402
 from engine.model.torch.torch_target import TorchTarget  # noqa: E402
 from engine.model.unsupported import UnsupportedModel  # noqa: E402
@@ -41,8 +40,6 @@ pytestmark = [
 
 def load(folder: Path, dtype: str = "bf16", **options: Any) -> TorchTarget:
     """With the widest passes."""
-    if dtype == "fp8" and (why := fp8_failure(torch.device("cuda"))):
-        pytest.skip(why)
     options = {"exact": False} | options
     config = Config(device="cuda", dtype=dtype, budget=MAX_ROWS - 1, **options)
     target = TorchTarget(folder, config)

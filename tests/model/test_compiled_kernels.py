@@ -12,15 +12,16 @@ import pytest
 
 from tests.support.triton_interpreter import HAS_TRITON
 
-pytestmark = pytest.mark.skipif(not HAS_TRITON, reason="Triton has no wheel for this platform")
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(not HAS_TRITON, reason="Triton has no wheel for this platform"),
+]
 
 SHARED_BYTES = {90: 232_448, 89: 101_376, 86: 101_376}  # that a program can have
 MAX_SPILLED_BYTES = 256  # of a thread: a few numbers, once
 
 
-@pytest.fixture(
-    scope="module", params=[90, *(pytest.param(card, marks=pytest.mark.full) for card in (89, 86))]
-)
+@pytest.fixture(scope="module", params=SHARED_BYTES)
 def kernels(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
     """What each takes on a card. In a process of its own: here, tests want the interpreter."""
     usual = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
@@ -51,7 +52,7 @@ def test_sums_of_exact_passes_have_one_order(kernels: list[dict[str, Any]]) -> N
     byte behind an operand, for one, its matrix instructions take the terms in another order."""
     for kind in ("exact attention", *(f"weights in {name}" for name in ("bf16", "int8", "int4"))):
         some = [one for one in kernels if kind in one["kernel"] and "4 bytes" not in one["kernel"]]
-        assert len(some) > 1
+        assert len(some) > 1 or kernels[0]["card"] == 86  # for which attention is not compiled
         found = {order for one in some for order in one["orders"]}
         assert len(found) == len({order.split()[0] for order in found}) > 0, (kind, found)
 

@@ -33,7 +33,7 @@ from engine.model.torch.cuda.weight_formats import (  # noqa: E402
 from engine.model.torch.gguf_weights import GgufWeights  # noqa: E402
 from engine.model.torch.llama import Llama  # noqa: E402
 from engine.model.torch.ops import Rows  # noqa: E402
-from engine.model.torch.placement import fp8_failure, size_of  # noqa: E402
+from engine.model.torch.placement import size_of  # noqa: E402
 from engine.model.torch.random_weights import RandomWeights  # noqa: E402
 from engine.weights import locate  # noqa: E402
 from tests.support.live_bytes import LiveBytes  # noqa: E402
@@ -42,7 +42,6 @@ from tests.support.tiny_gguf import write_gguf  # noqa: E402
 CUDA = torch.cuda.is_available()
 pytestmark = [pytest.mark.gpu] if CUDA else []
 DEVICE = torch.device("cuda" if CUDA else "cpu")
-NARROW = [name for name in FORMATS if name != "fp8" or not CUDA or not fp8_failure(DEVICE)]
 NUMBERS = [torch.float32, torch.bfloat16] if CUDA else [torch.float32]
 NEAR = {"rtol": 1e-3, "atol": 1e-3}
 
@@ -99,7 +98,7 @@ def test_int8_products(rows: int) -> None:
 
 
 @pytest.mark.parametrize(("columns", "inner"), [(90, 130), (33, 256), (70, 700), (1, 1)])
-@pytest.mark.parametrize("narrow", NARROW)
+@pytest.mark.parametrize("narrow", FORMATS)
 def test_narrow_products_equal_those_of_the_rounded_weights(
     narrow: str, columns: int, inner: int
 ) -> None:
@@ -113,7 +112,7 @@ def test_narrow_products_equal_those_of_the_rounded_weights(
 
 
 @pytest.mark.parametrize("dtype", NUMBERS)
-@pytest.mark.parametrize("narrow", NARROW)
+@pytest.mark.parametrize("narrow", FORMATS)
 def test_a_row_has_the_same_bits_in_every_bucket(narrow: str, dtype: torch.dtype) -> None:
     """Whatever rows stand beside it, and wherever it stands."""
     x = normal(max(BUCKETS), 130).to(dtype)
@@ -126,7 +125,7 @@ def test_a_row_has_the_same_bits_in_every_bucket(narrow: str, dtype: torch.dtype
 
 
 @pytest.mark.parametrize("dtype", NUMBERS)
-@pytest.mark.parametrize("narrow", ["", *NARROW])
+@pytest.mark.parametrize("narrow", ["", *FORMATS])
 def test_programs_that_share_a_sum_give_the_bits_of_one_that_does_not(
     narrow: str, dtype: torch.dtype
 ) -> None:
@@ -152,7 +151,7 @@ def test_parts_of_a_sum_cover_its_inputs(columns: int, inner: int, narrow: bool)
 
 
 @pytest.mark.skipif(not CUDA, reason="Triton's interpreter does not calculate in bf16")
-@pytest.mark.parametrize("narrow", NARROW)
+@pytest.mark.parametrize("narrow", FORMATS)
 def test_numbers_of_sixteen_bits(narrow: str) -> None:
     """As on a card: what is multiplied is exact, sums are f32, and only the result is rounded."""
     weight, bias, x = normal(70, 400).bfloat16(), normal(70).bfloat16(), normal(3, 400).bfloat16()
@@ -163,7 +162,7 @@ def test_numbers_of_sixteen_bits(narrow: str) -> None:
     torch.testing.assert_close(found.float(), expected, rtol=2**-8, atol=1e-3)
 
 
-@pytest.mark.parametrize("narrow", NARROW)
+@pytest.mark.parametrize("narrow", FORMATS)
 @pytest.mark.parametrize("bias", [None, normal(90)])
 def test_prompts_get_the_bits_of_drafts(
     narrow: str, bias: Tensor | None, monkeypatch: pytest.MonkeyPatch
@@ -195,7 +194,7 @@ def test_a_model_is_loaded_with_one_matrix_in_bf16_at_a_time(narrow: str) -> Non
     assert most < taken + 2 * 2 * 13824 * 5120 + 10 * 4 * SLICE
 
 
-@pytest.mark.parametrize("narrow", NARROW)
+@pytest.mark.parametrize("narrow", FORMATS)
 def test_a_gguf_file_is_kept_in_a_card_s_format(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, narrow: str
 ) -> None:

@@ -28,7 +28,6 @@ from engine.model.torch.cuda.static_pass import MAX_ROWS, bucket_of  # noqa: E40
 from engine.model.torch.cuda.weight_formats import FORMATS  # noqa: E402
 from engine.model.torch.llama import rotations  # noqa: E402
 from engine.model.torch.ops import masked_attention  # noqa: E402
-from engine.model.torch.placement import fp8_failure  # noqa: E402
 from engine.model.torch.torch_target import TorchTarget  # noqa: E402
 from engine.records import Draft  # noqa: E402
 from tests.model.test_target import path_to, some_tree  # noqa: E402
@@ -276,8 +275,6 @@ def test_exact_passes_give_nodes_the_bits_of_one_token_passes(
 ) -> None:
     """In a tree, ancestors are at other rows, with other branches between them. `narrow`: also with
     a card's own products in this format."""
-    if narrow == "fp8" and CUDA and (why := fp8_failure(DEVICE)):
-        pytest.skip(why)
     if narrow:  # as on a card
         made = partial(Tiled, narrow=narrow)
         monkeypatch.setattr(llama, "product", lambda weight, bias, *_: made(weight, bias))

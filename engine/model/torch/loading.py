@@ -47,7 +47,6 @@ from engine.model.torch.placement import (
     check_card,
     choose_devices,
     choose_dtype,
-    fp8_failure,
     out_of_memory_is_unsupported,
     placed,
     refuse_several,
@@ -360,8 +359,6 @@ def _check_kernels(
             f"{what}: not for {settings.get('model_type')} on {device.type}: choose "
             "a Llama or Qwen model on cuda, or leave it out"
         )
-    if narrow == "fp8" and (why := fp8_failure(device)):
-        raise UnsupportedModel(f"{why}: choose --dtype int8, which takes as much memory")
     if what and find_spec("triton") is None:
         raise UnsupportedModel(f"{what} needs Triton on a GPU: install it, or leave it out")
 

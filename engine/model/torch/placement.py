@@ -35,7 +35,6 @@ OLD_DRIVER = "driver on your system is too old"  # words of torch
 NOT_BUILT = "this torch is built for CPUs only"
 NO_CARD = ("no NVIDIA driver", "No CUDA GPUs", NOT_BUILT)  # errors where no card is to be expected
 NUMBER_BYTES = {"f32": 4}  # bytes of a number, also of keys and values; 2 in other dtypes
-FP8_CAPABILITY = (8, 9)  # compute capability of the first cards that read it: Ada and Hopper
 LOGIT_BYTES = 6  # bytes of a row's token: in the model's dtype and in f32
 CHOOSING_BYTES = 16 * 40 + 64 * LOGIT_BYTES  # bytes per token of the vocabulary, for 64 rows
 
@@ -305,31 +304,20 @@ def placed(
         sizes.append(size_of(config, dtype, range(start, start + count)))
         part = name if count == layers else f"{name}, layers {start} to {start + count - 1},"
         tokens = min(wanted or MIN_CONTEXT_TOKENS, context)
-        others = _in_other_dtypes(config, card, dtype) if len(devices) == 1 else None
+        others = _in_other_dtypes(config, dtype) if len(devices) == 1 else None
         check_fits(part, sizes[-1], tokens, _named(card), free, total, others)
         start += count
     return places, sizes
 
 
-def _in_other_dtypes(config: ModelConfig, card: torch.device, dtype: str) -> dict[str, Size]:
-    """Compute the sizes of a model of Llama's family in other dtypes, by the option.
+def _in_other_dtypes(config: ModelConfig, dtype: str) -> dict[str, Size]:
+    """Compute the sizes of a model of Llama's family in the dtypes that take less memory.
 
-    They are those that a card runs and that take less memory.
+    They are by the option.
     """
-    names = [name for name in ("bf16", *FORMATS) if name != "fp8" or not fp8_failure(card)]
-    sizes = {f"--dtype {name}": size_of(config, name) for name in names}
+    sizes = {f"--dtype {name}": size_of(config, name) for name in ("bf16", *FORMATS)}
     own = size_of(config, dtype).weights
     return {option: size for option, size in sizes.items() if size.weights < own}
-
-
-def fp8_failure(card: torch.device) -> str:
-    """Explain why a card cannot run fp8 weights; "" if it can."""
-    found = torch.cuda.get_device_capability(card)
-    if found >= FP8_CAPABILITY:
-        return ""
-    return "fp8 needs a card of compute capability {}.{} or newer, {} has {}.{}".format(
-        *FP8_CAPABILITY, _named(card), *found
-    )
 
 
 def capacity_on(
