@@ -48,7 +48,11 @@ DEFINITION = re.compile(
     r"^[ \t]*(?:[\w.]+[ \t]+)*(?:def|class|function|func|fn)[ \t]+(?:\([^)]*\)[ \t]*)?(\w+)", re.M
 )
 HEADING = re.compile(r"^#{1,6}[ \t]+(.+)$", re.M)
-TASK = re.compile(r"\b(?:todo|fixme|xxx|implement\w*)\b", re.I)  # comments that go when done
+TASK = re.compile(  # comments that go when done; "the implementation of" is none
+    r"\b(?:todo|fixme|xxx)\b|^\W*(?:please )?implement\b|\bimplement (?:me|this|it|here|later)\b"
+    r"|\b(?:not|to be)(?: yet)? implemented\b",
+    re.I,
+)
 MARKDOWN = (".md", ".markdown")
 PROSE = frozenset((*MARKDOWN, ".rst", ".txt", ".adoc", ".tex", ""))  # files without brackets
 MIN_LINES = 4  # lines of a text of which more than half may be missed

@@ -222,6 +222,24 @@ def test_what_is_not_named_stays(asked: str, old: str, new: str, passes: bool) -
     assert ("elsewhere" not in kinds(asked, TWO.replace(old, new), TWO)) == passes
 
 
+@pytest.mark.parametrize(
+    ("comment", "is_task"),
+    [
+        ("# TODO: sort", True),
+        ("# Implement the sorting", True),
+        ("# not implemented yet", True),
+        ("# please implement this", True),
+        ("# an implementation detail of the sort", False),
+        ("# Implements Timsort", False),
+        ("# implemented in C", False),
+    ],
+)
+def test_only_the_comment_of_a_task_goes_when_it_is_done(comment: str, is_task: bool) -> None:
+    old = f"def f(x):\n    {comment}\n    return g(x)\n"
+    new = "def f(x):\n    return g(x)\n"
+    assert ("comments" in kinds("Sort the lines.", new, old)) == (not is_task)
+
+
 def test_prose_has_no_brackets() -> None:
     assert kinds("Fix the typos.", "a) the\n", "a) teh\n", "a.md") == set()
 
