@@ -24,7 +24,7 @@ from engine.editing.code_parts import (
     loose_statements,
     undefined_names,
 )
-from engine.editing.edits import line_count
+from engine.editing.edits import LINE_END, common_prefix, line_count
 from engine.editing.instruction import (
     asks_change,
     asks_example,
@@ -46,6 +46,12 @@ Replaced = tuple[Sequence[str], Sequence[str]]  # lines of the file, and those i
 # Definitions in languages without a grammar.
 DEFINITION = re.compile(
     r"^[ \t]*(?:[\w.]+[ \t]+)*(?:def|class|function|func|fn)[ \t]+(?:\([^)]*\)[ \t]*)?(\w+)", re.M
+)
+CREATED = re.compile(  # what a statement of SQL defines, with its schema
+    r"^[ \t]*create[ \t]+(?:\w+[ \t]+){0,4}?(?:table|view|index|function|procedure|trigger|type"
+    r"|sequence|schema|domain)[ \t]+(?:if[ \t]+not[ \t]+exists[ \t]+)?"
+    r"(?:[\"`\[]?\w+[\"`\]]?\.)*[\"`\[]?(?!on\b)(\w+)",
+    re.I | re.M,
 )
 HEADING = re.compile(r"^#{1,6}[ \t]+(.+)$", re.M)
 TASK = re.compile(  # comments that go when done; "the implementation of" is none
@@ -121,9 +127,10 @@ def _syntax(before: Side, after: Side) -> Iterator[FailedCheck]:
     """Check that the file has no more syntax errors than before."""
     if not before.tree or not after.tree:
         return
-    rows = broken_rows(after.tree, after.span)
-    if len(rows) <= len(broken_rows(before.tree, before.span)):
+    rows, known = broken_rows(after.tree, after.span), broken_rows(before.tree, before.span)
+    if len(rows) <= len(known):
         return
+    rows = _added_rows(before, known, after, rows)
     first, last = (line_count(after.text[:at]) for at in after.span)
     row = 1 + next((row for row in rows if first <= row + 1 <= last + 1), rows[0])
     yield FailedCheck(
@@ -131,6 +138,16 @@ def _syntax(before: Side, after: Side) -> Iterator[FailedCheck]:
         f"line {row}: a syntax error that was not there before",
         "Write code without syntax errors.",
     )
+
+
+def _added_rows(before: Side, known: list[int], after: Side, rows: list[int]) -> list[int]:
+    """Return the rows of the new text whose lines are not among those known of the old one.
+
+    They are all rows if only equal lines were added.
+    """
+    old, new = (LINE_END.split(side.text) for side in (before, after))
+    lines = {old[row].strip() for row in known}
+    return [row for row in rows if new[row].strip() not in lines] or rows
 
 
 # -- what is lost ------------------------------------------------------------------------------
@@ -171,8 +188,15 @@ def _lost_definitions(before: Side, after: Side) -> list[str]:
         own = before.definitions
         lost = {each.name for each in own} - {each.name for each in after.definitions}
         return [each.name for each in own if each.name in lost and not lost & each.inside]
-    kept = DEFINITION.findall(after.part)
-    return [name for name in dict.fromkeys(DEFINITION.findall(before.part)) if name not in kept]
+    kept = _written_definitions(after)
+    return [name for name in dict.fromkeys(_written_definitions(before)) if name not in kept]
+
+
+def _written_definitions(side: Side) -> list[str]:
+    """List what a part of a text without a grammar defines."""
+    pattern = CREATED if side.suffix == ".sql" else DEFINITION
+    found: list[str] = pattern.findall(side.part)
+    return found
 
 
 def _vanished(
@@ -200,7 +224,7 @@ def _defined(side: Side) -> list[tuple[str, bool]]:
     """List the names that a side defines, and whether they are variables."""
     if side.tree:
         return [(each.name, each.is_variable) for each in side.definitions]
-    return [(name, False) for name in DEFINITION.findall(side.part)]
+    return [(name, False) for name in _written_definitions(side)]
 
 
 def _comments(
@@ -279,13 +303,11 @@ def _only_requested(instruction: str, before: Side, after: Side) -> Iterator[Fai
     old, new = (
         [token for token in side.tokens if token.kind not in skipped] for side in (before, after)
     )
-    at = _first_difference(old, new)
-    if at is None:
+    changed = _first_difference(old, new)
+    if changed is None:
         return
     what = " and ".join(f"{each}s" for each in sorted(additions, reverse=True))
-    row = (new[at] if at < len(new) else old[at]).row
-    text = (after if at < len(new) else before).text
-    line = re.split(r"\r\n|\r|\n", text)[row]
+    line = _line_of(after, changed[1]) or _line_of(before, changed[0])
     yield FailedCheck(
         "code",
         f"other code was changed than {what}: {quoted(line)}",
@@ -293,15 +315,26 @@ def _only_requested(instruction: str, before: Side, after: Side) -> Iterator[Fai
     )
 
 
-def _first_difference(old: list[Token], new: list[Token]) -> int | None:
-    """Return the index in `new` from which the texts have other tokens."""
+def _line_of(side: Side, at: Token | None) -> str:
+    """Return the line of a token; "" for none."""
+    return LINE_END.split(side.text)[at.row] if at else ""
+
+
+def _first_difference(
+    old: list[Token], new: list[Token]
+) -> tuple[Token | None, Token | None] | None:
+    """Return the first tokens in which texts differ; None for one where only others were added.
+
+    Returns None if all tokens are equal.
+    """
     ours, theirs = _without_noise(old), _without_noise(new)
-    for (_, one), (at, other) in zip(ours, theirs, strict=False):
-        if one != other:
-            return at
-    if len(ours) == len(theirs):
+    texts = [text for _, text in ours], [text for _, text in theirs]
+    head = common_prefix(*texts)
+    if head == len(ours) == len(theirs):
         return None
-    return theirs[len(ours)][0] if len(theirs) > len(ours) else len(new)
+    tail = common_prefix(texts[0][head:][::-1], texts[1][head:][::-1])
+    was = old[ours[head][0]] if head < len(ours) - tail else None
+    return was, new[theirs[head][0]] if head < len(theirs) - tail else None
 
 
 def _without_noise(side: list[Token]) -> list[tuple[int, str]]:
@@ -374,9 +407,9 @@ def _unused_imports(instruction: str, before: Side, after: Side) -> Iterator[Fai
 def _idle(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
     """Check that no loop or condition is left that does nothing."""
     if before.tree and after.tree:
-        rows = idle_rows(after.tree, after.span)
-        if len(rows) > len(idle_rows(before.tree, before.span)):
-            line = re.split(r"\r\n|\r|\n", after.text)[rows[0]]
+        rows, known = idle_rows(after.tree, after.span), idle_rows(before.tree, before.span)
+        if len(rows) > len(known):
+            line = LINE_END.split(after.text)[_added_rows(before, known, after, rows)[0]]
             hint = "Leave out what does nothing."
             yield FailedCheck("idle", f"{quoted(line)} would do nothing", hint)
 

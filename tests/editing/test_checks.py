@@ -240,6 +240,40 @@ def test_only_the_comment_of_a_task_goes_when_it_is_done(comment: str, is_task: 
     assert ("comments" in kinds("Sort the lines.", new, old)) == (not is_task)
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        "CREATE TABLE orders (",
+        "create or replace view shop.orders as (",
+        "CREATE UNIQUE INDEX IF NOT EXISTS `orders` ON a (",
+        'CREATE FUNCTION "shop"."orders" (',
+        "CREATE MATERIALIZED VIEW [orders] AS (",
+    ],
+)
+def test_what_sql_creates_is_a_definition(head: str) -> None:
+    other = "CREATE TABLE others (id int);\n"
+    old = f"{other}{head}id);\n"
+    assert "definitions" in kinds("Sort the lines.", f"{other}SELECT 1 + 2 + 3 + 4;\n", old, "a.sql")
+    assert kinds("Sort the lines.", old + "SELECT 1;\n", old, "a.sql") == set()
+    assert kinds("Drop orders.", other + "SELECT 1;\n", old, "a.sql") == set()
+
+
+@pytest.mark.parametrize(
+    ("asked", "old", "new", "quoted"),
+    [
+        ("Add docstrings.", "a = 1\nb = 2\nc = 3\n", "a = 1\nc = 3\n", "b = 2"),
+        ("Add docstrings.", "a = 1\nc = 3\n", "a = 1\nb = 2\nc = 3\n", "b = 2"),
+        ("Add docstrings.", "a = 1\nb = 2\n", "a = 1\nb = 3\n", "b = 3"),
+        ("Go on.", "if a:\n    pass\nif b:\n    c()\n", "if a:\n    pass\nif b:\n    pass\n",
+         "if b:"),
+        ("Go on.", "a = (\nb = 2\nc = 3\n", "a = (\nb = 2\n    return )\n", "line 3"),
+    ],
+)  # fmt: skip
+def test_a_warning_names_the_line_that_changed(asked: str, old: str, new: str, quoted: str) -> None:
+    failed = failed_checks(Request("edit", old, path="a.py", instruction=asked), new)
+    assert any(quoted in check.warning for check in failed), failed
+
+
 def test_prose_has_no_brackets() -> None:
     assert kinds("Fix the typos.", "a) the\n", "a) teh\n", "a.md") == set()
 
