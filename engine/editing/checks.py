@@ -16,6 +16,7 @@ from itertools import groupby
 from engine.editing import undone
 from engine.editing.brackets import scan
 from engine.editing.code_parts import (
+    Body,
     Token,
     broken_rows,
     definitions,
@@ -30,6 +31,8 @@ from engine.editing.instruction import (
     asks_example,
     asks_removal,
     asks_rewriting,
+    kept_names,
+    named_words,
     only_requested,
     speaks_of_comments,
     speaks_of_docstrings,
@@ -166,8 +169,8 @@ def _deleted(instruction: str, before: Side, after: Side) -> Iterator[FailedChec
 
 def _definitions(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
     """Check that no definition is lost that the instruction does not name or that is in use."""
-    named, lost = words(instruction), _lost_definitions(before, after)
-    own = {each.name for each in before.definitions}
+    lost, own = _lost_definitions(before, after), {each.name for each in before.definitions}
+    named = named_words(instruction, own) - {*kept_names(instruction)}
     one_may_go = asks_removal(instruction) and not named & own
     missed = [name for name in lost if name not in named]
     added = {each.name for each in after.definitions} - own
@@ -420,7 +423,7 @@ def _elsewhere(instruction: str, before: Side, after: Side) -> Iterator[FailedCh
     Another one may have changed if it has to do with them.
     """
     old, new = before.bodies, after.bodies
-    named = words(instruction) & old.keys()
+    named = named_words(instruction, old.keys()) & old.keys()
     if not named:
         return
     used = {name for each in named for name in (each, *old[each].inside)}
@@ -436,6 +439,27 @@ def _elsewhere(instruction: str, before: Side, after: Side) -> Iterator[FailedCh
     if others:
         warning = f"{listed(others)} was changed, too"
         yield FailedCheck("elsewhere", warning, f"Do not change {listed(others)}.")
+
+
+def _kept(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
+    """Check that the names that are to be kept stay, and the code of their definitions."""
+    if not before.tree or not after.tree or after.tree.errors > before.tree.errors:
+        return
+    old, new = before.bodies, after.bodies
+    lost = [
+        name
+        for name in kept_names(instruction)
+        if (name in before.names and name not in after.names)
+        or (name in old and name in new and _code_of(name, old) != _code_of(name, new))
+    ]
+    if lost:
+        warning = f"{listed(lost)} was changed, which was to be kept"
+        yield FailedCheck("kept", warning, f"Keep {listed(lost)} as before.")
+
+
+def _code_of(name: str, every: dict[str, Body]) -> list[tuple[str, ...]]:
+    """Return the code of a definition and of those inside it."""
+    return [every[each].code for each in (name, *sorted(every[name].inside)) if each in every]
 
 
 def _headings(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
@@ -468,8 +492,8 @@ def _hidden(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck
 Check = Callable[[str, Side, Side], Iterator[FailedCheck]]
 CHECKS: tuple[Check, ...] = (
     _deleted, _definitions, undone.missing_names, undone.blank, undone.remaining,
-    _only_requested, _comments, _docstrings, _texts, _headings, _elsewhere, _undefined, _hidden,
-    _unused_imports, _duplicates, _loose, _idle, undone.additions, undone.renamed,
+    _only_requested, _comments, _docstrings, _texts, _headings, _elsewhere, _kept, _undefined,
+    _hidden, _unused_imports, _duplicates, _loose, _idle, undone.additions, undone.renamed,
 )  # fmt: skip
 MERGE_CHECKS: tuple[Check, ...] = (_deleted, _duplicates)
 FORM_INDEPENDENT = 5  # checks, the first ones of CHECKS, that run even where the syntax is broken

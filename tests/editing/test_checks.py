@@ -253,7 +253,8 @@ def test_only_the_comment_of_a_task_goes_when_it_is_done(comment: str, is_task: 
 def test_what_sql_creates_is_a_definition(head: str) -> None:
     other = "CREATE TABLE others (id int);\n"
     old = f"{other}{head}id);\n"
-    assert "definitions" in kinds("Sort the lines.", f"{other}SELECT 1 + 2 + 3 + 4;\n", old, "a.sql")
+    new = f"{other}SELECT 1 + 2 + 3 + 4;\n"
+    assert "definitions" in kinds("Sort the lines.", new, old, "a.sql")
     assert kinds("Sort the lines.", old + "SELECT 1;\n", old, "a.sql") == set()
     assert kinds("Drop orders.", other + "SELECT 1;\n", old, "a.sql") == set()
 
@@ -272,6 +273,31 @@ def test_what_sql_creates_is_a_definition(head: str) -> None:
 def test_a_warning_names_the_line_that_changed(asked: str, old: str, new: str, quoted: str) -> None:
     failed = failed_checks(Request("edit", old, path="a.py", instruction=asked), new)
     assert any(quoted in check.warning for check in failed), failed
+
+
+@pytest.mark.parametrize(
+    ("asked", "new", "passes"),
+    [
+        ("Sort the lines, but keep `count`.", PYTHON.replace("count", "size"), False),
+        ("Sort the lines. Keep the class Reader as it is.", change("LIMIT)", "9)"), False),
+        ("Sort the lines. Do not change read.", change("LIMIT)", "9)"), False),
+        ("Sort the lines, but keep `count`.", change("return lines", "return sorted(lines)"), True),
+        ("Sort the lines. Do not change read.", change("return lines", "return [*lines]"), True),
+        ("Keep at most `count` lines.", PYTHON.replace("count", "size"), True),  # keeps no name
+        ("Keep the class Reader as it is.", PYTHON.replace("10", "11"), True),
+    ],
+)
+def test_what_is_to_be_kept_stays(asked: str, new: str, passes: bool) -> None:
+    assert ("kept" not in kinds(asked, new)) == passes
+
+
+def test_a_dotted_name_of_another_module_names_no_definition_of_the_file() -> None:
+    old = "def join(a):\n    return a\n\n\ndef load(b):\n    return os.path.join(b)\n"
+    new = old + "\n\ndef save(c):\n    return c\n"
+    assert "elsewhere" not in kinds("Use os.path.join", new.replace("n c", "n b"), new)
+    assert "elsewhere" in kinds("Sort in join", new.replace("n c", "n b"), new)
+    lost = new.replace("def join(a):\n    return a\n\n\n", "")
+    assert "definitions" in kinds("Use os.path.join", lost, old)
 
 
 def test_prose_has_no_brackets() -> None:
