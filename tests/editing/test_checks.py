@@ -300,6 +300,39 @@ def test_a_dotted_name_of_another_module_names_no_definition_of_the_file() -> No
     assert "definitions" in kinds("Use os.path.join", lost, old)
 
 
+@pytest.mark.parametrize(
+    ("new", "passes"),
+    [
+        ("def f(user, x):\n    return g(id, x)\n", False),
+        ("def f(user, x):\n    return g(user, x)\n", True),
+        ("def f(user, x):\n    return g(id(user), x)\n", True),  # meant as the builtin
+        ("def f(x):\n    id = h(x)\n    return g(id, x)\n", True),
+        ("def f(user, x):\n    return [g(id, x) for id in user]\n", True),
+    ],
+)
+def test_a_variable_that_is_gone_leaves_no_use_of_a_builtin(new: str, passes: bool) -> None:
+    old = "def f(id, x):\n    return g(id, x)\n"
+    assert ("builtins" not in kinds("Take the user.", new, old)) == passes
+
+
+@pytest.mark.parametrize(
+    ("asked", "new", "passes"),
+    [
+        ("Sort them.", "Order all.\n\n    >>> f(1)\n    1\n    ", False),
+        ("Sort them.", "Add one number to another that is given, and return both.", False),
+        ("Sort them.", "Add one number to another that is given, and return both.\n\n"
+         "    >>> f(1)\n    2\n    ", True),
+        ("Improve the docstring.", "Order all.", True),
+        ("Rewrite it.", "Order all.", True),
+    ],
+)  # fmt: skip
+def test_docstrings_are_not_rewritten_unasked(asked: str, new: str, passes: bool) -> None:
+    doc = "Add one number to another that is given, and return both.\n\n    >>> f(1)\n    1\n    "
+    old = f'def f(x):\n    """{doc}"""\n    return x\n'
+    edited = f'def f(x):\n    """{new}"""\n    return sorted(x)\n'
+    assert ("docstrings" not in kinds(asked, edited, old)) == passes
+
+
 def test_prose_has_no_brackets() -> None:
     assert kinds("Fix the typos.", "a) the\n", "a) teh\n", "a.md") == set()
 
