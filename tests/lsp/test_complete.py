@@ -291,6 +291,16 @@ async def test_every_empty_answer_has_its_reason(editor: Open) -> None:
         assert await inline(one, empty, 0) == [] and await why(one)
 
 
+async def test_where_nothing_fits_the_model_is_not_asked(editor: Open) -> None:
+    async with editor() as one:
+        uri = one.open(URI, "page.open(x)\n")
+        before, _ = await figures(one)
+        for by_hand in (False, True):
+            assert await inline(one, uri, len("page"), by_hand) == []
+            assert "behind the cursor" in await why(one)
+        assert (await figures(one))[0] == before
+
+
 async def test_a_machine_that_is_too_slow_for_a_prompt_says_so() -> None:
     info = SimpleNamespace(prefill_tokens_per_s=10.0, fills_middle=True)
     engine: Any = SimpleNamespace(info=info, context=2048, encode=list)
