@@ -306,7 +306,9 @@ def _repeats(sources: Sources, edits: list[RecentEdit], number: int) -> Iterator
 def _with_same_change(line: ChangedLine, text: str, repeated: bool) -> str | None:
     """Make the change of `line` to `text`; None if that is not similar to the old line."""
     for coarse in (False, True):
-        ours, theirs, here = (tokens(each.strip(), coarse) for each in (line.old, line.new, text))
+        ours, theirs, here = (
+            tokens(each.strip(), coarse, line.hyphens) for each in (line.old, line.new, text)
+        )
         if len(ours) != len(here) or list(map(_shape, ours)) != list(map(_shape, here)):
             continue
         kept, same, out, same_change = 0, 0, [], True
