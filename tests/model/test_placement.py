@@ -259,8 +259,6 @@ def test_the_sizes_of_the_parts_add_up_to_the_model() -> None:
         assert parts[0].weights > 9 * parts[1].weights < parts[2].weights
 
 
-
-
 @pytest.fixture
 def free(monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
     """Free bytes of two fake GPUs, by number."""
