@@ -330,7 +330,7 @@ class Engine:
     def _measured(self) -> Iterator[float]:
         for _ in self.parts.target.warm():  # logs its progress
             yield 0.0
-        if not self.parts.cost.measured:
+        if not self.parts.cost.measured:  # in this process: another may have been disturbed
             yield from measure(self.parts.target, self.parts.cost)
             remember(home() / "costs.json", self._machine, self.parts.cost)
 
