@@ -2,9 +2,10 @@
 
 A completion must not leave brackets, quotes or syntax worse than they are without it or with a name
 in its place, end inside a string or be a lone keyword because it was cut off, repeat a line that is
-nearby or the beginning of its own, leave the block before the code below, or be put before code
-that continues the line. If one fails, its longest part that passes is offered: without closing
-characters at its end, then without its last lines. Pure functions of text.
+nearby or the beginning of its own, leave the block before the code below, be put before code that
+continues the line, leave tags unbalanced, or put a comma before JSON's closing bracket. If one
+fails, its longest part that passes is offered: without closing characters at its end, then without
+its last lines. Pure functions of text.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import PurePath
 
 from engine.editing.brackets import TOKEN, scan
 from engine.editing.checks import PROSE
-from engine.editing.syntax import parse
+from engine.editing.syntax import language_of, parse
 from engine.editing.unreached import hides_code_below
 from lsp_server.completion.indentation import line_after, line_before, lines_above, lines_below
 from lsp_server.completion.postprocess import fit_to_context
@@ -28,8 +29,19 @@ MIN_REPEATED_CHARS = 6  # characters of a line that counts as repeated
 NAME = "x"  # stands for a completion
 CLOSERS = ")]}>\"'`;,:"
 LINE_COMMENT = re.compile(r"(?:^|\s)(?:#|//|--\s).*$")
-# What may follow the cursor on its line: white space, or a character that ends what is inserted.
-ENDS = re.compile(r"[\s)\]}>\"'`;,:]|$")
+# What may follow the cursor on its line: white space, a character that ends what is inserted, the
+# end of an element, of a tag or of a comment.
+ENDS = re.compile(r"[\s)\]}>\"'`;,:]|$|</[\w>]|/>|\*/")
+ESCAPE = re.compile(r"\\\S")  # may follow in a string
+TAG = re.compile(r"<(/?)(?:([A-Za-z][\w.:-]*)[^<>]*?)?(/?)>")
+VOID_TAGS = frozenset((  # HTML's elements without an end
+    "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source",
+    "track", "wbr",
+))  # fmt: skip
+ATTRIBUTE_VALUE = re.compile(r"\{(?:[^{}]|\{[^{}]*\})*\}|\"[^\"]*\"|'[^']*'")
+JSON_COMMA = re.compile(
+    r"\"(?:[^\"\\\n]|\\.)*\"?|(,)\s*[}\]]"
+)  # a string, or a comma before an end
 KEYWORDS = {
     *kwlist,
     *("const", "let", "var", "function", "new", "switch", "case", "throw", "do", "then", "local"),
@@ -57,8 +69,8 @@ def checked(
     Returns the part, "" for none, and what is wrong with the rest. `complete`: the answer was not
     cut off.
     """
-    if not ENDS.match(line_after(after)):
-        return "", "the text behind the cursor continues the word or expression before it"
+    if why := unfit_place(before, after):
+        return "", why
     text = before + after
     place = _Place(before, after, path, _fewest_errors(path, before, after), _unmatched(text))
     why = ""
@@ -73,6 +85,19 @@ def checked(
     return "", why
 
 
+def unfit_place(before: str, after: str) -> str:
+    """Say why no completion fits between two texts; "" if one may.
+
+    It depends on nothing that a model writes, so that it can be asked first.
+    """
+    head, rest = line_before(before), line_after(after)
+    is_split = (len(head) - len(head.rstrip("\\"))) % 2 == 1  # the cursor is inside an escape
+    in_string = (ESCAPE.match(rest) and not is_split) or (rest[:1] == head[-1:] == "/")
+    if ENDS.match(rest) or (in_string and _quote(head)):
+        return ""
+    return "the text behind the cursor continues the word or expression before it"
+
+
 def _problem(answer: str, place: _Place, complete: bool) -> str:
     """Say what is wrong with a completion; "" if it may be offered."""
     if not complete and answer.strip() in KEYWORDS:
@@ -83,6 +108,10 @@ def _problem(answer: str, place: _Place, complete: bool) -> str:
         return "" if _fits_table(answer, place) else "the table's rows have other numbers of cells"
     if _begins_again(answer, place.before):
         return "the model would repeat the beginning of the line"
+    if not _keeps_tags(answer, line_after(place.after)):
+        return "the answer would leave tags unbalanced"
+    if _is_json(place.path) and _puts_comma_before_end(answer, place):
+        return "JSON has no comma before a closing bracket"
     text = place.before + answer + place.after
     tree = parse(place.path, text) if place.errors is not None else None
     is_sound = tree is not None and not tree.errors
@@ -149,6 +178,40 @@ def _fits_table(answer: str, place: _Place) -> bool:
     first = answer.split("\n")[0]
     whole = f"{head}{first}" + (rest if first == answer else "")
     return bool(re.search(r"[\w-]", answer)) and (not rows or whole.count("|") in rows)
+
+
+def _keeps_tags(answer: str, rest: str) -> bool:
+    """Return whether the tag or the element that ends behind the cursor still fits."""
+    if rest.startswith("/>"):
+        return not re.search(r"[<>]", ATTRIBUTE_VALUE.sub("", answer))
+    if not rest.startswith("</"):
+        return True
+    opened: list[str] = []
+    closed = 0  # elements that are open at the cursor
+    for ends, name, is_whole in TAG.findall(ATTRIBUTE_VALUE.sub("", answer)):
+        if not ends and not is_whole and name not in VOID_TAGS:
+            opened.append(name)
+        elif ends and not opened:
+            closed += 1
+        elif ends and opened.pop() != name:
+            return False
+    return len(opened) == closed
+
+
+def _is_json(path: str) -> bool:
+    return language_of(path) == "json"
+
+
+def _puts_comma_before_end(answer: str, place: _Place) -> bool:
+    """Return whether the answer has a comma before a closing bracket, or is one of the two."""
+    above = next(iter(lines_above(place.before)), "")
+    head = f"{above}\n{line_before(place.before)}"  # strings end on their line
+    below = place.after[: len(place.after) - len(place.after.lstrip()) + 1]
+    stop = len(head) + len(answer)
+    return any(
+        found[1] and found.start() < stop and found.end() > len(head)
+        for found in JSON_COMMA.finditer(head + answer + below)
+    )
 
 
 def _opens_string(answer: str, before: str, after: str) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from engine.prompts.fim import window
 from engine.records import Done, Request, RequestError, Step
-from lsp_server.completion.checks import checked
+from lsp_server.completion.checks import checked, unfit_place
 from lsp_server.completion.completion_cache import Completion, context_around
 from lsp_server.completion.context_snippets import Snippet, find_snippets
 from lsp_server.completion.in_flight import CompletionInFlight
@@ -131,6 +131,12 @@ async def complete(
         session.in_flight.pop(uri, None)
     elif (cached := await _reuse(session, document, offset)) is not None:
         return cached
+    before, after = (
+        text[max(0, offset - CONTEXT_CHARS) : offset],
+        text[offset : offset + CONTEXT_CHARS],
+    )
+    if settings.checks and (why := unfit_place(before, after)):
+        return _none(session, f"nothing offered: {why}")
     is_loading = session.shared_engine.loaded is None
     try:
         engine = await session.engine(("complete", uri))
@@ -141,10 +147,6 @@ async def complete(
             return _none(session, "the text changed while the model was loading")
         began = perf_counter()
     request = request_for(session, engine, document, offset, layout)
-    before, after = (
-        text[max(0, offset - CONTEXT_CHARS) : offset],
-        text[offset : offset + CONTEXT_CHARS],
-    )
     multiline = wants_multiline(before, after, settings.multiline)
     query = _Query(request, document, offset, (before, after), multiline, began)
     if invoked:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import lru_cache
+from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from engine.editing.edits import COMBINING_MARKS, LINE_END
@@ -23,10 +24,26 @@ MAX_COMPARED_LINES = 60  # lines of an edit; those of a longer one are not paire
 MAX_COMPARED_TOKENS = 400  # tokens of a line; a longer one is not compared by tokens
 MIN_LINE_SIMILARITY = 0.5  # share of equal tokens for a line to count as the new form of another
 
-TOKEN = re.compile(rf"[\w${COMBINING_MARKS}]+|[^\S\r\n]+|.", re.DOTALL)
-COARSE_TOKEN = re.compile(
-    rf"""(?:[\w$]*)(?:"(?:[^"\\\r\n]|\\.)*"|'(?:[^'\\\r\n]|\\.)*')|{TOKEN.pattern}""", re.DOTALL
-)
+# A name with its version, as in `actions/checkout@v4`: another name has another version.
+VERSIONED = r"\w[\w./-]{0,200}+@(?:v?\d[\w.+-]*|[0-9a-f]{7,40}\b)"
+NAME = rf"[\w${COMBINING_MARKS}]+"
+HYPHENATED_NAME = rf"-{{0,2}}{NAME}(?:-+{NAME})*-*"
+OTHER_TOKEN = r"[^\S\r\n]+|."
+STRING = r"""(?:[\w$]*)(?:"(?:[^"\\\r\n]|\\.)*"|'(?:[^'\\\r\n]|\\.)*')"""
+TOKENS = {  # (is coarse, has names with hyphens)
+    (coarse, hyphens): re.compile("|".join((*strings, VERSIONED, name, OTHER_TOKEN)), re.DOTALL)
+    for coarse, strings in ((False, ()), (True, (STRING,)))
+    for hyphens, name in ((False, NAME), (True, HYPHENATED_NAME))
+}
+HYPHENATED_SUFFIXES = frozenset((  # files of CSS, YAML and Lisp, in which names may have hyphens
+    ".css", ".scss", ".sass", ".less", ".yaml", ".yml", ".lisp", ".lsp", ".cl", ".el", ".clj",
+    ".cljs", ".cljc", ".edn", ".scm", ".ss", ".rkt", ".fnl",
+))  # fmt: skip
+
+
+def has_hyphenated_names(path: str) -> bool:
+    """Return whether `-` belongs to the names of a file."""
+    return PurePosixPath(path).suffix.lower() in HYPHENATED_SUFFIXES
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +190,7 @@ class ChangedLine(NamedTuple):
     old: str
     new: str
     at: int
+    hyphens: bool = False  # whether they belong to names
 
 
 @lru_cache(maxsize=4 * MAX_EDITS)
@@ -189,7 +207,8 @@ def changed_lines(edit: RecentEdit) -> tuple[ChangedLine, ...]:
         for text in ours[i:j]:
             found = next((n for n in range(k, m) if _alike(text, theirs[n])), None)
             if found is not None:
-                out.append(ChangedLine(text, theirs[found], edit.start + new[found][0]))
+                at = edit.start + new[found][0]
+                out.append(ChangedLine(text, theirs[found], at, has_hyphenated_names(edit.uri)))
                 k = found + 1
     return tuple(out)
 
@@ -197,7 +216,7 @@ def changed_lines(edit: RecentEdit) -> tuple[ChangedLine, ...]:
 @lru_cache(maxsize=64 * MAX_EDITS)
 def replacements(line: ChangedLine) -> tuple[Replacement, ...]:
     """Find the runs of tokens that were replaced, inserted or deleted in a line."""
-    ours, theirs = tokens(line.old), tokens(line.new)
+    ours, theirs = (tokens(each, hyphens=line.hyphens) for each in (line.old, line.new))
     found, at = [], [line.at]
     for token in theirs:
         at.append(at[-1] + len(token))
@@ -207,12 +226,13 @@ def replacements(line: ChangedLine) -> tuple[Replacement, ...]:
     return tuple(found)
 
 
-def tokens(line: str, coarse: bool = False) -> list[str]:
+def tokens(line: str, coarse: bool = False, hyphens: bool = False) -> list[str]:
     """Split a line into words, runs of blanks and single characters.
 
-    With `coarse`, a string literal is one token.
+    A name with its version is one token, with `hyphens` a name that has some, and with `coarse` a
+    string literal.
     """
-    found: list[str] = (COARSE_TOKEN if coarse else TOKEN).findall(line)
+    found: list[str] = TOKENS[coarse, hyphens].findall(line)
     return found
 
 

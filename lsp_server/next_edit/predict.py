@@ -1,7 +1,7 @@
-"""Next-edit prediction: the model is asked about one candidate after the other.
+"""Next-edit prediction: the first candidate whose new text is accepted.
 
-The first candidate for which its new text is accepted is the next edit. Answers are cached, so
-asking again costs nothing.
+A rename is written by its rule. About the other candidates the model is asked, one after the other;
+its answers are cached, so asking again costs nothing.
 """
 
 from __future__ import annotations
@@ -129,6 +129,9 @@ class NextEditPredictor:
         for candidate, document in places[:MAX_TRIED]:
             if not await is_current(document):
                 continue
+            span = candidate.start, candidate.stop
+            if candidate.kind == "rename":
+                return NextEdit(candidate.reason, document, *span, candidate.expected, candidate)
             key = (candidate.instruction, document.text.text[candidate.start : candidate.stop])
             if key not in self._answers:
                 try:
@@ -141,7 +144,6 @@ class NextEditPredictor:
                 reason = f"{candidate.reason}: {rejected}" if rejected else reason
             answer = self._answers.get(key)
             if answer is not None and await is_current(document):
-                span = candidate.start, candidate.stop
                 return NextEdit(candidate.reason, document, *span, answer, candidate)
         return NextEdit(reason)
 

@@ -45,7 +45,10 @@ class Reference(NamedTuple):
     span: tuple[int, int]  # the part of the text in which comments and strings may speak of it
 
 
-def is_identifier(*words: str) -> bool:
+def is_identifier(source: SourceText, *words: str) -> bool:
+    """Return whether these words may be names in a source."""
+    if source.has_hyphens:
+        words = tuple(word.lstrip("-").replace("-", "_") for word in words)
     return all(word not in KEYWORDS and word.replace("$", "_").isidentifier() for word in words)
 
 
@@ -78,7 +81,7 @@ def renamed(source: SourceText, edits: list[RecentEdit], swap: Replacement) -> R
     existing one.
     """
     old, new, at = swap
-    if not is_identifier(old, new):
+    if not is_identifier(source, old, new):
         return None
     mine = [edit for edit in edits if edit.uri == source.uri]
     places = frozenset(

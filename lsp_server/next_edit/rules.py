@@ -52,8 +52,6 @@ MIN_SHARED_TOKENS = 0.6  # share of tokens that must be equal if the change was 
 MAX_CALLS = 300  # calls of a function in a document
 CONSTRUCTORS = ("__init__", "__new__", "constructor")
 PARAMETER_FIELDS = ("positional", "required", "keyword_only", "variadic", "variadic_keywords")
-MAX_OWNER_CHARS = 80  # characters before a member's name
-OWNER = re.compile(r"[\w$]+(?:\.|->|::)$")  # what precedes a member's name
 REPLACE_INSTRUCTION = "Replace `{old}` by `{new}`."
 SIGNATURE_INSTRUCTION = "Change the call of `{name}` to match its new signature `{new}`."
 Changed = tuple[str, str]  # a name that other files may use, and the URI where it was changed
@@ -191,10 +189,7 @@ def _rename(source: SourceText, old: str, new: str, spot: Place, same: list[Plac
         at = place.stop
     expected = "".join((*pieces, source.text[at:stop]))
     reason = f"{old} was renamed to {new}"
-    owner = OWNER.search(source.text[max(start, spot.start - MAX_OWNER_CHARS) : spot.start])
-    prefix = owner[0] if owner else ""  # small models drop "self." if it is not named
-    instruction = REPLACE_INSTRUCTION.format(old=prefix + old, new=prefix + new)
-    return Candidate(source.uri, start, stop, "rename", instruction, reason, old, new, expected)
+    return Candidate(source.uri, start, stop, "rename", "", reason, old, new, expected)
 
 
 def _was_typed(
@@ -311,7 +306,9 @@ def _repeats(sources: Sources, edits: list[RecentEdit], number: int) -> Iterator
 def _with_same_change(line: ChangedLine, text: str, repeated: bool) -> str | None:
     """Make the change of `line` to `text`; None if that is not similar to the old line."""
     for coarse in (False, True):
-        ours, theirs, here = (tokens(each.strip(), coarse) for each in (line.old, line.new, text))
+        ours, theirs, here = (
+            tokens(each.strip(), coarse, line.hyphens) for each in (line.old, line.new, text)
+        )
         if len(ours) != len(here) or list(map(_shape, ours)) != list(map(_shape, here)):
             continue
         kept, same, out, same_change = 0, 0, [], True

@@ -9,7 +9,7 @@ from functools import cached_property
 from engine.editing.brackets import scan
 from engine.editing.scopes.names import Walker
 from engine.editing.syntax import Tree, language_of, parse
-from lsp_server.next_edit.edit_history import RecentEdit, whole_lines
+from lsp_server.next_edit.edit_history import RecentEdit, has_hyphenated_names, whole_lines
 
 MAX_STATEMENT_LINES = 6
 MAX_CANDIDATE_CHARS = 600  # characters of the lines that a next edit may change
@@ -21,6 +21,7 @@ class SourceText:
     def __init__(self, uri: str, text: str, edits: Sequence[RecentEdit] = ()) -> None:
         self.uri, self.text = uri, text
         self.language = language_of(uri)
+        self.has_hyphens = has_hyphenated_names(uri)
         self.names: dict[tuple[str, str, frozenset[int]], Walker | None] = {}  # as they were read
         self._before: SourceText | None = None
         self._edits = [edit for edit in edits if edit.uri == uri]
@@ -53,9 +54,9 @@ class SourceText:
         at = self.text.find(name, start, stop)
         while at >= 0:
             after = at + len(name)
-            if not (
-                is_identifier_char(self.text[at - 1 : at])
-                or is_identifier_char(self.text[after : after + 1])
+            sides = self.text[at - 1 : at], self.text[after : after + 1]
+            if not any(
+                is_identifier_char(side) or (side == "-" and self.has_hyphens) for side in sides
             ):
                 yield at
             at = self.text.find(name, after, stop)

@@ -291,6 +291,16 @@ async def test_every_empty_answer_has_its_reason(editor: Open) -> None:
         assert await inline(one, empty, 0) == [] and await why(one)
 
 
+async def test_where_nothing_fits_the_model_is_not_asked(editor: Open) -> None:
+    async with editor() as one:
+        uri = one.open(URI, "page.open(x)\n")
+        before, _ = await figures(one)
+        for by_hand in (False, True):
+            assert await inline(one, uri, len("page"), by_hand) == []
+            assert "behind the cursor" in await why(one)
+        assert (await figures(one))[0] == before
+
+
 async def test_a_slow_machine_is_shown_the_lines_before_the_cursor() -> None:
     """What it reads of them in time is not read again at the next key."""
     text = "abc\n" * 100

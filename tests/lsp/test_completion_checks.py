@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.editing.syntax import parse
-from lsp_server.completion.checks import checked
+from lsp_server.completion.checks import checked, unfit_place
 from lsp_server.completion.postprocess import fit_to_context
 
 BODY = "def f(self, name):\n    |\n    return name\n"
@@ -125,6 +125,54 @@ def test_a_closing_that_is_there_is_not_repeated(before: str, end: str) -> None:
     for closed in range(len(end.strip()) + 1):  # the model repeats none, some or all of it
         answer = "import_name" + end[:closed]
         assert fit_to_context(answer, before, end, False) == "import_name"
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "left", "path"),
+    [
+        ("<p>|</p>\n", "Hello</p>\n", "Hello", "a.html"),
+        ("<p>Hello|</p>\n", " there", " there", "a.html"),
+        ("<p>|</p>\n", "a<br>b <b>c</b>", "a<br>b <b>c</b>", "a.html"),
+        ("<p>|</p>\n", "a</p><p>b", "a</p><p>b", "a.html"),
+        ("<p>|</p>\n", "a <b>c", "", "a.html"),
+        ("return <p>|</p>;\n", "{title}", "{title}", "a.jsx"),
+        ("return <p>|</p>;\n", "<A b={{c: () => 1}}>d</A>", "<A b={{c: () => 1}}>d</A>", "a.jsx"),
+        ("return <p>|</p>;\n", "<>a</b>", "", "a.jsx"),
+        ("return <Button |/>;\n", "onClick={() => go()}", "onClick={() => go()}", "a.tsx"),
+        ("<Button |/>\n", "@click='go'>", "@click='go'", "a.vue"),
+        ('printf("sum: |\\n", s);\n', '%d\\n", s);\n', "%d", "a.c"),
+        ('printf("sum: \\|\\n", s);\n', "n", "", "a.c"),  # inside of an escape
+        ("a = b|\\x\n", "c", "", "a.tex"),  # no string
+        ('open("/home/|/x")\n', "me", "me", "a.py"),
+        ("/* |*/\nint x;\n", "a counter ", "a counter ", "a.c"),
+        ("p|->x = 1;\n", "q", "", "a.c"),
+        ("a |/ b\n", "c", "", "a.py"),
+    ],
+)
+def test_between_tags_and_before_an_escape_something_is_offered(
+    text: str, answer: str, left: str, path: str
+) -> None:
+    before, after = text.split("|")
+    assert offered(text, answer, path)[0] == left
+    if left:
+        assert not unfit_place(before, after)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "left"),
+    [
+        ('{\n  "a": |\n}\n', "1,", "1"),
+        ('{\n  "a": |\n}\n', '"b, }",', '"b, }"'),
+        ('{\n  "a": 1,\n  |\n}\n', '"b": [2],', '"b": [2]'),
+        ('{\n  "a": [1, |]\n}\n', "2, 3,", "2, 3"),
+        ('{"a": |}\n', "[1,]", ""),
+        ('[\n  {"id": 1},\n  |\n', "]", ""),
+        ("[\n  |\n  2\n]\n", "1,", "1,"),
+    ],
+)
+def test_json_has_no_comma_before_a_closing_bracket(text: str, answer: str, left: str) -> None:
+    assert offered(text, answer, "a.json")[0] == left
+    assert offered("x = [\n    |\n]\n", "1,")[0] == "1,"  # Python may have one
 
 
 LINES = st.lists(

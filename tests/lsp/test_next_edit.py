@@ -348,9 +348,57 @@ def test_a_line_that_is_being_written_hides_nothing_below_it(typed: str) -> None
     assert "return f(a)" in found
 
 
+CSS = """\
+.card {
+  color: red;
+}
+.card-title {
+}
+a.card-title {
+}
+.my-card {
+}
+.card:hover {
+}
+"""
+
+
 def test_plain_text() -> None:
     u = "file:///w/notes.txt"
     text = "It's the colour of the wall.\nIt's the colour of the door.\nNo colourful thing.\n"
     assert expected_changes({u: text}, (u, "colour", "shade")) == [
         ("It's the colour of the door.", "It's the shade of the door.")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "step", "changed"),
+    [
+        ("a.css", CSS, ("card", "tile"), [(".card:hover {", ".tile:hover {")]),
+        ("a.css", CSS, ("card-title", "tile-title"), [("a.card-title {", "a.tile-title {")]),
+        ("a.yml", "my-key: 1\nmy: 2\n- my\n", ("my: 2", "own: 2"), [("- my", "- own")]),
+        (
+            "a.el",
+            "(setq foo 1)\n(foo-bar foo)\n",
+            ("foo", "baz"),
+            [("(foo-bar foo)", "(foo-bar baz)")],
+        ),
+        ("a.txt", "my-key\nthe my\n", ("my", "own"), [("the my", "the own")]),
+    ],
+)
+def test_hyphens_belong_to_names_in_css_lisp_and_yaml(
+    name: str, text: str, step: tuple[str, str], changed: list[tuple[str, str]]
+) -> None:
+    u = f"file:///w/{name}"
+    assert expected_changes({u: text}, (u, *step)) == changed
+
+
+def test_a_version_belongs_to_the_name_before_it() -> None:
+    u = "file:///w/ci.yml"
+    text = (
+        "- uses: actions/checkout@v3\n- uses: actions/cache@v3\n"
+        "- run: v3\n- uses: actions/checkout@v3\n"
+    )
+    assert expected_changes({u: text}, (u, "checkout@v3", "checkout@v4")) == [
+        ("- uses: actions/checkout@v3", "- uses: actions/checkout@v4")
     ]

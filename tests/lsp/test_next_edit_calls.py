@@ -10,7 +10,7 @@ from engine.editing.syntax import parse
 from lsp_server.next_edit import rules
 from lsp_server.next_edit.candidate import Candidate, rejection_reason
 from lsp_server.next_edit.rules import find_candidates
-from tests.support.edited_files import OPEN, A, B, candidate_lines, edited, expected_changes
+from tests.support.edited_files import OPEN, A, B, Step, candidate_lines, edited, expected_changes
 
 # -- signature ---------------------------------------------------------------------------------
 
@@ -111,42 +111,36 @@ def test_distant_lines_are_not_candidates() -> None:
 # -- the model ---------------------------------------------------------------------------------
 
 
-def candidate(kind: str = "rename") -> tuple[Candidate, str]:
-    steps = {
-        "rename": ("LIMIT = 3", "MOST = 3"),
-        "signature": ("width, height", "width, height, z"),
-    }
-    edits, now, uri, cursor = edited(OPEN, (A, *steps[kind]))
-    one = next(
-        p
-        for p in find_candidates(edits, now, uri, cursor)
-        if now[A][p.start :].startswith("print(")
-    )
-    return one, now[A]
+def candidate(texts: dict[str, str], step: Step, start: str) -> tuple[Candidate, str]:
+    edits, now, uri, cursor = edited(texts, step)
+    found = find_candidates(edits, now, uri, cursor)
+    return next(one for one in found if now[A][one.start :].startswith(start)), now[A]
+
+
+def repeated() -> tuple[Candidate, str]:
+    text = "x = int(row[0])\ny = int(row[1])\n"
+    return candidate({A: text}, (A, "int", "float"), "y")
 
 
 def test_a_request_selects_the_lines_and_predicts_their_new_text() -> None:
-    one, text = candidate()
+    one, text = repeated()
     asked = one.request(text, "w/shapes.py", 7)
     assert (asked.kind, asked.text, asked.path, asked.version) == ("edit", text, "w/shapes.py", 7)
     assert asked.selection == (one.start, one.stop) and asked.predictions == (one.expected,)
-    assert "`LIMIT`" in asked.instruction and "`MOST`" in asked.instruction
+    assert "`int(row[1])`" in asked.instruction and "`float(row[1])`" in asked.instruction
 
 
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        ('print(area(1, 2), f"{MOST} LIMIT", Box().size)', None),
-        ('print(area(1, 2), f"{MOST} MOST", Box().size)', None),
-        ('print(area(1, 2), f"{LIMIT} LIMIT", Box().size)', "nothing"),
-        ('print(area(1, 2), f"{LIMIT} MOST", Box().size)', "still there"),
-        ('print(area(1, 3), f"{MOST} LIMIT", Box().size)', "more than the name"),
-        ('print(area(1, 2), f"{MOST} LIMIT", Box().size)\nx = 1', "more than the name"),
-        ("", "more than the name"),
+        ("y = float(row[1])", None),
+        ("y = int(row[1])", "nothing"),
+        ("y = float(row[2])", "another change"),
+        ("", "another change"),
     ],
 )
-def test_answers_to_a_rename(answer: str, why: str | None) -> None:
-    one, text = candidate()
+def test_answers_to_a_repetition(answer: str, why: str | None) -> None:
+    one, text = repeated()
     found = rejection_reason(one, text[one.start : one.stop], answer)
     assert found is None if why is None else found and why in found
 
@@ -166,7 +160,7 @@ def test_answers_to_a_rename(answer: str, why: str | None) -> None:
     ],
 )
 def test_answers_to_a_changed_signature(call: str, why: str | None) -> None:
-    one, text = candidate("signature")
+    one, text = candidate(OPEN, (A, "width, height", "width, height, z"), "print(")
     old = text[one.start : one.stop]
     found = rejection_reason(one, old, old.replace("area(1, 2)", call))
     assert found is None if why is None else found and why in found

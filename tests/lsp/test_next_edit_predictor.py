@@ -16,15 +16,23 @@ from lsp_server.next_edit.edit_history import RecentEdit
 from lsp_server.next_edit.predict import NextEdit, NextEditPredictor
 from lsp_server.next_edit.rules import find_candidates
 from lsp_server.protocol.text_sync import OpenDocument, OpenDocuments
-from tests.support.edited_files import OPEN, A, B, edited
+from tests.support.edited_files import OPEN, A, Step, edited
+
+ROWS = {A: "x = int(row[0])\ny = int(row[1])\nz = int(row[2])\n"}
+REPEATED: Step = (A, "int", "float")
 
 
 class Session:
     """As much of a session as the predictor uses. The model answers what is predicted, after
     `meanwhile` has run."""
 
-    def __init__(self, meanwhile: Callable[[OpenDocuments], object]) -> None:
-        edits, texts, self.uri, self.offset = edited(OPEN, (A, "LIMIT = 3", "MOST = 3"))
+    def __init__(
+        self,
+        meanwhile: Callable[[OpenDocuments], object] = id,
+        texts: dict[str, str] = ROWS,
+        step: Step = REPEATED,
+    ) -> None:
+        edits, texts, self.uri, self.offset = edited(texts, step)
         self.documents = OpenDocuments()
         for uri, text in texts.items():
             self.documents.open(uri, "python", 1, text)
@@ -57,16 +65,23 @@ def predict(session: Any, predictor: NextEditPredictor | None = None) -> NextEdi
 
 
 def test_the_best_candidate_is_offered_and_asked_about_once() -> None:
-    session, predictor = Session(lambda documents: None), NextEditPredictor()
+    session, predictor = Session(), NextEditPredictor()
     for _ in range(2):
         found = predict(session, predictor)
-        assert found.new_lines.strip() == "if result > MOST:"
+        assert found.new_lines == "y = float(row[1])"
         assert found.document and found.document.uri == A
         (change,) = found.changes()
         old = found.document.text.text
         new = old[: change.start] + change.text + old[change.stop :]
-        assert new == old.replace("if result > LIMIT:", "if result > MOST:")
-    assert session.asked == ["if result > LIMIT:"]
+        assert new == old.replace("y = int", "y = float")
+    assert session.asked == ["y = int(row[1])"]
+
+
+def test_a_rename_is_written_without_a_model() -> None:
+    session = Session(texts=OPEN, step=(A, "LIMIT = 3", "MOST = 3"))
+    found = predict(session)
+    assert found.new_lines.strip() == "if result > MOST:"
+    assert found.document and found.document.uri == A and session.asked == []
 
 
 def test_no_candidate_of_a_document_that_changed_meanwhile_is_used() -> None:
@@ -78,13 +93,13 @@ def test_no_candidate_of_a_document_that_changed_meanwhile_is_used() -> None:
     session = Session(type_above)
     found = predict(session)
     assert found.candidate is None and found.document is None
-    assert session.asked == ["if result > LIMIT:"]
+    assert session.asked == ["y = int(row[1])"]
 
 
 def test_a_document_may_be_closed_meanwhile() -> None:
     session = Session(lambda documents: documents.close(A) if A in documents else None)
     found = predict(session)
-    assert found.candidate is None or found.document is None or found.document.uri == B
+    assert found.candidate is None and found.document is None
 
 
 def test_places_are_searched_off_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,12 +111,12 @@ def test_places_are_searched_off_the_event_loop(monkeypatch: pytest.MonkeyPatch)
         return find_candidates(*args)
 
     monkeypatch.setattr(predict_module, "find_candidates", recorded)
-    assert predict(Session(lambda documents: None)).candidate
+    assert predict(Session()).candidate
     assert threads and threading.main_thread() not in threads
 
 
 def test_a_document_that_changed_before_the_model_is_asked_is_left_out() -> None:
-    session: Any = Session(lambda documents: None)
+    session: Any = Session()
     predictor = NextEditPredictor()
 
     async def found() -> NextEdit:
