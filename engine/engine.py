@@ -20,7 +20,7 @@ from engine.drafting.registry import choice_for, parse_choice
 from engine.drafting.stdlib_ngram import StdlibNgram
 from engine.drafting.vocabulary import vocabulary
 from engine.editing.edit import Edit, edit_file
-from engine.generate import Generation, generate, max_new_tokens
+from engine.generate import Generation, generate, max_new_tokens, prefill
 from engine.memory import give_back_memory
 from engine.model.cost_model import guess, measure, processor, remember, remembered
 from engine.model.native.native_target import NativeTarget
@@ -34,7 +34,7 @@ from engine.records import Done, Event, Info, Message, Request, Step
 from engine.sampling.grammar import Grammars, GrammarState
 from engine.sampling.grammar_depth import check_rules
 from engine.weights import Progress, home, locate
-from engine.worker import Job, Slots, Worker, ended_job
+from engine.worker import BACKGROUND, Job, Slots, Worker, ended_job
 from index.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -204,6 +204,18 @@ class Engine:
         )
         return self.worker.submit(Job(request, run, client, urgency, owner))
 
+    def read_ahead(self, request: Request) -> Job:
+        """Read the prompt of a request that may come; the job ends without an answer.
+
+        Another request whose prompt begins alike finds its rows in the cache. The job ends early if
+        the engine has, or gets, anything else to do. RequestError where the request could not be
+        answered.
+        """
+        prompt = prompt_of(request, self.parts.tokenizer, self.context, model=self.config.model)
+        max_new_tokens(prompt, self.context)
+        run = partial(self._read_ahead, request, prompt)
+        return self.worker.submit(Job(request, run, urgency=BACKGROUND))
+
     def edit(
         self,
         path: str | Path,
@@ -281,8 +293,7 @@ class Engine:
         Without a drafter's name it decodes plainly.
         """
         target, cost, history = self.parts.target, self.parts.cost, self.parts.history
-        if target.device_type == "cpu":
-            target.chunk = prefill_chunk(cost.prefill)
+        self._fit_chunk()
         answer = Generation(
             request,
             prompt,
@@ -301,6 +312,30 @@ class Engine:
                 if isinstance(event, Done) and answer.finished:  # before anybody sees the end
                     history.add(client, request.path, answer.output)
                 yield event
+
+    def _read_ahead(
+        self, request: Request, prompt: Prompt, cancelled: Callable[[], bool]
+    ) -> Iterator[Event]:
+        """Yield the steps of reading a prompt, in the model's thread.
+
+        A new sequence is the first to be dropped: what was asked for stays in the cache.
+        """
+        target = self.parts.target
+        if not cancelled():
+            self._fit_chunk()
+            answer = Generation(request, prompt, self.parts.tokenizer, target.context)
+            with target.limited_memory():
+                for step in prefill(answer, target, NullDrafter(), cancelled):
+                    self.parts.cost.observe_prefill(answer.chunk_tokens, step.seconds)
+                    yield step
+            if 2 * answer.usage.cached < len(prompt.ids):
+                target.pool.demote_current()
+        yield Done("cancelled")
+
+    def _fit_chunk(self) -> None:
+        """Choose how many tokens of a prompt are read at once."""
+        if self.parts.target.device_type == "cpu":
+            self.parts.target.chunk = prefill_chunk(self.parts.cost.prefill)
 
     def _drafter(self, name: str | None, workspace: Workspace | None, client: str) -> Drafter:
         """Make the drafter of one answer; without a name, one that drafts nothing.
@@ -330,7 +365,7 @@ class Engine:
     def _measured(self) -> Iterator[float]:
         for _ in self.parts.target.warm():  # logs its progress
             yield 0.0
-        if not self.parts.cost.measured:
+        if not self.parts.cost.measured:  # in this process: another may have been disturbed
             yield from measure(self.parts.target, self.parts.cost)
             remember(home() / "costs.json", self._machine, self.parts.cost)
 

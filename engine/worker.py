@@ -5,8 +5,9 @@ in which more urgent jobs have a lead. Equally urgent jobs of an owner run one a
 clients by turns; a job that has waited long for more urgent ones gets a slice between them. So no
 number of jobs, of any kind, keeps another owner's job or a chat waiting for long. Cancelling takes
 effect between two forward passes. An error, or a panic of a library in Rust, ends its own job with
-`Done("failed")` and nothing else. Background work runs in slices while the thread is idle. Engines
-that share a process take turns.
+`Done("failed")` and nothing else. Background work runs in slices while the thread is idle; a
+background job is cancelled where there are others, and when one comes. Engines that share a process
+take turns.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from engine.records import Done, Event, Request
 log = logging.getLogger(__name__)
 
 URGENCY = {"complete": 0, "edit": 1, "chat": 2}
-BACKGROUND = max(URGENCY.values()) + 1
+BACKGROUND = max(URGENCY.values()) + 1  # urgency
 IDLE_SECONDS = 0.5  # seconds without requests before background work goes on
 POLL_SECONDS = 0.02  # seconds between two checks whether a job that waits was cancelled
 FATAL = {"AcceleratorError"}  # errors: torch's for a card that fails; all that follows fails, too
@@ -163,7 +164,12 @@ class Schedule:
         return [job for job in self._rested if job not in self._begun]
 
     def add(self, job: Job) -> None:
-        """Take in a job."""
+        """Take in a job. Background jobs give way to all others, and to a newer one."""
+        if job.urgency == BACKGROUND and any(one.urgency < BACKGROUND for one in self._rested):
+            job.cancel()
+        for other in self._rested:
+            if other.urgency == BACKGROUND:
+                other.cancel()
         if all(job.owner != other.owner for other in self._rested):
             used = max(self._used.pop(job.owner, 0.0), self._floor)
             self._used[job.owner] = used

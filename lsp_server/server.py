@@ -18,6 +18,7 @@ from lsp_server.chat.chat import chat
 from lsp_server.chat.commit_message import commit_message
 from lsp_server.completion.completion_cache import Completion
 from lsp_server.completion.inline import PromptLayout, complete
+from lsp_server.completion.read_ahead import ReadAhead
 from lsp_server.editing import code_actions
 from lsp_server.editing.edit import (
     EditResult,
@@ -37,6 +38,7 @@ from lsp_server.protocol.messages import (
     AskParams,
     ChatParams,
     CommitMessageParams,
+    CursorParams,
     EditFilesParams,
     EditParams,
     FindFilesParams,
@@ -69,20 +71,23 @@ def create(shared_engine: SharedEngine, notice: str = "") -> Server:
     server.on_close.append(session.close)
     start(server, session, notice)
     add_engine_methods(server, shared_engine, session.name)
-    _documents(server, session)
-    _completions(server, session)
+    read_ahead = ReadAhead(session)
+    _documents(server, session, read_ahead)
+    _completions(server, session, read_ahead.layout)
     _edits(server, session)
     _questions(server, session)
     _commands(server, session)
     return server
 
 
-def _documents(server: Server, session: Session) -> None:
+def _documents(server: Server, session: Session, read_ahead: ReadAhead) -> None:
     feature = server.feature
 
     @feature(types.TEXT_DOCUMENT_DID_OPEN)
     def opened(params: types.DidOpenTextDocumentParams) -> None:
-        session.on_open(server.documents.get(params.text_document.uri))
+        document = server.documents.get(params.text_document.uri)
+        session.on_open(document)
+        read_ahead.on_open(document)
 
     @feature(types.TEXT_DOCUMENT_DID_CHANGE)
     def changed(params: types.DidChangeTextDocumentParams) -> None:
@@ -96,13 +101,20 @@ def _documents(server: Server, session: Session) -> None:
     def saved(params: types.DidSaveTextDocumentParams) -> None:
         pass  # the open document is indexed, not the file
 
+    @feature("draftline/cursor")
+    def moved(params: CursorParams) -> None:
+        uri = params.textDocument.uri
+        if uri in server.documents:
+            document = server.documents.get(uri)
+            read_ahead.on_cursor(document, server.documents.offset(document, params.position))
+
     @feature(types.WORKSPACE_DID_CHANGE_WATCHED_FILES)
     def watched(params: types.DidChangeWatchedFilesParams) -> None:
         session.index.refresh([path for change in params.changes if (path := path_of(change.uri))])
 
 
-def _completions(server: Server, session: Session) -> None:
-    feature, layout = server.feature, PromptLayout()
+def _completions(server: Server, session: Session, layout: PromptLayout) -> None:
+    feature = server.feature
 
     @feature(types.TEXT_DOCUMENT_INLINE_COMPLETION, types.InlineCompletionOptions())
     async def inline(params: types.InlineCompletionParams) -> types.InlineCompletionList:

@@ -67,10 +67,12 @@ class Session:
         self.notify, self.name = notify, name
         self.settings = Settings()
         self.enabled = True
-        self.index = WorkspaceIndex(shared_engine, documents, self.spawn, self.send_status)
+        self.index = WorkspaceIndex(shared_engine, documents, self.spawn, self._on_index_updated)
         self.edit_history = EditHistory()
         self.completions = CompletionCache()
         self.in_flight: dict[str, CompletionInFlight] = {}  # completions by URI
+        self.stop_reading: Callable[[], None] = lambda: None  # ahead of completions
+        self.resume_reading: Callable[[], None] = lambda: None  # once model and index are there
         self.next_edits = NextEditPredictor()
         self.reason = "nothing was asked for yet"  # why the last completion was offered, or not
         self.wants_status = self.has_instruction_box = self.shows_next_inline = False
@@ -244,6 +246,15 @@ class Session:
         is_loading = any(engine.state == "loading" for engine in self._engines)
         return is_loading or self.index.is_busy()
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request of this client runs, or waits for the model."""
+        return bool(self._running or self._waiting)
+
+    def _on_index_updated(self) -> None:
+        self.send_status()
+        self.resume_reading()
+
     def _on_engine_changed(self) -> None:
         """Follow a change of the engine's state; called from any thread."""
 
@@ -255,6 +266,7 @@ class Session:
                     self._show_error(engine)
             if self.shared_engine.engine is not None:
                 self.index.open_soon()
+                self.resume_reading()
 
         if self._loop and not self._closed:
             try:
@@ -290,6 +302,7 @@ class Session:
 
     def on_change(self, document: OpenDocument, changes: Sequence[Change]) -> None:
         """Record the edits of a document that was changed, and stop what they make useless."""
+        self.stop_reading()
         self.cancel(MODEL_SLOT)
         before, now = self._seen[document.uri], monotonic()
         for change in changes:
@@ -360,6 +373,7 @@ class Session:
         and with "length" after `timeout_s`. Raises NotReady if there is no model, RequestError if
         the request cannot be answered.
         """
+        self.stop_reading()
         try:
             engine = engine or await self.engine(slot)
         except Superseded:
@@ -504,6 +518,7 @@ class Session:
                 engine.listeners.remove(self._on_engine_changed)
                 engine.leave(self.name)
         self.cancel()
+        self.stop_reading()
         for task in self._tasks:
             task.cancel()
         for shared in self._engines:

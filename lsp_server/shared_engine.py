@@ -16,12 +16,13 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from engine.config import DEFAULT_MODEL
 from engine.worker import Slots
 
 if TYPE_CHECKING:
+    from engine.engine import Engine
     from engine.remote.any_engine import EditorEngine
     from engine.remote.engine_url import EngineUrl
     from engine.remote.http_engine import HttpEngine
@@ -252,6 +253,11 @@ class SharedEngine:
     def loaded(self) -> EditorEngine | None:
         """The engine of the configured model, if it is loaded."""
         return self.engine if self.state == "ready" else None
+
+    @property
+    def local(self) -> Engine | None:
+        """The engine, if it is loaded and runs in this process."""
+        return cast("Engine | None", self.loaded) if self.elsewhere is None else None
 
     @property
     def is_pending(self) -> bool:

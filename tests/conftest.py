@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-import tests.support.small_model  # noqa: F401
+import tests.support.small_model
+import tests.support.triton_interpreter  # noqa: F401
 from engine.records import Draft, Scores
 from index import Workspace
 from tests.support.encoders import Bytes

@@ -15,7 +15,9 @@ from itertools import groupby
 
 from engine.editing import undone
 from engine.editing.brackets import scan
+from engine.editing.builtin_uses import builtin_uses
 from engine.editing.code_parts import (
+    Body,
     Token,
     broken_rows,
     definitions,
@@ -24,12 +26,14 @@ from engine.editing.code_parts import (
     loose_statements,
     undefined_names,
 )
-from engine.editing.edits import line_count
+from engine.editing.edits import LINE_END, common_prefix, line_count
 from engine.editing.instruction import (
     asks_change,
     asks_example,
     asks_removal,
     asks_rewriting,
+    kept_names,
+    named_words,
     only_requested,
     speaks_of_comments,
     speaks_of_docstrings,
@@ -47,10 +51,23 @@ Replaced = tuple[Sequence[str], Sequence[str]]  # lines of the file, and those i
 DEFINITION = re.compile(
     r"^[ \t]*(?:[\w.]+[ \t]+)*(?:def|class|function|func|fn)[ \t]+(?:\([^)]*\)[ \t]*)?(\w+)", re.M
 )
+CREATED = re.compile(  # what a statement of SQL defines, with its schema
+    r"^[ \t]*create[ \t]+(?:\w+[ \t]+){0,4}?(?:table|view|index|function|procedure|trigger|type"
+    r"|sequence|schema|domain)[ \t]+(?:if[ \t]+not[ \t]+exists[ \t]+)?"
+    r"(?:[\"`\[]?\w+[\"`\]]?\.)*[\"`\[]?(?!on\b)(\w+)",
+    re.I | re.M,
+)
 HEADING = re.compile(r"^#{1,6}[ \t]+(.+)$", re.M)
-TASK = re.compile(r"\b(?:todo|fixme|xxx|implement\w*)\b", re.I)  # comments that go when done
+TASK = re.compile(  # comments that go when done; "the implementation of" is none
+    r"\b(?:todo|fixme|xxx)\b|^\W*(?:please )?implement\b|\bimplement (?:me|this|it|here|later)\b"
+    r"|\b(?:not|to be)(?: yet)? implemented\b",
+    re.I,
+)
 MARKDOWN = (".md", ".markdown")
 PROSE = frozenset((*MARKDOWN, ".rst", ".txt", ".adoc", ".tex", ""))  # files without brackets
+LANGUAGE = re.compile(r"translat|spell|typo|wording|english|german|french|spanish", re.I)
+DOCTEST = re.compile(r"^[ \t]*>>>", re.M)
+MIN_DOC_WORDS = 8  # different words of a docstring that is not to be written anew
 MIN_LINES = 4  # lines of a text of which more than half may be missed
 MIN_LETTERS = 8  # letters of a string literal that may be missed
 
@@ -117,9 +134,10 @@ def _syntax(before: Side, after: Side) -> Iterator[FailedCheck]:
     """Check that the file has no more syntax errors than before."""
     if not before.tree or not after.tree:
         return
-    rows = broken_rows(after.tree, after.span)
-    if len(rows) <= len(broken_rows(before.tree, before.span)):
+    rows, known = broken_rows(after.tree, after.span), broken_rows(before.tree, before.span)
+    if len(rows) <= len(known):
         return
+    rows = _added_rows(before, known, after, rows)
     first, last = (line_count(after.text[:at]) for at in after.span)
     row = 1 + next((row for row in rows if first <= row + 1 <= last + 1), rows[0])
     yield FailedCheck(
@@ -127,6 +145,16 @@ def _syntax(before: Side, after: Side) -> Iterator[FailedCheck]:
         f"line {row}: a syntax error that was not there before",
         "Write code without syntax errors.",
     )
+
+
+def _added_rows(before: Side, known: list[int], after: Side, rows: list[int]) -> list[int]:
+    """Return the rows of the new text whose lines are not among those known of the old one.
+
+    They are all rows if only equal lines were added.
+    """
+    old, new = (LINE_END.split(side.text) for side in (before, after))
+    lines = {old[row].strip() for row in known}
+    return [row for row in rows if new[row].strip() not in lines] or rows
 
 
 # -- what is lost ------------------------------------------------------------------------------
@@ -145,8 +173,8 @@ def _deleted(instruction: str, before: Side, after: Side) -> Iterator[FailedChec
 
 def _definitions(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
     """Check that no definition is lost that the instruction does not name or that is in use."""
-    named, lost = words(instruction), _lost_definitions(before, after)
-    own = {each.name for each in before.definitions}
+    lost, own = _lost_definitions(before, after), {each.name for each in before.definitions}
+    named = named_words(instruction, own) - {*kept_names(instruction)}
     one_may_go = asks_removal(instruction) and not named & own
     missed = [name for name in lost if name not in named]
     added = {each.name for each in after.definitions} - own
@@ -167,8 +195,15 @@ def _lost_definitions(before: Side, after: Side) -> list[str]:
         own = before.definitions
         lost = {each.name for each in own} - {each.name for each in after.definitions}
         return [each.name for each in own if each.name in lost and not lost & each.inside]
-    kept = DEFINITION.findall(after.part)
-    return [name for name in dict.fromkeys(DEFINITION.findall(before.part)) if name not in kept]
+    kept = _written_definitions(after)
+    return [name for name in dict.fromkeys(_written_definitions(before)) if name not in kept]
+
+
+def _written_definitions(side: Side) -> list[str]:
+    """List what a part of a text without a grammar defines."""
+    pattern = CREATED if side.suffix == ".sql" else DEFINITION
+    found: list[str] = pattern.findall(side.part)
+    return found
 
 
 def _vanished(
@@ -196,7 +231,7 @@ def _defined(side: Side) -> list[tuple[str, bool]]:
     """List the names that a side defines, and whether they are variables."""
     if side.tree:
         return [(each.name, each.is_variable) for each in side.definitions]
-    return [(name, False) for name in DEFINITION.findall(side.part)]
+    return [(name, False) for name in _written_definitions(side)]
 
 
 def _comments(
@@ -242,6 +277,25 @@ def _docstrings(instruction: str, before: Side, after: Side) -> Iterator[FailedC
         )
 
 
+def _rewritten(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
+    """Check that docstrings keep their examples and, if they are long, half of their words."""
+    if speaks_of_docstrings(instruction) or asks_rewriting(instruction):
+        return
+    if LANGUAGE.search(instruction) or not before.tree or _lost_definitions(before, after):
+        return
+    old, new = (side.of_kind("docstring") for side in (before, after))
+    kept = [words(text) for text in new]
+    for text in old if len(old) <= len(new) else ():
+        own = words(text)
+        if len(own) >= MIN_DOC_WORDS and not any(2 * len(own & each) >= len(own) for each in kept):
+            warning = f"the docstring {quoted(text)} would be rewritten"
+            yield FailedCheck("docstrings", warning, "Keep every docstring as it is.")
+            return
+    if len(DOCTEST.findall("\n".join(old))) > len(DOCTEST.findall("\n".join(new))):
+        warning = "an example in a docstring would be lost"
+        yield FailedCheck("docstrings", warning, "Keep the examples in docstrings.")
+
+
 def _texts(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
     """Check that no text in a string literal is changed or lost."""
     if speaks_of_texts(instruction) or asks_rewriting(instruction):
@@ -275,13 +329,11 @@ def _only_requested(instruction: str, before: Side, after: Side) -> Iterator[Fai
     old, new = (
         [token for token in side.tokens if token.kind not in skipped] for side in (before, after)
     )
-    at = _first_difference(old, new)
-    if at is None:
+    changed = _first_difference(old, new)
+    if changed is None:
         return
     what = " and ".join(f"{each}s" for each in sorted(additions, reverse=True))
-    row = (new[at] if at < len(new) else old[at]).row
-    text = (after if at < len(new) else before).text
-    line = re.split(r"\r\n|\r|\n", text)[row]
+    line = _line_of(after, changed[1]) or _line_of(before, changed[0])
     yield FailedCheck(
         "code",
         f"other code was changed than {what}: {quoted(line)}",
@@ -289,15 +341,26 @@ def _only_requested(instruction: str, before: Side, after: Side) -> Iterator[Fai
     )
 
 
-def _first_difference(old: list[Token], new: list[Token]) -> int | None:
-    """Return the index in `new` from which the texts have other tokens."""
+def _line_of(side: Side, at: Token | None) -> str:
+    """Return the line of a token; "" for none."""
+    return LINE_END.split(side.text)[at.row] if at else ""
+
+
+def _first_difference(
+    old: list[Token], new: list[Token]
+) -> tuple[Token | None, Token | None] | None:
+    """Return the first tokens in which texts differ; None for one where only others were added.
+
+    Returns None if all tokens are equal.
+    """
     ours, theirs = _without_noise(old), _without_noise(new)
-    for (_, one), (at, other) in zip(ours, theirs, strict=False):
-        if one != other:
-            return at
-    if len(ours) == len(theirs):
+    texts = [text for _, text in ours], [text for _, text in theirs]
+    head = common_prefix(*texts)
+    if head == len(ours) == len(theirs):
         return None
-    return theirs[len(ours)][0] if len(theirs) > len(ours) else len(new)
+    tail = common_prefix(texts[0][head:][::-1], texts[1][head:][::-1])
+    was = old[ours[head][0]] if head < len(ours) - tail else None
+    return was, new[theirs[head][0]] if head < len(theirs) - tail else None
 
 
 def _without_noise(side: list[Token]) -> list[tuple[int, str]]:
@@ -354,6 +417,20 @@ def _undefined(instruction: str, before: Side, after: Side) -> Iterator[FailedCh
         yield FailedCheck("undefined", warning, f"Import or define {listed(names)}.")
 
 
+def _builtins(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
+    """Check that no use is left of a local variable that is gone, where its name is a builtin's.
+
+    Only a use between the same tokens as before is one that was left.
+    """
+    if "built" in instruction.lower() or not before.tree or not after.tree:
+        return
+    old_local, old_free = builtin_uses(before.tree)
+    new_local, new_free = builtin_uses(after.tree)
+    if names := sorted({use[1] for use in (old_local - old_free) & (new_free - new_local)}):
+        warning = f"{listed(names)} would be the builtin, no longer a variable"
+        yield FailedCheck("builtins", warning, f"Replace every use of {listed(names)}.")
+
+
 def _unused_imports(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
     """Check that nothing is imported that the file does not use."""
     if speaks_of_imports(instruction):
@@ -370,9 +447,9 @@ def _unused_imports(instruction: str, before: Side, after: Side) -> Iterator[Fai
 def _idle(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
     """Check that no loop or condition is left that does nothing."""
     if before.tree and after.tree:
-        rows = idle_rows(after.tree, after.span)
-        if len(rows) > len(idle_rows(before.tree, before.span)):
-            line = re.split(r"\r\n|\r|\n", after.text)[rows[0]]
+        rows, known = idle_rows(after.tree, after.span), idle_rows(before.tree, before.span)
+        if len(rows) > len(known):
+            line = LINE_END.split(after.text)[_added_rows(before, known, after, rows)[0]]
             hint = "Leave out what does nothing."
             yield FailedCheck("idle", f"{quoted(line)} would do nothing", hint)
 
@@ -383,7 +460,7 @@ def _elsewhere(instruction: str, before: Side, after: Side) -> Iterator[FailedCh
     Another one may have changed if it has to do with them.
     """
     old, new = before.bodies, after.bodies
-    named = words(instruction) & old.keys()
+    named = named_words(instruction, old.keys()) & old.keys()
     if not named:
         return
     used = {name for each in named for name in (each, *old[each].inside)}
@@ -399,6 +476,27 @@ def _elsewhere(instruction: str, before: Side, after: Side) -> Iterator[FailedCh
     if others:
         warning = f"{listed(others)} was changed, too"
         yield FailedCheck("elsewhere", warning, f"Do not change {listed(others)}.")
+
+
+def _kept(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
+    """Check that the names that are to be kept stay, and the code of their definitions."""
+    if not before.tree or not after.tree or after.tree.errors > before.tree.errors:
+        return
+    old, new = before.bodies, after.bodies
+    lost = [
+        name
+        for name in kept_names(instruction)
+        if (name in before.names and name not in after.names)
+        or (name in old and name in new and _code_of(name, old) != _code_of(name, new))
+    ]
+    if lost:
+        warning = f"{listed(lost)} was changed, which was to be kept"
+        yield FailedCheck("kept", warning, f"Keep {listed(lost)} as before.")
+
+
+def _code_of(name: str, every: dict[str, Body]) -> list[tuple[str, ...]]:
+    """Return the code of a definition and of those inside it."""
+    return [every[each].code for each in (name, *sorted(every[name].inside)) if each in every]
 
 
 def _headings(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
@@ -431,8 +529,9 @@ def _hidden(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck
 Check = Callable[[str, Side, Side], Iterator[FailedCheck]]
 CHECKS: tuple[Check, ...] = (
     _deleted, _definitions, undone.missing_names, undone.blank, undone.remaining,
-    _only_requested, _comments, _docstrings, _texts, _headings, _elsewhere, _undefined, _hidden,
-    _unused_imports, _duplicates, _loose, _idle, undone.additions, undone.renamed,
+    _only_requested, _comments, _docstrings, _rewritten, _texts, _headings, _elsewhere,
+    _kept, _undefined, _builtins, _hidden, _unused_imports,
+    _duplicates, _loose, _idle, undone.additions, undone.renamed,
 )  # fmt: skip
 MERGE_CHECKS: tuple[Check, ...] = (_deleted, _duplicates)
 FORM_INDEPENDENT = 5  # checks, the first ones of CHECKS, that run even where the syntax is broken

@@ -20,6 +20,7 @@ from engine.editing.moved_imports import move_imports
 from engine.editing.outcome import Outcome
 from engine.editing.rename import rename
 from engine.editing.scopes.names import Unsure
+from engine.editing.text_rules import edit_text
 from engine.records import Done, Request
 
 MAX_INSTRUCTION_CHARS = 300  # characters; longer instructions are left to the model
@@ -96,6 +97,8 @@ def by_rule(request: Request) -> Outcome | None:
         if edit := imports.read(request.instruction):
             text, title = imports.tidy(request.path, request.text, request.selection, edit)
             return Outcome(text, rule=title)
+        if made := edit_text(request.text, request.selection, request.instruction):
+            return Outcome(made[0], rule=made[1])
     except Unsure as reason:
         logger.info("left to the model, not made by rule: %s", reason)
     return None

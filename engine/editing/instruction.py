@@ -7,6 +7,7 @@ warn more often.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Literal
 
 Addition = Literal["comment", "docstring", "annotation"]
@@ -52,6 +53,15 @@ KEEP = re.compile(
     r"|\b(?:do not|don't|without|never) (?:touch|chang|alter|modif|edit)",
     re.I,
 )
+# A name in a clause of "keep": written as code, after what kind of thing it is, or at the end.
+KEPT_NAME = re.compile(
+    r"\b(?:keep|leave|preserve|retain|(?:do not|don't|without|never) (?:touch|chang\w*|alter\w*"
+    r"|modify\w*|edit\w*))\s+(?:the\s+)?(?:(?:function|method|class|variable|parameter|argument"
+    r"|attribute|field|constant)s?\s+)?(?P<mark>[`'\"]?)(?P<name>[^\W\d]\w*)(?P=mark)(?:\(\))?"
+    r"(?:\s+(?:as (?:it is|is|before)|unchanged|untouched|intact|alone))?$",
+    re.I,
+)
+DOTTED = re.compile(r"(?<![\w.])([^\W\d]\w*)(?:\.[^\W\d]\w*)+")
 CLAUSE_END = re.compile(r"[.;:,\n]|\b(?:and|then|but|also)\b", re.I)
 
 # -- what may go, and what may come -----------------------------------------------------------
@@ -120,6 +130,25 @@ VALUES = frozenset(("nil", "null", "None", "none", "true", "True", "false", "Fal
 def words(text: str) -> set[str]:
     """Return the words of a text, as they are written."""
     return set(re.findall(r"\w+", text))
+
+
+def named_words(instruction: str, defined: Collection[str]) -> set[str]:
+    """Return the words of an instruction that may name what a text defines.
+
+    A dotted name counts if it begins with something defined there, or with the object itself.
+    """
+
+    def shown(match: re.Match[str]) -> str:
+        return match[0] if match[1] in {"self", "cls", "this", *defined} else " "
+
+    return words(DOTTED.sub(shown, instruction))
+
+
+def kept_names(instruction: str) -> list[str]:
+    """Find the names that are to stay, as in "keep `name`" and "do not change name"."""
+    clauses = (clause.strip() for clause in CLAUSE_END.split(instruction))
+    found = (KEPT_NAME.search(clause) for clause in clauses)
+    return [match["name"] for match in found if match]
 
 
 def only_requested(instruction: str) -> frozenset[Addition]:

@@ -1,10 +1,10 @@
 """The cost of a forward pass on this machine: how long it takes, by its rows and the cached tokens.
 
 Two things are kept apart. The *shape*, how much longer a pass over n rows takes than one over a
-single row, decides how much is drafted. It is measured once in the background and corrected by
-observed passes. The *pace*, how fast the machine is right now, cancels out of every comparison of
-two drafts. It is factored out of observations, so a busy minute is not learnt as a property of long
-passes.
+single row, decides how much is drafted. It is measured in the background of every process and
+corrected by observed passes. The *pace*, how fast the machine is right now, cancels out of every
+comparison of two drafts. It is factored out of observations, so a busy minute is not learnt as a
+property of long passes.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ MIN_TABLE_ROWS = 256  # rows of a table, at least
 REFRESH_PASSES = 16  # observed passes until tables are computed again
 PACE_PASSES = 15  # passes whose median is the pace
 WEIGHT = 0.1  # share of one observed pass in a correction
+PREFILL_TOKENS = 2048  # tokens of prompts read last, whose fastest quarter is the speed of prefill
 # logarithms of factors: the largest correction by one pass, and by all of them
 MAX_STEP, MAX_BEND = 0.01, 0.5
 # one-row passes' times, by POINTS; used until this machine has been measured
@@ -80,6 +81,8 @@ class CostModel:
         self.learn(seconds, growth)
         last = float(self.seconds[len(GRID) - 1])
         self.prefill = last / GRID[-1] if prefill is None else prefill
+        # (seconds per token, tokens) of the last passes that read prompts; the first is a guess
+        self._reads: deque[tuple[float, int]] = deque([(self.prefill, GRID[-1])])
 
     def learn(self, seconds: Sequence[float], growth: tuple[float, float]) -> None:
         """Take new measurements and drop all corrections."""
@@ -166,13 +169,20 @@ class CostModel:
     def observe_prefill(self, tokens: int, seconds: float) -> None:
         """Learn from a prefill pass over `tokens` tokens that took `seconds`.
 
-        Short ones are ignored. Slow passes weigh less than fast ones: a busy machine is not a slow
-        machine.
+        The speed is that of the fastest quarter of the last PREFILL_TOKENS tokens: a busy moment is
+        no slow machine, and nothing older counts, whatever it was. A short pass costs more for each
+        token; it counts as the part of a longer one that it takes as long as.
         """
-        if tokens >= GRID[-1]:
-            self.has_read = True
-            off = min(max(seconds / (tokens * self.prefill), 0.5), 2.0) - 1.0
-            self.prefill *= 1.0 + (WEIGHT / 2 if off > 0 else 2 * WEIGHT) * off
+        share = self(GRID[-1]) / self(tokens) if tokens < GRID[-1] else GRID[-1] / tokens
+        self._reads.append((seconds * share / GRID[-1], tokens))
+        while sum(count for _, count in self._reads) - self._reads[0][1] >= PREFILL_TOKENS:
+            self._reads.popleft()
+        left = sum(count for _, count in self._reads) / 4
+        for seconds_per_token, count in sorted(self._reads):
+            if left > 0:
+                self.prefill = seconds_per_token
+            left -= count
+        self.has_read = True
 
 
 @cache
@@ -321,7 +331,6 @@ def remembered(file: Path, key: str) -> CostModel | None:
         if not usable or not all(abs(x) <= MAX_BEND for x in bend):
             return None
         cost.correct(bend)
-        cost.measured = known["measured"] is True
     except (OSError, ValueError, KeyError, IndexError, TypeError):
         return None
     return cost
@@ -339,7 +348,6 @@ def remember(file: Path, key: str, cost: CostModel) -> None:
         "growth": cost.growth,
         "bend": cost.bend,
         "prefill": cost.prefill,
-        "measured": cost.measured,
     }
     try:
         file.parent.mkdir(parents=True, exist_ok=True)

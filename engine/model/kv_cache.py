@@ -108,6 +108,10 @@ class SequencePool:
         self._evict()
         return cached
 
+    def demote_current(self) -> None:
+        """Make the current sequence the first to be dropped. `begin` must follow."""
+        self.sequences = [*self.sequences[-1:], *self.sequences[:-1]]
+
     def _continued(self, best: int, cached: int, need: int) -> Sequence:
         """Continue the cached sequence itself where at least half of it goes on, else a copy."""
         if cached and cached * 2 >= len(self.sequences[best].tokens):

@@ -136,10 +136,8 @@ def window(
     """Return the code points (start, stop) around `offset` to show.
 
     At most `before` and `after` tokens are shown. `start` is at a line whose number is a multiple
-    of at
-    least 8, so that it stays put while the user types; lines too long for that are cut at a
-    multiple of
-    256 characters.
+    of at least 8, so that it stays put while the user types; lines too long for that are cut at a
+    multiple of 256 characters.
     """
     return _start(text, offset, before, encode), _stop(text, offset, after, encode)
 

@@ -1,7 +1,8 @@
 """Inline completion: the prompt for a cursor position, and what is offered of the model's answer.
 
-A prompt is as long as this machine can prefill in half of maxTimeMs. Independent of the protocol's
-types; the reason for the last offer, or for its absence, is left in `session.reason`.
+A prompt is as long as this machine can prefill in half of maxTimeMs, but never without the lines
+before the cursor: what is read of it is not read again at the next key. Independent of the
+protocol's types; the reason for the last offer, or for its absence, is left in `session.reason`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
     from lsp_server.protocol.text_sync import OpenDocument
     from lsp_server.session import Session
 
-MIN_PROMPT_TOKENS, MAX_PROMPT_TOKENS = 48, 2048
+MAX_PROMPT_TOKENS = 2048
+# tokens before the cursor that are shown however long it takes: 250, and what steps of lines leave
+MIN_PREFIX_TOKENS = 350
+MIN_SNIPPET_TOKENS = 48  # tokens of other files that are worth showing
 SUFFIX_SHARE = 1 / 6  # share of the prompt: text after the cursor, prefilled at each keystroke
 SNIPPETS_SHARE = 1 / 4  # largest share of the prompt: text of other files
 SPECIAL_TOKENS = 16  # tokens reserved for FIM tokens and separators
@@ -72,7 +76,7 @@ class PromptLayout:
         They are chosen again only when the window's start or the cursor has moved on.
         """
         workspace, uri = session.workspace, document.uri
-        if workspace is None or not document.path or budget < MIN_PROMPT_TOKENS:
+        if workspace is None or not document.path or budget < MIN_SNIPPET_TOKENS:
             return ()
         start, offset, stop = span
         area = document.text.line_of(offset) // SNIPPET_RADIUS_LINES
@@ -142,9 +146,7 @@ async def complete(
         if not session.is_current(document):
             return _none(session, "the text changed while the model was loading")
         began = perf_counter()
-    request, why = request_for(session, engine, document, offset, layout)
-    if request is None:
-        return _none(session, why)
+    request = request_for(session, engine, document, offset, layout)
     multiline = wants_multiline(before, after, settings.multiline)
     query = _Query(request, document, offset, (before, after), multiline, began)
     if invoked:
@@ -293,27 +295,19 @@ def request_for(
     document: OpenDocument,
     offset: int,
     layout: PromptLayout,
-) -> tuple[Request | None, str]:
-    """Make the request for a cursor position.
-
-    None and the reason if this machine is too slow to prefill a useful prompt in half of maxTimeMs.
-    """
-    settings, speed = session.settings, engine.info.prefill_tokens_per_s
-    affordable = settings.maxTimeMs / 2000 * speed
-    budget = int(min(affordable, MAX_PROMPT_TOKENS, engine.context - settings.maxTokens))
-    if budget < MIN_PROMPT_TOKENS:
-        return None, (
-            f"this machine reads {speed:.0f} tokens/s, too few for a prompt in half of "
-            f"draftline.maxTimeMs ({settings.maxTimeMs}): raise it"
-        )
-    budget = layout.fit_budget(budget)
-    fills = engine.info.fills_middle
+) -> Request:
+    """Make the request for a cursor position."""
+    settings, fills = session.settings, engine.info.fills_middle
+    affordable = settings.maxTimeMs / 2000 * engine.info.prefill_tokens_per_s
+    most = min(MAX_PROMPT_TOKENS, engine.context - settings.maxTokens)
+    budget = layout.fit_budget(int(min(affordable, most)))
     snippets = min(settings.context, int(budget * SNIPPETS_SHARE)) if fills else 0
     suffix = int(budget * SUFFIX_SHARE) if fills else 0
-    prefix = budget - snippets - suffix - SPECIAL_TOKENS
+    least = min(MIN_PREFIX_TOKENS, most - snippets - suffix - SPECIAL_TOKENS)
+    prefix = max(budget - snippets - suffix - SPECIAL_TOKENS, least)
     text = document.text.text
     start, stop = window(text, offset, prefix, suffix, engine.encode)
-    request = Request(
+    return Request(
         "complete",
         text[start:offset],
         path=document.source_path,
@@ -322,7 +316,6 @@ def request_for(
         snippets=layout.snippets_for(session, engine, document, (start, offset, stop), snippets),
         max_tokens=settings.maxTokens,
     )
-    return request, ""
 
 
 def _none(session: Session, reason: str) -> list[Completion]:

@@ -94,6 +94,14 @@ class CommitMessageParams:
 
 
 @dataclass
+class CursorParams:
+    """Parameters of draftline/cursor: the cursor has moved to another line, or document."""
+
+    textDocument: types.TextDocumentIdentifier
+    position: types.Position
+
+
+@dataclass
 class NextEditParams:
     """Parameters of draftline/nextEdit."""
 

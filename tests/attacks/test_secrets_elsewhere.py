@@ -78,8 +78,8 @@ def sent(server: RecordingServer) -> list[str]:
     return [one for one in ALL if one in bodies]
 
 
-async def completed(one: Editor, uri: str, trigger: int) -> list[Any]:
-    where = {"textDocument": {"uri": uri}, "position": {"line": 0, "character": 0}}
+async def completed(one: Editor, uri: str, trigger: int, line: int = 0) -> list[Any]:
+    where = {"textDocument": {"uri": uri}, "position": {"line": line, "character": 0}}
     asked = where | {"context": {"triggerKind": trigger}}
     made = await one.ask("textDocument/inlineCompletion", asked)
     return list(made["items"])
@@ -103,7 +103,7 @@ async def test_completions(server: RecordingServer, root: Path) -> None:
             "settings.py",
             "ignored.py",
         ], "a completion on request is answered with a message"
-        await completed(one, uri(root, "app.py"), AUTOMATIC)
+        await completed(one, uri(root, "app.py"), AUTOMATIC, line=1)
         assert "load_password" in server.bodies[0]
         assert sent(server) == []
 

@@ -26,7 +26,7 @@ def test_a_whole_run_of_a_tiny_shape(tmp_path: Path, run_bench: RunBench) -> Non
     out = tmp_path / "gpu-cpu.json"
     ran = run_bench(gpu.main, "--device", "cpu", "--shapes", "tiny", "--repeats", "1",
                     "--slow-edits", "1",
-              "--threads", "2", "--exact", "--only", "all", "--budget-s", "100000",
+              "--threads", "2", "--fast", "--only", "all", "--budget-s", "100000",
                     "--out", out)  # fmt: skip
     assert ran.code == 0, ran.err + ran.out
     record = json.loads(ran.out.splitlines()[-1])
@@ -129,7 +129,7 @@ def test_a_whole_run_on_a_gpu(tmp_path: Path, run_bench: RunBench) -> None:
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     out = tmp_path / "gpu.json"
-    ran = run_bench(gpu.main, "--shapes", "qwen2.5-coder-0.5b", "--repeats", "1", "--exact",
+    ran = run_bench(gpu.main, "--shapes", "qwen2.5-coder-0.5b", "--repeats", "1", "--fast",
                     "--out", out,
               "--contexts", "512,2k", "--budget-s", "120")  # fmt: skip
     assert ran.code == 0, ran.err + ran.out

@@ -165,8 +165,13 @@ def test_one_program_shares_a_model(engine: Engine, address: Address) -> None:
 
 
 def test_an_engine_with_another_text_is_not_shared(engine: Engine) -> None:
-    usual: dict[str, Any] = {"dtype": None, "verification": None, "exact": False}
-    for option in ({"dtype": "q8"}, {"verification": "rejection"}, {"exact": True}):
+    usual: dict[str, Any] = {"dtype": None, "verification": None, "exact": None}
+    for option in (
+        {"dtype": "q8"},
+        {"verification": "rejection"},
+        {"exact": True},
+        {"exact": False},
+    ):
         assert _address(argparse.Namespace(**usual | option), engine) is None
     assert _address(argparse.Namespace(**usual), engine) == serve_address(engine.folder)
 

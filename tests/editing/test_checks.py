@@ -222,6 +222,117 @@ def test_what_is_not_named_stays(asked: str, old: str, new: str, passes: bool) -
     assert ("elsewhere" not in kinds(asked, TWO.replace(old, new), TWO)) == passes
 
 
+@pytest.mark.parametrize(
+    ("comment", "is_task"),
+    [
+        ("# TODO: sort", True),
+        ("# Implement the sorting", True),
+        ("# not implemented yet", True),
+        ("# please implement this", True),
+        ("# an implementation detail of the sort", False),
+        ("# Implements Timsort", False),
+        ("# implemented in C", False),
+    ],
+)
+def test_only_the_comment_of_a_task_goes_when_it_is_done(comment: str, is_task: bool) -> None:
+    old = f"def f(x):\n    {comment}\n    return g(x)\n"
+    new = "def f(x):\n    return g(x)\n"
+    assert ("comments" in kinds("Sort the lines.", new, old)) == (not is_task)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "CREATE TABLE orders (",
+        "create or replace view shop.orders as (",
+        "CREATE UNIQUE INDEX IF NOT EXISTS `orders` ON a (",
+        'CREATE FUNCTION "shop"."orders" (',
+        "CREATE MATERIALIZED VIEW [orders] AS (",
+    ],
+)
+def test_what_sql_creates_is_a_definition(head: str) -> None:
+    other = "CREATE TABLE others (id int);\n"
+    old = f"{other}{head}id);\n"
+    new = f"{other}SELECT 1 + 2 + 3 + 4;\n"
+    assert "definitions" in kinds("Sort the lines.", new, old, "a.sql")
+    assert kinds("Sort the lines.", old + "SELECT 1;\n", old, "a.sql") == set()
+    assert kinds("Drop orders.", other + "SELECT 1;\n", old, "a.sql") == set()
+
+
+@pytest.mark.parametrize(
+    ("asked", "old", "new", "quoted"),
+    [
+        ("Add docstrings.", "a = 1\nb = 2\nc = 3\n", "a = 1\nc = 3\n", "b = 2"),
+        ("Add docstrings.", "a = 1\nc = 3\n", "a = 1\nb = 2\nc = 3\n", "b = 2"),
+        ("Add docstrings.", "a = 1\nb = 2\n", "a = 1\nb = 3\n", "b = 3"),
+        ("Go on.", "if a:\n    pass\nif b:\n    c()\n", "if a:\n    pass\nif b:\n    pass\n",
+         "if b:"),
+        ("Go on.", "a = (\nb = 2\nc = 3\n", "a = (\nb = 2\n    return )\n", "line 3"),
+    ],
+)  # fmt: skip
+def test_a_warning_names_the_line_that_changed(asked: str, old: str, new: str, quoted: str) -> None:
+    failed = failed_checks(Request("edit", old, path="a.py", instruction=asked), new)
+    assert any(quoted in check.warning for check in failed), failed
+
+
+@pytest.mark.parametrize(
+    ("asked", "new", "passes"),
+    [
+        ("Sort the lines, but keep `count`.", PYTHON.replace("count", "size"), False),
+        ("Sort the lines. Keep the class Reader as it is.", change("LIMIT)", "9)"), False),
+        ("Sort the lines. Do not change read.", change("LIMIT)", "9)"), False),
+        ("Sort the lines, but keep `count`.", change("return lines", "return sorted(lines)"), True),
+        ("Sort the lines. Do not change read.", change("return lines", "return [*lines]"), True),
+        ("Keep at most `count` lines.", PYTHON.replace("count", "size"), True),  # keeps no name
+        ("Keep the class Reader as it is.", PYTHON.replace("10", "11"), True),
+    ],
+)
+def test_what_is_to_be_kept_stays(asked: str, new: str, passes: bool) -> None:
+    assert ("kept" not in kinds(asked, new)) == passes
+
+
+def test_a_dotted_name_of_another_module_names_no_definition_of_the_file() -> None:
+    old = "def join(a):\n    return a\n\n\ndef load(b):\n    return os.path.join(b)\n"
+    new = old + "\n\ndef save(c):\n    return c\n"
+    assert "elsewhere" not in kinds("Use os.path.join", new.replace("n c", "n b"), new)
+    assert "elsewhere" in kinds("Sort in join", new.replace("n c", "n b"), new)
+    lost = new.replace("def join(a):\n    return a\n\n\n", "")
+    assert "definitions" in kinds("Use os.path.join", lost, old)
+
+
+@pytest.mark.parametrize(
+    ("new", "passes"),
+    [
+        ("def f(user, x):\n    return g(id, x)\n", False),
+        ("def f(user, x):\n    return g(user, x)\n", True),
+        ("def f(user, x):\n    return g(id(user), x)\n", True),  # meant as the builtin
+        ("def f(x):\n    id = h(x)\n    return g(id, x)\n", True),
+        ("def f(user, x):\n    return [g(id, x) for id in user]\n", True),
+    ],
+)
+def test_a_variable_that_is_gone_leaves_no_use_of_a_builtin(new: str, passes: bool) -> None:
+    old = "def f(id, x):\n    return g(id, x)\n"
+    assert ("builtins" not in kinds("Take the user.", new, old)) == passes
+
+
+@pytest.mark.parametrize(
+    ("asked", "new", "passes"),
+    [
+        ("Sort them.", "Order all.\n\n    >>> f(1)\n    1\n    ", False),
+        ("Sort them.", "Add one number to another that is given, and return both.", False),
+        ("Sort them.", "Add one number to another that is given, and return both.\n\n"
+         "    >>> f(1)\n    2\n    ", True),
+        ("Improve the docstring.", "Order all.", True),
+        ("Rewrite it.", "Order all.", True),
+    ],
+)  # fmt: skip
+def test_docstrings_are_not_rewritten_unasked(asked: str, new: str, passes: bool) -> None:
+    doc = "Add one number to another that is given, and return both.\n\n    >>> f(1)\n    1\n    "
+    old = f'def f(x):\n    """{doc}"""\n    return x\n'
+    edited = f'def f(x):\n    """{new}"""\n    return sorted(x)\n'
+    assert ("docstrings" not in kinds(asked, edited, old)) == passes
+
+
 def test_prose_has_no_brackets() -> None:
     assert kinds("Fix the typos.", "a) the\n", "a) teh\n", "a.md") == set()
 

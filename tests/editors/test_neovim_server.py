@@ -26,6 +26,17 @@ pytestmark = pytest.mark.editors
 WRITTEN = "xyz=1,abc"  # by the model, on an empty line
 SECONDS = [1, 2, 4, 8]  # of delay, until the server is not started again
 STATUSLINE = "vim.o.statusline = '%{v:lua.require(\"draftline\").statusline()}'"
+TOLD = """
+Told = {}
+local client = Probe.client(0)
+local notify = client.notify
+client.notify = function(self, method, params)
+  if method == 'draftline/cursor' then
+    table.insert(Told, params.position.line)
+  end
+  return notify(self, method, params)
+end
+"""
 NO_DELAY = """
 local restart = require('draftline.restart')
 local delay_ms = restart.delay_ms
@@ -229,6 +240,18 @@ def test_an_engine_on_another_machine_answers(
             nvim.keys("Gi")
             assert completes(nvim)
             assert elsewhere.metric("draftline_answers_total") > 0
+
+
+def test_the_server_is_told_where_the_cursor_is(nvim: Neovim) -> None:
+    """After a move to another line, and not after one that typing makes."""
+    nvim.lua(TOLD)
+    nvim.keys("j")
+    nvim.until(lambda: nvim.lua("return #Told") == 1, "it is told of the second line")
+    nvim.keys("oxyz<CR>abc<Esc>")
+    nvim.until_lua("return vim.fn.mode() == 'n' and vim.fn.line('.') == 4")
+    nvim.keys("gg")
+    nvim.until(lambda: nvim.lua("return #Told") == 2, "it is told of the first line")
+    assert nvim.lua("return Told") == [1, 0]
 
 
 def test_restart_brings_another_server(nvim: Neovim) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from lsp_server.completion.inline import PromptLayout, request_for
+from lsp_server.completion.inline import MIN_PREFIX_TOKENS, PromptLayout, request_for
 from lsp_server.protocol.text_sync import OpenDocuments
 from lsp_server.settings import Settings
 from tests.support.command import EOS, chain_model
@@ -310,14 +310,18 @@ async def test_the_client_names_the_language(editor: Open, language: str, offere
         assert not offered or "offered" in await why(one)
 
 
-async def test_a_machine_that_is_too_slow_for_a_prompt_says_so() -> None:
+async def test_a_slow_machine_is_shown_the_lines_before_the_cursor() -> None:
+    """What it reads of them in time is not read again at the next key."""
+    text = "abc\n" * 100
     info = SimpleNamespace(prefill_tokens_per_s=10.0, fills_middle=True)
     engine: Any = SimpleNamespace(info=info, context=2048, encode=list)
-    session: Any = SimpleNamespace(settings=Settings(maxTimeMs=2000))
-    document = OpenDocuments().open(URI, "python", 1, "a\n")
-    request, reason = request_for(session, engine, document, 2, PromptLayout())
-    assert request is None
-    assert reason.startswith("this machine reads 10 tokens/s, too few for a prompt in half of")
+    session: Any = SimpleNamespace(settings=Settings(maxTimeMs=2000), workspace=None)
+    document = OpenDocuments().open(URI, "python", 1, text)
+    request = request_for(session, engine, document, len(text), PromptLayout())
+    assert 250 <= len(request.text) <= MIN_PREFIX_TOKENS
+    short: Any = SimpleNamespace(info=info, context=200, encode=list)
+    request = request_for(session, short, document, len(text), PromptLayout())
+    assert request.text and len(request.text) + session.settings.maxTokens <= 200
 
 
 async def test_a_document_that_is_not_open_is_an_error(editor: Open) -> None:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from tests.support.triton_interpreter import interpret_kernels
+from tests.support.triton_interpreter import needs_triton
 
-interpret_kernels()
+needs_triton()
 
 from engine.model.families import read_config  # noqa: E402
 from engine.model.families.gguf_tensors import tensors_of_gguf  # noqa: E402

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from tests.support.triton_interpreter import interpret_kernels
+from tests.support.triton_interpreter import needs_triton
 
-interpret_kernels()
+needs_triton()
 
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402

@@ -345,6 +345,8 @@ def local_server(
         patch.setenv("DRAFTLINE_HOME", str(home or folder / "home"))
         # On a busy machine completions are not cut short after their first complete lines.
         patch.setattr("lsp_server.completion.inline.EAGER_AFTER_S", math.inf)
+        # Nothing is read ahead but where a test asks for it.
+        patch.setattr("lsp_server.completion.read_ahead.PAUSE_S", math.inf)
         server = LocalServer(model, elsewhere)
         try:
             yield server

@@ -13,10 +13,11 @@ import torch
 HAS_TRITON = (sys.platform, platform.machine()) == ("linux", "x86_64")
 
 
-def interpret_kernels() -> None:
-    """Choose the interpreter unless a card is here. To be called before kernels are imported, which
-    read this choice."""
-    if not torch.cuda.is_available():
-        os.environ["TRITON_INTERPRET"] = "1"
+if not torch.cuda.is_available():  # read when Triton is imported, by whatever needs it first
+    os.environ["TRITON_INTERPRET"] = "1"
+
+
+def needs_triton() -> None:
+    """Skip a module of tests where Triton cannot be installed."""
     if not HAS_TRITON:
         pytest.importorskip("triton", reason="Triton has no wheel for this platform")

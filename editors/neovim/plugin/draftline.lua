@@ -88,6 +88,12 @@ vim.api.nvim_create_autocmd('LspAttach', {
     end
   end,
 })
+vim.api.nvim_create_autocmd({ 'LspAttach', 'BufEnter', 'CursorMoved' }, {
+  group = group,
+  callback = function(args)
+    require('draftline.cursor').moved(args.buf)
+  end,
+})
 for event, method in pairs({ LspAttach = 'attach', LspDetach = 'detach' }) do
   vim.api.nvim_create_autocmd(event, {
     group = group,

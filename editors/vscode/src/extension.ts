@@ -7,6 +7,7 @@ import { explain, explainSelection } from "./ask";
 import { AskAgain } from "./askAgain";
 import { ChatView } from "./chat/view";
 import { writeCommitMessage } from "./commitMessage";
+import { Cursor } from "./cursor";
 import { edit } from "./edit";
 import { editFiles } from "./editFiles";
 import { programs, type Machine } from "./find";
@@ -35,7 +36,7 @@ export function activate(context: vscode.ExtensionContext): void {
   const views = { live, review, preview };
   const pages = new Pages();
   const askAgain = new AskAgain();
-  const onClient = (client: LanguageClient): void => { follow(client, status, askAgain, chat); };
+  const onClient = (client: LanguageClient): void => { follow(client, status, askAgain, chat, cursor); };
   const machine: Machine = {
     env: process.env,
     home: homedir(),
@@ -46,9 +47,10 @@ export function activate(context: vscode.ExtensionContext): void {
   const key = () => context.secrets.get(ENGINE_KEY);
   const running = new Server(context.extensionPath, find, key, onClient, (message) => { status.fail(message); });
   const chat = new ChatView(context, running, preview);
+  const cursor = new Cursor(running);
   const nextEdits = new NextEdits(running, (document) => live.has(document) || review.has(document));
   server = running;
-  context.subscriptions.push(status, askAgain, preview, review, live, pages, nextEdits, running, chat);
+  context.subscriptions.push(status, askAgain, preview, review, live, pages, nextEdits, cursor, running, chat);
 
   const commands: Record<string, (...args: never[]) => unknown> = {
     "draftline.editSelection": () => edit(running, views, context.globalState),
@@ -121,13 +123,20 @@ export function deactivate(): Promise<void> | undefined {
 }
 
 /** Shows a server's status, and when it stops. */
-function follow(client: LanguageClient, status: StatusItem, askAgain: AskAgain, chat: ChatView): void {
+function follow(
+  client: LanguageClient,
+  status: StatusItem,
+  askAgain: AskAgain,
+  chat: ChatView,
+  cursor: Cursor,
+): void {
   client.onNotification(STATUS, (news: Status) => {
     const failed = news.state === "error" && status.latest.state !== "error";
     if (failed) void vscode.window.showErrorMessage(`Draftline: ${news.message}`);
     status.show(news);
     askAgain.follow(news);
     chat.follow(news);
+    cursor.follow(news);
   });
   client.onDidChangeState(({ newState }) => {
     void vscode.commands.executeCommand("setContext", "draftline.running", newState === State.Running);

@@ -105,6 +105,7 @@ export interface Explanation {
 export const EDIT = "draftline/edit";
 export const RENAME_PLACES = "draftline/renamePlaces";
 export const NEXT_EDIT = "draftline/nextEdit";
+export const CURSOR = "draftline/cursor";
 export const FIND_FILES = "draftline/findFiles";
 export const EDIT_FILES = "draftline/editFiles";
 export const CHAT = "draftline/chat";

@@ -1,0 +1,55 @@
+/** Tells the server where the cursor is, so that it reads the text there before anything is typed. */
+
+import * as vscode from "vscode";
+import { CURSOR, type Status } from "./protocol";
+import { DOCUMENTS, type Server } from "./server";
+
+interface Place {
+  document: vscode.TextDocument;
+  version: number;
+  line: number;
+}
+
+export class Cursor implements vscode.Disposable {
+  private latest: Place | undefined;
+  private isReady = false; // the model is loaded
+  private readonly disposables: vscode.Disposable;
+
+  constructor(private readonly server: Server) {
+    this.disposables = vscode.Disposable.from(
+      vscode.window.onDidChangeTextEditorSelection(({ textEditor }) => { this.onMove(textEditor); }),
+      vscode.window.onDidChangeActiveTextEditor((editor) => { if (editor) this.onMove(editor); }),
+    );
+  }
+
+  /** The server reports its state: once it is ready, it is told the place. */
+  follow(status: Status): void {
+    const wasReady = this.isReady;
+    this.isReady = status.state === "ready" || status.state === "busy";
+    const editor = vscode.window.activeTextEditor;
+    if (this.isReady && !wasReady && editor) this.tell(editor);
+  }
+
+  dispose(): void {
+    this.disposables.dispose();
+  }
+
+  /** Tells a move to another line or document; typing moves the cursor, too. */
+  private onMove(editor: vscode.TextEditor): void {
+    const before = this.latest;
+    const { document } = editor;
+    const line = editor.selection.active.line;
+    this.latest = { document, version: document.version, line };
+    if (before?.document === document && (line === before.line || document.version !== before.version)) return;
+    this.tell(editor);
+  }
+
+  private tell(editor: vscode.TextEditor): void {
+    const client = this.server.running;
+    const { document, selection } = editor;
+    if (!client || !vscode.languages.match(DOCUMENTS, document)) return;
+    const convert = client.code2ProtocolConverter;
+    const textDocument = convert.asTextDocumentIdentifier(document);
+    void client.sendNotification(CURSOR, { textDocument, position: convert.asPosition(selection.active) });
+  }
+}
