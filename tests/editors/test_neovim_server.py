@@ -27,12 +27,12 @@ WRITTEN = "xyz=1,abc"  # by the model, on an empty line
 SECONDS = [1, 2, 4, 8]  # of delay, until the server is not started again
 STATUSLINE = "vim.o.statusline = '%{v:lua.require(\"draftline\").statusline()}'"
 TOLD = """
-Told = {}
+Sent = {}
 local client = Probe.client(0)
 local notify = client.notify
 client.notify = function(self, method, params)
   if method == 'draftline/cursor' then
-    table.insert(Told, params.position.line)
+    table.insert(Sent, params.position.line)
   end
   return notify(self, method, params)
 end
@@ -246,12 +246,12 @@ def test_the_server_is_told_where_the_cursor_is(nvim: Neovim) -> None:
     """After a move to another line, and not after one that typing makes."""
     nvim.lua(TOLD)
     nvim.keys("j")
-    nvim.until(lambda: nvim.lua("return #Told") == 1, "it is told of the second line")
+    nvim.until(lambda: nvim.lua("return #Sent") == 1, "the second line is sent")
     nvim.keys("oxyz<CR>abc<Esc>")
     nvim.until_lua("return vim.fn.mode() == 'n' and vim.fn.line('.') == 4")
     nvim.keys("gg")
-    nvim.until(lambda: nvim.lua("return #Told") == 2, "it is told of the first line")
-    assert nvim.lua("return Told") == [1, 0]
+    nvim.until(lambda: nvim.lua("return #Sent") == 2, "the first line is sent")
+    assert nvim.lua("return Sent") == [1, 0]
 
 
 def test_restart_brings_another_server(nvim: Neovim) -> None:

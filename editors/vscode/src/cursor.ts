@@ -1,4 +1,4 @@
-/** Tells the server where the cursor is, so that it reads the text there before anything is typed. */
+/** Sends the cursor's place to the server, which reads the text there before anything is typed. */
 
 import * as vscode from "vscode";
 import { CURSOR, type Status } from "./protocol";
@@ -22,29 +22,29 @@ export class Cursor implements vscode.Disposable {
     );
   }
 
-  /** The server reports its state: once it is ready, it is told the place. */
+  /** Sends the cursor's place once the server reports that it is ready. */
   follow(status: Status): void {
     const wasReady = this.isReady;
     this.isReady = status.state === "ready" || status.state === "busy";
     const editor = vscode.window.activeTextEditor;
-    if (this.isReady && !wasReady && editor) this.tell(editor);
+    if (this.isReady && !wasReady && editor) this.send(editor);
   }
 
   dispose(): void {
     this.disposables.dispose();
   }
 
-  /** Tells a move to another line or document; typing moves the cursor, too. */
+  /** Sends a move to another line or document; typing moves the cursor, too. */
   private onMove(editor: vscode.TextEditor): void {
     const before = this.latest;
     const { document } = editor;
     const line = editor.selection.active.line;
     this.latest = { document, version: document.version, line };
     if (before?.document === document && (line === before.line || document.version !== before.version)) return;
-    this.tell(editor);
+    this.send(editor);
   }
 
-  private tell(editor: vscode.TextEditor): void {
+  private send(editor: vscode.TextEditor): void {
     const client = this.server.running;
     const { document, selection } = editor;
     if (!client || !vscode.languages.match(DOCUMENTS, document)) return;

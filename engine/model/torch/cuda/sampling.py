@@ -147,6 +147,17 @@ def _best_of(score, weight, token, live, likeliest):
     return tl.where(none, likeliest, found), tl.where(none, 0.0, its)
 
 
+@triton.jit
+def _entries(scores, weights, ids, counts, row, slot, STEPS: tl.constexpr, PARTS: tl.constexpr):
+    """Load what the parts of a row gave: which entries they filled, scores, weights and tokens."""
+    real = slot < PARTS * STEPS
+    live = slot % STEPS < tl.load(counts + row * PARTS + slot // STEPS, mask=real, other=0)
+    at = row * PARTS * STEPS + slot
+    score = tl.load(scores + at, mask=live, other=float("-inf"))
+    weight = tl.load(weights + at, mask=live, other=0.0)
+    return live, score, weight, tl.load(ids + at, mask=live, other=0)
+
+
 @triton.jit(do_not_specialize=["rows", "temperature"])
 def _mass_parts(
     logits, top, scores, weights, ids, counts, masses, N, rows, temperature,
@@ -158,11 +169,7 @@ def _mass_parts(
     peak = _peak(top, rows, row, 0, temperature, TOP)
     likeliest = tl.load(top + rows + row * TOP)
     slot = tl.arange(0, ENTRIES)
-    real = slot < PARTS * STEPS
-    live = slot % STEPS < tl.load(counts + row * PARTS + slot // STEPS, mask=real, other=0)
-    score = tl.load(scores + row * PARTS * STEPS + slot, mask=live, other=float("-inf"))
-    weight = tl.load(weights + row * PARTS * STEPS + slot, mask=live, other=0.0)
-    token = tl.load(ids + row * PARTS * STEPS + slot, mask=live, other=0)
+    live, score, weight, token = _entries(scores, weights, ids, counts, row, slot, STEPS, PARTS)
     found, its = _best_of(score, weight, token, live, likeliest)
     alone = _peak(top, rows, row, 1, temperature, TOP) - peak < 0
     if (found != likeliest) | (not alone):
@@ -192,11 +199,7 @@ def _choose(
     peak = _peak(top, rows, row, 0, temperature, TOP)
     likeliest = tl.load(top + rows + row * TOP)
     slot = tl.arange(0, ENTRIES)
-    real = slot < PARTS * STEPS
-    live = slot % STEPS < tl.load(counts + row * PARTS + slot // STEPS, mask=real, other=0)
-    score = tl.load(scores + row * PARTS * STEPS + slot, mask=live, other=float("-inf"))
-    weight = tl.load(weights + row * PARTS * STEPS + slot, mask=live, other=0.0)
-    token = tl.load(ids + row * PARTS * STEPS + slot, mask=live, other=0)
+    live, score, weight, token = _entries(scores, weights, ids, counts, row, slot, STEPS, PARTS)
     found, its = _best_of(score, weight, token, live, likeliest)
     drawn = found
     if NUCLEUS:
