@@ -143,6 +143,7 @@ def test_scripts_are_escaped() -> None:
 
 @given(texts, texts)
 @example("a\r\n\r", "a\n\nb\n")
+@example("a\ra\n\n", "a\n\n\n")
 def test_typing_changes_only_what_was_typed(exact: str, box: str) -> None:
     assert plain(apply_typing(exact, box)) == plain(box)
     assert apply_typing(exact, plain(exact)) == exact

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from difflib import SequenceMatcher
 from html import escape
-from itertools import pairwise, zip_longest
+from itertools import zip_longest
 from typing import NamedTuple
 
 from engine.editing.edits import BOM, LINE, LINE_END, WORD, align, plain
@@ -80,9 +80,9 @@ def apply_typing(exact: str, typed: str) -> str:
         out += [line.replace("\n", end) for line in typed_lines[hunk.new_start : hunk.new_stop]]
         position = hunk.old_stop
     out += lines[position:]
-    for index, (before, line) in enumerate(pairwise(out), 1):
-        if before.endswith("\r") and line.startswith("\n"):  # "\r\n" would be one line end
-            out[index] = "\r" + line[1:]
+    for index in range(1, len(out)):
+        if out[index - 1].endswith("\r") and out[index].startswith("\n"):
+            out[index] = "\r" + out[index][1:]  # "\r\n" would be one line end
     return "".join(out)
 
 
