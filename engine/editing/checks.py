@@ -531,7 +531,7 @@ CHECKS: tuple[Check, ...] = (
     _deleted, _definitions, undone.missing_names, undone.blank, undone.remaining,
     _only_requested, _comments, _docstrings, _rewritten, _texts, _headings, _elsewhere,
     _kept, _undefined, _builtins, _hidden, _unused_imports,
-    _duplicates, _loose, _idle, undone.additions, undone.renamed,
+    _duplicates, _loose, _idle, undone.additions, undone.renamed, undone.parameters,
 )  # fmt: skip
 MERGE_CHECKS: tuple[Check, ...] = (_deleted, _duplicates)
 FORM_INDEPENDENT = 5  # checks, the first ones of CHECKS, that run even where the syntax is broken

@@ -14,8 +14,9 @@ from engine.editing.instruction import (
     wanted_names,
     words,
 )
-from engine.editing.rename_request import replaced_names
+from engine.editing.rename_request import read, replaced_names
 from engine.editing.side import FailedCheck, Side, kinds_of, listed
+from engine.editing.signatures import find_signatures
 
 
 def blank(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
@@ -61,6 +62,26 @@ def renamed(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck
         if after.tree and any({old, new} <= each for each in variables(after.tree, after.span)):
             warning = f"`{old}` still occurs next to `{new}`"
             yield FailedCheck("rename", warning, f"Replace every `{old}`.")
+
+
+def parameters(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
+    """Check that a rename of an attribute leaves the parameters of that name, which calls use."""
+    requests = [each for each in read(instruction) if each.kinds[:1] == ("attribute",)]
+    if not requests or not before.tree or not after.tree:
+        return
+    old, new = (
+        {(each.owner and each.owner[0], each.name): each.parameters for each in found}
+        for found in (
+            find_signatures(side.tree, *side.span) for side in (before, after) if side.tree
+        )
+    )
+    for request in requests:
+        for key in old.keys() & new.keys():
+            lost, added = {*old[key]} - {*new[key]}, {*new[key]} - {*old[key]}
+            if request.old in lost and request.new in added:
+                warning = f"the parameter `{request.old}` of `{key[1]}` was renamed, too"
+                yield FailedCheck("parameters", warning, f"Keep the parameter `{request.old}`.")
+                return
 
 
 def missing_names(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:

@@ -333,6 +333,21 @@ def test_docstrings_are_not_rewritten_unasked(asked: str, new: str, passes: bool
     assert ("docstrings" not in kinds(asked, edited, old)) == passes
 
 
+@pytest.mark.parametrize(
+    ("asked", "parameter", "passes"),
+    [
+        ("Rename the attribute name to title", "title", False),
+        ("Rename self.name to self.title", "title", False),
+        ("Rename the attribute name to title", "name", True),
+        ("Rename name to title", "title", True),
+    ],
+)
+def test_a_renamed_attribute_leaves_the_parameter(asked: str, parameter: str, passes: bool) -> None:
+    old = "class A:\n    def __init__(self, name):\n        self.name = name\n"
+    new = f"class A:\n    def __init__(self, {parameter}):\n        self.title = {parameter}\n"
+    assert ("parameters" not in kinds(asked, new, old)) == passes
+
+
 def test_prose_has_no_brackets() -> None:
     assert kinds("Fix the typos.", "a) the\n", "a) teh\n", "a.md") == set()
 
