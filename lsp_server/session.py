@@ -310,7 +310,8 @@ class Session:
                 start, stop = self.documents.span_in(before, change.range)
             else:
                 start, stop = 0, len(before.text)
-            self.edit_history.record(document.uri, before.text, start, stop, change.text, now)
+            given = before.text, start, stop, change.text, now
+            self.edit_history.record(document.uri, *given, document.source_path)
             several = len(changes) > 1
             after = before.change(start, stop, change.text) if several else document.text
             for rebase in self._rebases_of(document.uri):

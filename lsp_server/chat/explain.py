@@ -89,7 +89,7 @@ def request_for(
     capacity = min(MAX_DOCUMENT_TOKENS, engine.context // 2)
     stop = min(stop, window(text, start, 0, capacity, engine.encode)[1])
     name = display_name(document)
-    content = quoted(name, name, text[start:stop]) + question
+    content = quoted(name, document.source_path, text[start:stop]) + question
     messages = ({"role": "system", "content": SYSTEM_PROMPT}, {"role": "user", "content": content})
     return Request(
         "chat",

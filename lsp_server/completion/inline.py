@@ -231,10 +231,11 @@ async def _answer(
         session.reason = str(reason)
         return Done("failed", error=str(reason)), ""
     fitted = fit_to_context(raw, *query.context, query.multiline)
-    path = query.document.path or query.document.uri
     answer, wrong = fitted, ""
     if fitted and session.settings.checks:
-        answer, wrong = checked(fitted, *query.context, path, query.multiline, complete)
+        answer, wrong = checked(
+            fitted, *query.context, query.document.source_path, query.multiline, complete
+        )
     session.reason = _outcome(done, raw, answer, session.settings.maxTimeMs)
     if wrong and not answer:
         session.reason = f"nothing offered: {wrong}"
@@ -309,7 +310,7 @@ def request_for(
     return Request(
         "complete",
         text[start:offset],
-        path=document.path or "",
+        path=document.source_path,
         version=document.version,
         suffix=text[offset:stop],
         snippets=layout.snippets_for(session, engine, document, (start, offset, stop), snippets),

@@ -141,7 +141,7 @@ class ModelPredictor:
             capacity = min(
                 region_tokens * 3 // 2 + SPARE_TOKENS, answer_tokens(model.engine.context)
             )
-            request = prompt.request(document.path or document.uri, document.version, capacity)
+            request = prompt.request(document.source_path, document.version, capacity)
             done = await session.ask(request, MODEL_SLOT, engine=model.engine)
             if done.reason in ("cancelled", "failed"):
                 raise NoEdit(done.error or "cancelled, or the text has changed")
@@ -243,7 +243,7 @@ def _line_end_length(text: str, line: int) -> int:
 def _shown(session: Session, document: OpenDocument) -> str:
     """Return a document's path, as prompts show it."""
     if not document.path:
-        return PurePath(document.uri).name or UNNAMED_FILE
+        return PurePath(document.source_path).name or UNNAMED_FILE
     if session.workspace is None:
         return PurePath(document.path).name
     return shown_path(document.path, session.workspace)

@@ -35,6 +35,7 @@ class Candidate:
     expected: str = ""  # the new lines; "" if only the model can tell
     signatures: tuple[Signature, Signature] | None = None  # the old one, and what calls must fit
     unknown: frozenset[str] = frozenset()  # new parameters whose names are not known at the call
+    path: str = ""  # tells the language of the lines
 
     def overlaps(self, uri: str, start: int, stop: int) -> bool:
         """Return whether the lines overlap or touch a span."""
@@ -66,7 +67,9 @@ def _call_rejection(
 
     It may if the calls fit now, keep their other arguments, and nothing else changed.
     """
-    before, after = (_calls(candidate.uri, text, now.name) for text in (old_text, new_text))
+    before, after = (
+        _calls(candidate.path or candidate.uri, text, now.name) for text in (old_text, new_text)
+    )
     if len(before) != len(after):
         return "the model added or deleted a call"
     if _between(old_text, before) != _between(new_text, after):

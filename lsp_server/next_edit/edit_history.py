@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import lru_cache
 from pathlib import PurePosixPath
@@ -58,6 +58,7 @@ class RecentEdit:
     before: str
     after: str
     touched: float  # time of the last change, on the caller's clock
+    path: str = ""  # tells the document's language; "" if the URI does
 
     @property
     def stop(self) -> int:
@@ -79,7 +80,9 @@ class EditHistory:
         """Drop a closed document's edits: its text may differ when it is opened again."""
         self._edits = [edit for edit in self._edits if edit.uri != uri]
 
-    def record(self, uri: str, before: str, start: int, stop: int, new: str, now: float) -> None:
+    def record(
+        self, uri: str, before: str, start: int, stop: int, new: str, now: float, path: str = ""
+    ) -> None:
         """Record that `before[start:stop]` was replaced by `new`."""
         start, stop, new = trim_common(before, start, stop, new)
         if start == stop and not new:
@@ -98,7 +101,7 @@ class EditHistory:
             if past not in overlapping
         ]
         if edit and edit.before != edit.after:
-            kept.append(edit)
+            kept.append(replace(edit, path=path))
         self._edits = kept[-MAX_EDITS:]
 
     def _is_settled(self, edit: RecentEdit, now: float) -> bool:
@@ -123,7 +126,7 @@ def whole_lines(text: str, start: int, stop: int) -> tuple[int, int]:
 
 
 def _shifted(edit: RecentEdit, by: int) -> RecentEdit:
-    return RecentEdit(edit.uri, edit.start + by, edit.before, edit.after, edit.touched)
+    return replace(edit, start=edit.start + by)
 
 
 def _merged(
@@ -208,7 +211,11 @@ def changed_lines(edit: RecentEdit) -> tuple[ChangedLine, ...]:
             found = next((n for n in range(k, m) if _alike(text, theirs[n])), None)
             if found is not None:
                 at = edit.start + new[found][0]
-                out.append(ChangedLine(text, theirs[found], at, has_hyphenated_names(edit.uri)))
+                out.append(
+                    ChangedLine(
+                        text, theirs[found], at, has_hyphenated_names(edit.path or edit.uri)
+                    )
+                )
                 k = found + 1
     return tuple(out)
 

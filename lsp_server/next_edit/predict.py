@@ -45,6 +45,11 @@ class Client(Protocol):
     async def ask(self, request: Request, slot: tuple[str, str]) -> Done: ...
 
 
+def source_paths(client: Client) -> dict[str, str]:
+    """Map the URIs of the open documents to paths that tell their languages."""
+    return {document.uri: document.source_path for document in client.documents}
+
+
 @dataclass(frozen=True, slots=True)
 class NextEdit:
     """New text for lines of a document, or the reason why there is none."""
@@ -81,7 +86,8 @@ class NextEditPredictor:
         """
         edits, texts = client.recent_edits()
         documents = {document.uri: document for document in client.documents}
-        found = await asyncio.to_thread(find_candidates, edits, texts, uri, offset)
+        paths = source_paths(client)
+        found = await asyncio.to_thread(find_candidates, edits, texts, uri, offset, paths)
         return [(candidate, documents[candidate.uri]) for candidate in found]
 
     async def elsewhere(
@@ -92,15 +98,16 @@ class NextEditPredictor:
         Reads and compares in a thread, too.
         """
         (edits, texts), documents = client.recent_edits(), [*client.documents]
+        paths = source_paths(client)
 
         def find() -> list[Place]:
-            changed = changed_names(edits, texts, uri, offset)
+            changed = changed_names(edits, texts, uri, offset, paths)
             closed = closed_documents(changed, workspace, documents) if changed else {}
             if not closed:
                 return []
             homes = {home: texts[home] for _, home in changed}
             of_closed = {uri: document.text.text for uri, document in closed.items()}
-            found = find_candidates(edits, homes | of_closed, uri, offset)
+            found = find_candidates(edits, homes | of_closed, uri, offset, paths)
             return [
                 (candidate, closed[candidate.uri]) for candidate in found if candidate.uri in closed
             ]
@@ -157,7 +164,7 @@ class NextEditPredictor:
     ) -> tuple[str, str]:
         """Ask for the model's new text for a candidate; also say why it is rejected, if it is."""
         text = document.text.text
-        request = candidate.request(text, document.path or document.uri, document.version)
+        request = candidate.request(text, document.source_path, document.version)
         done = await client.ask(request, ("next", ""))
         if done.reason == "cancelled":
             return "", "cancelled"

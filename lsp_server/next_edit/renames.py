@@ -173,7 +173,7 @@ def defines(source: SourceText, *names: str) -> bool:
 def places_elsewhere(source: SourceText, home: SourceText, kind: str, name: str) -> list[Place]:
     """Find the places that probably refer to a name of another document."""
     names = _read(source, name, "", frozenset())
-    if names is None or family(source.uri) != family(home.uri):
+    if names is None or family(source.path) != family(home.path):
         return []
     plain, members = names.named(name)
     if kind == "member":

@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import islice
+from types import MappingProxyType
 
 from engine.editing.scopes.names import Place
 from engine.editing.signatures import (
@@ -56,16 +57,25 @@ REPLACE_INSTRUCTION = "Replace `{old}` by `{new}`."
 SIGNATURE_INSTRUCTION = "Change the call of `{name}` to match its new signature `{new}`."
 Changed = tuple[str, str]  # a name that other files may use, and the URI where it was changed
 Ranked = tuple[bool, int, Candidate]  # (in comments or strings, offset, candidate)
+NO_PATHS: Mapping[str, str] = MappingProxyType({})
 Found = tuple[tuple[bool, bool, int, bool, int], Candidate]  # (rank, candidate)
 
 
 def find_candidates(
-    edits: list[RecentEdit], documents: Mapping[str, str], uri: str, cursor: int
+    edits: list[RecentEdit],
+    documents: Mapping[str, str],
+    uri: str,
+    cursor: int,
+    paths: Mapping[str, str] = NO_PATHS,
 ) -> list[Candidate]:
-    """Find candidates for the next edit, best first. `edits` ends with the most recent one."""
+    """Find candidates for the next edit, best first.
+
+    `edits` ends with the most recent one; `paths` tell the languages of documents whose URIs do
+    not.
+    """
     edits = _valid(edits, documents)
     sources = {
-        name: SourceText(name, text, edits)
+        name: SourceText(name, text, edits, paths.get(name, ""))
         for name, text in documents.items()
         if len(text) <= MAX_DOCUMENT_CHARS
     }
@@ -93,7 +103,11 @@ def find_candidates(
 
 
 def changed_names(
-    edits: list[RecentEdit], documents: Mapping[str, str], uri: str, cursor: int
+    edits: list[RecentEdit],
+    documents: Mapping[str, str],
+    uri: str,
+    cursor: int,
+    paths: Mapping[str, str] = NO_PATHS,
 ) -> list[Changed]:
     """Find the names that were changed and that other files may use; that changed last first.
 
@@ -107,7 +121,8 @@ def changed_names(
     for edit in reversed(edits):
         if edit.uri == uri and (edit.start, edit.stop) == active:
             continue
-        home = sources.setdefault(edit.uri, SourceText(edit.uri, documents[edit.uri], edits))
+        text, path = documents[edit.uri], paths.get(edit.uri, "")
+        home = sources.setdefault(edit.uri, SourceText(edit.uri, text, edits, path))
         for swap in replaced(edit):
             meant = renamed(home, edits, swap)
             if meant and meant.kind in {"member", "module"}:
@@ -189,7 +204,9 @@ def _rename(source: SourceText, old: str, new: str, spot: Place, same: list[Plac
         at = place.stop
     expected = "".join((*pieces, source.text[at:stop]))
     reason = f"{old} was renamed to {new}"
-    return Candidate(source.uri, start, stop, "rename", "", reason, old, new, expected)
+    return Candidate(
+        source.uri, start, stop, "rename", "", reason, old, new, expected, path=source.path
+    )  # fmt: skip
 
 
 def _was_typed(
@@ -251,7 +268,8 @@ def _call(
     signatures = dataclasses.replace(old, name=name), dataclasses.replace(new, name=name)
     reason = f"{was} is now {now}"
     return Candidate(
-        source.uri, 0, 0, "signature", instruction, reason, was, now, "", signatures, unknown
+        source.uri, 0, 0, "signature", instruction, reason, was, now, "", signatures, unknown,
+        source.path,
     )  # fmt: skip
 
 

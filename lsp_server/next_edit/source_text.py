@@ -16,12 +16,17 @@ MAX_CANDIDATE_CHARS = 600  # characters of the lines that a next edit may change
 
 
 class SourceText:
-    """One document's text, parsed when its tree is first asked for."""
+    """One document's text, parsed when its tree is first asked for.
 
-    def __init__(self, uri: str, text: str, edits: Sequence[RecentEdit] = ()) -> None:
-        self.uri, self.text = uri, text
-        self.language = language_of(uri)
-        self.has_hyphens = has_hyphenated_names(uri)
+    `path` tells the language; "" if the URI does.
+    """
+
+    def __init__(
+        self, uri: str, text: str, edits: Sequence[RecentEdit] = (), path: str = ""
+    ) -> None:
+        self.uri, self.text, self.path = uri, text, path or uri
+        self.language = language_of(self.path)
+        self.has_hyphens = has_hyphenated_names(self.path)
         self.names: dict[tuple[str, str, frozenset[int]], Walker | None] = {}  # as they were read
         self._before: SourceText | None = None
         self._edits = [edit for edit in edits if edit.uri == uri]
@@ -29,12 +34,12 @@ class SourceText:
     @cached_property
     def tree(self) -> Tree | None:
         """The syntax tree, without the lines being written if their open brackets break it."""
-        tree, text = parse(self.uri, self.text), self.text
+        tree, text = parse(self.path, self.text), self.text
         for edit in self._edits if tree and tree.root.has_error else ():
             if any(edit.after[at] in "([" for at in scan(edit.after).open):
                 blank = re.sub(r"[^\r\n]", " ", edit.after)
                 text = text[: edit.start] + blank + text[edit.stop :]
-        other = parse(self.uri, text) if text != self.text else None
+        other = parse(self.path, text) if text != self.text else None
         return other if tree and other and other.errors < tree.errors else tree
 
     def in_text(self, offsets: list[int]) -> list[int]:
@@ -105,7 +110,8 @@ class SourceText:
             for one in mine:
                 pieces += [self.text[at : one.start], one.before]
                 at = one.stop
-            self._before = SourceText(self.uri, "".join((*pieces, self.text[at:])))
+            text = "".join((*pieces, self.text[at:]))
+            self._before = SourceText(self.uri, text, path=self.path)
         above = mine[: mine.index(edit)]
         return self._before, edit.start - sum(len(one.after) - len(one.before) for one in above)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 from urllib.parse import unquote, urlsplit
 
 from lsprotocol import types
@@ -23,7 +24,12 @@ MAX_OPEN_CHARS = 1 << 27  # characters of all documents that one client has open
 ENDINGS = {  # endings of file names, by the language identifiers of LSP
     "python": ".py", "javascript": ".js", "javascriptreact": ".jsx", "typescript": ".ts",
     "typescriptreact": ".tsx", "go": ".go", "rust": ".rs", "c": ".c", "cpp": ".cpp",
-    "java": ".java", "json": ".json", "shellscript": ".sh",
+    "java": ".java", "json": ".json", "jsonc": ".json", "shellscript": ".sh", "sh": ".sh",
+    "bash": ".sh", "html": ".html", "css": ".css", "scss": ".scss", "less": ".less", "vue": ".vue",
+    "svelte": ".svelte", "xml": ".xml", "yaml": ".yaml", "toml": ".toml", "markdown": ".md",
+    "restructuredtext": ".rst", "latex": ".tex", "tex": ".tex", "sql": ".sql", "lua": ".lua",
+    "ruby": ".rb", "php": ".php", "csharp": ".cs", "cs": ".cs", "kotlin": ".kt", "swift": ".swift",
+    "lisp": ".lisp", "clojure": ".clj", "scheme": ".scm", "racket": ".rkt",
 }  # fmt: skip
 
 
@@ -57,15 +63,17 @@ class OpenDocument:
 
     @property
     def source_path(self) -> str:
-        """The path of a file; else the document's name, with the ending of its language.
+        """The path of a file, or another document's name, with an ending of its language.
 
-        The ending is added to a name that has no known one: whoever reads the text knows the
-        language by it.
+        Whoever reads the text knows the language by the ending. It is added unless the name has one
+        of the same language, or the client names no language that has an ending.
         """
-        if self.path:
-            return self.path
-        name = self.uri.rsplit("/", 1)[-1]
-        return name if language_of(name) else name + ENDINGS.get(self.language, "")
+        name = self.path or self.uri.rsplit("/", 1)[-1]
+        ending, given = ENDINGS.get(self.language, ""), PurePath(name).suffix
+        if not ending or language_of(name) != language_of(f"x{ending}"):
+            return name + ending
+        is_named = bool(language_of(name) or (given if self.path else given == ending))
+        return name if is_named else name + ending
 
 
 class OpenDocuments:

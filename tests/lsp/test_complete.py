@@ -301,6 +301,15 @@ async def test_where_nothing_fits_the_model_is_not_asked(editor: Open) -> None:
         assert (await figures(one))[0] == before
 
 
+@pytest.mark.parametrize(("language", "offered"), [("python", ""), ("plaintext", "z=1,abc+de")])
+async def test_the_client_names_the_language(editor: Open, language: str, offered: str) -> None:
+    """What is written would break the syntax of Python, and is good as text."""
+    async with editor() as one:
+        uri = one.open("untitled:1", "x = [y]\n", language=language)
+        assert "".join(item["insertText"] for item in await inline(one, uri, 6)) == offered
+        assert not offered or "offered" in await why(one)
+
+
 async def test_a_slow_machine_is_shown_the_lines_before_the_cursor() -> None:
     """What it reads of them in time is not read again at the next key."""
     text = "abc\n" * 100

@@ -31,11 +31,12 @@ class Session:
         meanwhile: Callable[[OpenDocuments], object] = id,
         texts: dict[str, str] = ROWS,
         step: Step = REPEATED,
+        language: str = "python",
     ) -> None:
         edits, texts, self.uri, self.offset = edited(texts, step)
         self.documents = OpenDocuments()
         for uri, text in texts.items():
-            self.documents.open(uri, "python", 1, text)
+            self.documents.open(uri, language, 1, text)
         self.edits = edits
         self.meanwhile = meanwhile
         self.asked: list[str] = []  # the selected lines
@@ -82,6 +83,14 @@ def test_a_rename_is_written_without_a_model() -> None:
     found = predict(session)
     assert found.new_lines.strip() == "if result > MOST:"
     assert found.document and found.document.uri == A and session.asked == []
+
+
+@pytest.mark.parametrize("uri", ["untitled:1", "vscode-notebook-cell:/a.ipynb#W0", "file:///w/run"])
+def test_the_client_names_the_language(uri: str) -> None:
+    text = "def f(items):\n    kept = 'items'\n    return items\n"
+    for language, changed in (("python", "    return rows"), ("plaintext", "    kept = 'rows'")):
+        session = Session(texts={uri: text}, step=(uri, "items", "rows"), language=language)
+        assert predict(session).new_lines == changed
 
 
 def test_no_candidate_of_a_document_that_changed_meanwhile_is_used() -> None:

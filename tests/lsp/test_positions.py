@@ -192,15 +192,27 @@ def test_paths_of_uris(uri: str, path: str | None) -> None:
 @pytest.mark.parametrize(
     ("uri", "language", "path"),
     [
-        ("file:///p/run", "python", "/p/run"),
+        ("file:///p/run", "python", "/p/run.py"),
         ("untitled:Untitled-1", "python", "untitled:Untitled-1.py"),
         ("untitled:/p/new.ts", "typescript", "new.ts"),
         ("untitled:notes.txt", "rust", "untitled:notes.txt.rs"),
         ("untitled:Untitled-2", "plaintext", "untitled:Untitled-2"),
         ("vscode-notebook-cell:/p/a.ipynb#W0sZ", "python", "a.ipynb#W0sZ.py"),
+        ("vscode-notebook-cell:/p/a.ipynb#W0sZ", "markdown", "a.ipynb#W0sZ.md"),
+        ("untitled:Untitled-3", "css", "untitled:Untitled-3.css"),
+        ("file:///p/a.py", "python", "/p/a.py"),
+        ("file:///p/a.pyi", "python", "/p/a.pyi"),
+        ("file:///p/a.py", "plaintext", "/p/a.py"),
+        ("file:///p/a.py", "", "/p/a.py"),
+        ("file:///p/a.py", "markdown", "/p/a.py.md"),
+        ("file:///p/build.inc", "python", "/p/build.inc.py"),
+        ("file:///p/a.h", "c", "/p/a.h.c"),
+        ("file:///p/a.htm", "html", "/p/a.htm"),
+        ("file:///p/tsconfig.json", "jsonc", "/p/tsconfig.json"),
+        ("file:///p/a.js", "javascriptreact", "/p/a.js"),
     ],
 )
-def test_the_language_of_a_document_without_a_file_is_in_its_path(
+def test_the_language_that_the_client_names_is_in_a_document_s_path(
     uri: str, language: str, path: str
 ) -> None:
     assert OpenDocuments().open(uri, language, 1, "").source_path == path
