@@ -20,6 +20,7 @@ from engine.drafting.registry import choice_for, parse_choice
 from engine.drafting.stdlib_ngram import StdlibNgram
 from engine.drafting.vocabulary import vocabulary
 from engine.editing.edit import Edit, edit_file
+from engine.editing.running.trial import CANDIDATES
 from engine.generate import Generation, generate, max_new_tokens, prefill
 from engine.memory import give_back_memory
 from engine.model.cost_model import guess, measure, processor, remember, remembered
@@ -222,17 +223,21 @@ class Engine:
         instruction: str,
         lines: tuple[int, int] | None = None,
         max_tokens: int | None = None,
+        check: Sequence[str] = (),
+        candidates: int = CANDIDATES,
     ) -> Edit:
         """Edit a file by an instruction, or only the given lines of it.
 
-        `lines`: the first and the last one, counted from 1, both included. Nothing is written
-        before `Edit.write`. The errors are those of `engine.editing.edit.edit_file`.
+        `lines`: the first and the last one, counted from 1, both included. `check`: the words of a
+        command that chooses among the model's `candidates`. Nothing is written before `Edit.write`.
+        The errors are those of `engine.editing.edit.edit_file`.
         """
 
         def ask(request: Request) -> Done:
             return self.submit(request).result()
 
-        return edit_file(ask, path, instruction, lines, max_tokens, self.config.model)
+        model = self.config.model
+        return edit_file(ask, path, instruction, lines, max_tokens, model, check, candidates)
 
     def _grammar(self, request: Request, prompt: Prompt) -> GrammarState | None:
         """Make the grammar of an answer before its first token; None where it has none.

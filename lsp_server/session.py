@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,6 +20,7 @@ from lsprotocol import types
 
 from engine.aio import Cancellation, follow
 from engine.config import DEFAULT_MODEL
+from engine.editing.running.trial import Trial, make_trial, parse_command
 from engine.records import Done, Request, Step
 from engine.worker import URGENCY
 from lsp_server.completion.completion_cache import CompletionCache
@@ -149,6 +151,19 @@ class Session:
         new = [warning for warning in dict.fromkeys(warnings) if warning not in self._warnings]
         self._warnings = warnings
         return new
+
+    def trial(self, path: str | None) -> Trial | None:
+        """Prepare the user's check of an edit of a file; None without a check or a file.
+
+        It sees the open documents as they are. Raises EditRefused if it cannot be run.
+        """
+        if not self.settings.check or path is None:
+            return None
+        file = Path(path)
+        folder = next((one for one in self.index.roots if file.is_relative_to(one)), file.parent)
+        texts = {Path(one.path): one.text.text for one in self.documents if one.path}
+        words, most = parse_command(self.settings.check), self.settings.checkCandidates
+        return make_trial(words, file, folder, most, texts=texts)
 
     @property
     def other_model(self) -> str | None:

@@ -14,10 +14,11 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 from engine.config import devices
+from engine.editing.running.trial import CANDIDATES, MAX_CANDIDATES, BadCommand, parse_command
 
 SECTION = "draftline"
 MAX_QUOTED_CHARS = 40  # characters of a key or value in a warning
-MAY_BE_EMPTY = ("model", "nextEditModel", "nextEditFormat")
+MAY_BE_EMPTY = ("model", "check", "nextEditModel", "nextEditFormat")
 NEXT_EDIT_FORMATS = ("sweep", "zeta2.1")  # engine.prompts.next_edit.formats has them
 MULTILINE = ("auto", "always", "never")
 ANY_LANGUAGE = "*"  # in a switch by language: those that it does not name
@@ -36,6 +37,8 @@ class Settings:
     debounceMs: int = 75  # milliseconds that a completion not invoked explicitly is delayed
     multiline: str = "auto"
     speculation: bool = True
+    check: str = ""  # the user's command that edits are tried with, from a trusted workspace
+    checkCandidates: int = CANDIDATES  # answers that it may try
     checks: bool = True  # edits and completions are checked before they are shown
     context: int = 256  # tokens of other files in a completion's prompt
     ghostText: Switch = True  # inline completions while typing; invoked explicitly they stay
@@ -137,6 +140,14 @@ def _switch(value: Any) -> str | None:
     return None if valid else 'true, false, or either by language, as in {"*": true, "go": false}'
 
 
+def _command(value: Any) -> str | None:
+    try:
+        parse_command(value if isinstance(value, str) else "")
+    except BadCommand:
+        return "a program with its arguments, as for a shell, and with matching quotes"
+    return None
+
+
 def _strings(value: Any) -> str | None:
     valid = isinstance(value, list) and all(isinstance(item, str) for item in value)
     return None if valid else "a list of strings"
@@ -150,6 +161,8 @@ CHECKS: dict[str, Check] = {
     "debounceMs": _integer(0, 60_000),
     "multiline": _one_of(*MULTILINE),
     "speculation": _is(bool, "true or false"),
+    "check": _command,
+    "checkCandidates": _integer(1, MAX_CANDIDATES),
     "checks": _is(bool, "true or false"),
     "context": _integer(0, 100_000),
     "ghostText": _switch,

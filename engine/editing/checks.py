@@ -43,6 +43,7 @@ from engine.editing.instruction import (
     words,
 )
 from engine.editing.side import CODE, FailedCheck, Side, kinds_of, listed, quoted
+from engine.editing.syntax import parse
 from engine.records import Request
 
 Replaced = tuple[Sequence[str], Sequence[str]]  # lines of the file, and those in their place
@@ -84,6 +85,13 @@ def failed_checks(request: Request, new: str) -> list[FailedCheck]:
     return broken + [
         failed for check in checks for failed in check(request.instruction, before, after)
     ]
+
+
+def looked_at(path: str, text: str) -> str:
+    """Say what the checks of a file can see."""
+    if parse(path, text):
+        return "syntax, lost definitions and names looked at"
+    return "no grammar for this kind of file: only brackets and lost text looked at"
 
 
 def failed_merge_checks(

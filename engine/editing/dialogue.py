@@ -11,18 +11,24 @@ import logging
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import suppress
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from engine.editing import imports, rename_request
-from engine.editing.checks import failed_checks
+from engine.editing.checks import failed_checks, looked_at
 from engine.editing.edits import EditRefused, apply
 from engine.editing.moved_imports import move_imports
 from engine.editing.outcome import Outcome
 from engine.editing.rename import rename
+from engine.editing.running import sandbox
 from engine.editing.scopes.names import Unsure
+from engine.editing.side import FailedCheck
 from engine.editing.text_rules import edit_text
 from engine.records import Done, Request
 
+if TYPE_CHECKING:
+    from engine.editing.running.trial import Trial
+
+OTHER_TEMPERATURE = 0.7  # of the candidates after the first, where that is greedy
 MAX_INSTRUCTION_CHARS = 300  # characters; longer instructions are left to the model
 
 logger = logging.getLogger(__name__)
@@ -38,14 +44,61 @@ class Ask(NamedTuple):
 Dialogue = Generator[Ask, Done, Outcome]
 
 
-def dialogue(request: Request, checks: bool = True) -> Dialogue:
+def dialogue(request: Request, checks: bool = True, trial: Trial | None = None) -> Dialogue:
     """Edit by a rule, else by the model; without `checks` by the model alone.
 
-    Raises EditRefused.
+    With a `trial`, the edit is tried; of several answers the first that passes is taken. Raises
+    EditRefused.
     """
+    if trial:
+        sandbox.ensure()
     if checks and (made := by_rule(request)):
-        return made
+        return trial.with_cause(request, trial.try_outcome(request, made)) if trial else made
+    if trial:
+        return (yield from tried_dialogue(request, trial, checks))
     return (yield from model_dialogue(request, checks))
+
+
+def tried_dialogue(request: Request, trial: Trial, checks: bool = True) -> Dialogue:
+    """Edit by the model: the first candidate that passes the trial and the checks, else the best.
+
+    The first candidate is the answer to the request itself, the others are sampled. Raises
+    EditRefused if none is usable.
+    """
+    tried: dict[str, Outcome] = {}
+    refused: EditRefused | None = None
+    previous: Outcome | None = None
+    for number in range(trial.candidates):
+        done = yield Ask(candidate(request, number), previous)
+        try:
+            outcome = judge(request, done, checks)
+        except EditRefused as error:
+            refused = error
+            previous = Outcome(request.text, (FailedCheck("refused", str(error), ""),))
+            continue
+        if outcome.text not in tried:
+            tried[outcome.text] = trial.try_outcome(request, outcome)
+        previous = tried[outcome.text]
+        if previous.checked and not previous.failed:
+            return previous
+        if not previous.failed:  # nothing changed
+            previous = replace(previous, failed=(FailedCheck("unchanged", "nothing changed", ""),))
+    changed = [one for one in tried.values() if one.text != request.text]
+    if changed:
+        best = min(changed, key=lambda one: (not one.checked, len(one.failed)))
+        return _refuse_nonsense(trial.with_cause(request, best))
+    if tried:
+        return tried[request.text]
+    assert refused is not None
+    raise refused
+
+
+def candidate(request: Request, number: int) -> Request:
+    """Return the request for a candidate: the request itself, then samples with other seeds."""
+    if number == 0:
+        return request
+    temperature = request.temperature or OTHER_TEMPERATURE
+    return replace(request, temperature=temperature, seed=request.seed + number)
 
 
 def model_dialogue(request: Request, checks: bool = True) -> Dialogue:
@@ -115,7 +168,7 @@ def judge(request: Request, done: Done, checks: bool = True) -> Outcome:
     failed = failed_checks(request, text)
     if all(check.kind != "hidden" for check in failed):
         text = move_imports(request, text)
-    return Outcome(text, tuple(failed))
+    return Outcome(text, tuple(failed), looked_at=looked_at(request.path, text))
 
 
 def _second_request(request: Request, first: Outcome) -> Request:
@@ -137,9 +190,14 @@ def better(request: Request, first: Outcome, second: Done) -> Outcome:
         again = judge(request, second)
         if again.text != request.text and len(again.failed) < len(first.failed):
             best = again
+    return _refuse_nonsense(best)
+
+
+def _refuse_nonsense(best: Outcome) -> Outcome:
+    """Return the best outcome. Raises EditRefused if it is nonsense."""
     if best.is_nonsense:
         raise EditRefused(
-            f"the model answered twice, and {best.warning}: say more precisely what to change, "
-            "select fewer lines, or try a larger model"
+            f"the model answered more than once, and {best.warning}: say more precisely what to "
+            "change, select fewer lines, or try a larger model"
         )
     return best

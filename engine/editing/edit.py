@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from engine.editing.dialogue import Ask, advance, dialogue
 from engine.editing.diff import diff
 from engine.editing.edits import EditRefused, line_count, line_span, too_long
+from engine.editing.running.trial import CANDIDATES, make_trial
+from engine.editing.side import FailedCheck
 from engine.editing.text_file import read_text, replace_text
 from engine.records import Done, Request, RequestError
 
@@ -23,6 +25,7 @@ class Edit:
     rule: str = ""  # what a rule did; "" where the model answered
     warnings: tuple[str, ...] = ()  # checks that it fails, one line each
     notes: tuple[str, ...] = ()  # what the user should know of a rule, one line each
+    seen: str = ""  # how far it can be trusted, in one line; "" if nothing changes
 
     @property
     def diff(self) -> str:
@@ -43,7 +46,7 @@ class Edit:
         replace_text(self.path, self.new, self.old)
 
     def __str__(self) -> str:
-        notes = [f"check this edit: {warning}\n" for warning in self.warnings]
+        notes = [f"{self.seen}\n"] if self.seen else []
         notes += [f"note: {note}\n" for note in self.notes]
         return "".join([self.diff or f"{self.path}: nothing changed\n", *notes]).rstrip("\n")
 
@@ -55,10 +58,14 @@ def edit_file(
     lines: tuple[int, int] | None = None,
     max_tokens: int | None = None,
     model: str = "",
+    check: Sequence[str] = (),
+    candidates: int = CANDIDATES,
 ) -> Edit:
     """Make the edit of a file, or of these lines of it (from 1, both included).
 
     `ask` gives the answer of a `model`, whose name tells whether it can edit so much at once.
+    `check`: the words of a command that is run on each of at most so many `candidates`, beside the
+    current folder and not in it; the first that passes is taken.
     Raises FileError for a file that cannot be read, RequestError where the instruction is empty or
     the request does not fit the model, EditRefused for an answer that must not be used.
     """
@@ -74,14 +81,16 @@ def edit_file(
         instruction=instruction,
         max_tokens=max_tokens,
     )
-    steps = dialogue(request)
+    trial = make_trial(check, file, candidates=candidates) if check else None
+    steps = dialogue(request, trial=trial)
     outcome = advance(steps)
     while isinstance(outcome, Ask):
         outcome = advance(steps, ask(outcome.request))
-    warnings = outcome.warnings
     if not outcome.rule and (why := too_long(request, model)):
-        warnings = [why, *warnings]
-    return Edit(file, text, outcome.text, outcome.rule, tuple(warnings), outcome.notes)
+        outcome = replace(outcome, failed=(FailedCheck("length", why, ""), *outcome.failed))
+    seen = outcome.seen if outcome.text != text else ""
+    warnings = tuple(outcome.warnings)
+    return Edit(file, text, outcome.text, outcome.rule, warnings, outcome.notes, seen)
 
 
 def selection_of(text: str, lines: tuple[int, int]) -> tuple[int, int]:

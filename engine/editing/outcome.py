@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from engine.editing.instruction import code_names, wanted_names, words
 from engine.editing.side import FailedCheck
@@ -16,12 +16,24 @@ class Outcome:
     """The whole file after an edit, and the checks that it fails.
 
     For an edit made by rule: what the rule did and what the user should know, in one line each.
+    `checked`: the user's command that passes; `looked_at`: what the checks looked at.
     """
 
     text: str
     failed: tuple[FailedCheck, ...] = ()
     rule: str = ""
     notes: tuple[str, ...] = ()
+    checked: str = ""
+    looked_at: str = field(default="nothing looked at", compare=False)
+
+    @property
+    def seen(self) -> str:
+        """How far the edit can be trusted, in one line, with the same words for every client."""
+        if self.failed:
+            return f"check this: {self.warning}"
+        if self.checked:
+            return f"checked by {self.checked}"
+        return "made by rule" if self.rule else f"not run: {self.looked_at}"
 
     @property
     def is_nonsense(self) -> bool:

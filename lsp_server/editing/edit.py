@@ -66,7 +66,13 @@ class EditResult:
     def answer(self, edit: types.WorkspaceEdit | None) -> dict[str, Any]:
         """Return the result of draftline/edit."""
         version = self.document.version  # some clients get edits without one
-        notes = {"warnings": self.outcome.warnings, "note": self.note or None, "version": version}
+        seen = self.outcome.seen if self.changes else None
+        notes = {
+            "warnings": self.outcome.warnings,
+            "seen": seen,
+            "note": self.note or None,
+            "version": version,
+        }
         return {"edit": edit, "stats": self.stats, **notes}
 
 
@@ -161,7 +167,8 @@ async def _run(
             raise cancelled("the edit was cancelled, or a newer one took its place")
         return done
 
-    outcome = await hold(dialogue(request, session.settings.checks), ask)
+    trial = session.trial(document.path)
+    outcome = await hold(dialogue(request, session.settings.checks, trial), ask)
     text_changes = await asyncio.to_thread(changes, request.text, outcome.text)
     stats = _stats(done, perf_counter() - began)
     if outcome.rule:

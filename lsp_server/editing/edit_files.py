@@ -58,6 +58,7 @@ class FileEdit:
     old: str = ""
     new: str | None = None
     rule: str = ""
+    seen: str = ""
     warnings: list[str] = field(default_factory=list)
     note: str = ""
     error: str = ""
@@ -75,7 +76,7 @@ class FileEdit:
 
     def take(self, outcome: Outcome) -> None:
         """Store an outcome for the whole file."""
-        self.new, self.rule = outcome.text, outcome.rule
+        self.new, self.rule, self.seen = outcome.text, outcome.rule, outcome.seen
         self.warnings, self.note = [*outcome.warnings], "; ".join(outcome.notes)
 
     def label(self, instruction: str) -> str:
@@ -93,6 +94,7 @@ class FileEdit:
             "changed": self.changed,
             "rule": self.rule or None,
             "warnings": self.warnings,
+            "seen": self.seen if self.changed else None,
             "note": self.note or None,
             "error": self.error or None,
             "stats": figures | {"seconds": round(self.seconds, 3)},
@@ -274,7 +276,8 @@ async def _edit(session: Session, instruction: str, file: FileEdit, share: _Shar
         return await _ask(session, question, file, share)
 
     try:
-        file.take(await hold(dialogue(request, session.settings.checks), ask))
+        trial = session.trial(file.path)
+        file.take(await hold(dialogue(request, session.settings.checks, trial), ask))
     except _TooLong as why:
         await _edit_parts(session, request, file, ask, str(why))
         return

@@ -31,6 +31,7 @@ from tests.support.command import (
 )
 
 Chain = Callable[..., Path]
+SEEN = b"draftline: my file.py: not run: syntax, lost definitions and names looked at\n"
 SECOND_LINE = ("-i", "make it nine", "--lines", "2", "--dtype", "f32")
 
 
@@ -66,7 +67,7 @@ def edit(file: Path, model: Path, *more: str, stdin: bytes = b"") -> Result:
 )
 def test_the_diff_can_be_applied(file: Path, chain: Chain, tool: list[str]) -> None:
     result = edit(file, chain())
-    assert (result.returncode, result.stderr) == (0, b"")
+    assert (result.returncode, result.stderr) == (0, SEEN)
     assert untouched(file)
     subprocess.run(tool, cwd=file.parent, input=result.stdout, check=True, capture_output=True)
     assert file.read_bytes() == EDITED
@@ -78,7 +79,7 @@ def test_apply_changes_the_line_and_nothing_else(
 ) -> None:
     file.chmod(0o750)
     result = edit(file, chain(), "--apply", *more)
-    assert (result.returncode, result.stderr) == (0, b"")
+    assert (result.returncode, result.stderr) == (0, SEEN)
     assert result.stdout == b"my file.py: 1 line added, 1 removed\n"
     assert file.read_bytes() == EDITED
     assert file.stat().st_mode & 0o777 == 0o750
@@ -128,7 +129,7 @@ def test_an_edit_that_fails_a_check_is_asked_for_again_and_has_a_warning(
     got = json.loads(result.stdout)
     assert (result.returncode, got["text"]) == (0, "x=9\n\n\nx=1\n")
     assert got["warnings"] == ["`a` would be lost"]
-    assert result.stderr.decode().count("`a` would be lost") == 2  # asking again; check this edit
+    assert result.stderr.decode().count("`a` would be lost") == 2  # asking again; check this
 
 
 def test_an_edit_with_a_warning_is_not_written_unless_it_is_forced(
@@ -144,7 +145,7 @@ def test_an_edit_with_a_warning_is_not_written_unless_it_is_forced(
     assert "not written: `a` would be lost" in why and "--force" in why
     result = draftline(tmp_path, *asked, "--force")
     assert (result.returncode, file.read_text()) == (0, "x=9\n\n\nx=1\n")
-    assert "check this edit: `a` would be lost" in result.stderr.decode()
+    assert "check this: `a` would be lost" in result.stderr.decode()
 
 
 @pytest.mark.parametrize(
@@ -195,7 +196,7 @@ def test_a_process_prints_the_diff(file: Path, chain: Chain) -> None:
     """The one end-to-end run in a process of its own."""
     arguments = ("edit", file.name, "--model", chain(), *SECOND_LINE)
     result = draftline_process(file.parent, *arguments)
-    assert (result.returncode, result.stderr) == (0, b"")
+    assert (result.returncode, result.stderr) == (0, SEEN)
     assert result.stdout == edit(file, chain()).stdout
 
 
@@ -212,7 +213,7 @@ def test_a_closed_pipe_is_code_0(file: Path, chain: Chain) -> None:
         stderr=subprocess.PIPE,
     )
     os.close(writing)
-    assert (result.returncode, result.stderr) == (0, b"")
+    assert (result.returncode, result.stderr) == (0, SEEN)
 
 
 @pytest.mark.full
@@ -267,7 +268,7 @@ def test_a_rule_renames_without_a_model(tmp_path: Path) -> None:
     shown = draftline(tmp_path, "edit", "a.py", *RENAME)
     assert shown.returncode == 0
     assert shown.stderr.decode() == (
-        "draftline: a.py: by rule: `x` renamed to `total` in 2 places; "
+        "draftline: a.py: made by rule: `x` renamed to `total` in 2 places; "
         "`x` is still in 1 place of comments or strings\n"
     )
     assert b"+def f(total):\r\n" in shown.stdout
@@ -294,3 +295,50 @@ def test_a_rename_that_is_refused_leaves_the_file(tmp_path: Path) -> None:
         assert result.returncode == 1
         assert message in result.stderr.decode()
     assert file.read_bytes() == PROGRAM
+
+
+# -- tried by a command ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("more", [(), ("--no-speculation",)])
+def test_an_edit_is_checked_by_a_command(file: Path, chain: Chain, more: tuple[str, ...]) -> None:
+    result = edit(file, chain(), "--check", "grep -q x=9 'my file.py'", "--apply", *more)
+    said = b"draftline: my file.py: checked by grep -q x=9 'my file.py'\n"
+    assert (result.returncode, result.stderr) == (0, said)
+    assert file.read_bytes() == EDITED
+
+
+@pytest.mark.parametrize(
+    ("command", "seconds", "why"),
+    [
+        ("grep x=8 'my file.py'", "60", "fails with exit code 1 (it fails without the edit, too)"),
+        ("grep x=1 'my file.py'", "60", "fails with exit code 1"),
+        ("sleep 99", "1", "has not ended after 1 s (it fails without the edit, too)"),
+        ("yes", "60", "printed more than 16 MiB and was ended (it fails without the edit, too)"),
+    ],
+)
+def test_what_a_command_does_not_pass_is_not_written(
+    file: Path, chain: Chain, command: str, seconds: str, why: str
+) -> None:
+    check = ("--check", command, "--check-seconds", seconds, "--candidates", "2", "--apply")
+    result = edit(file, chain(), *check)
+    assert result.returncode == 1
+    assert f"not written: `{command}` {why}" in result.stderr.decode()
+    assert file.read_bytes() == SOURCE
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (("--check", "no-such-program"), "--check no-such-program: no such program: install it"),
+        (("--check", ""), "--check '': no command: name a program"),
+        (("--check", "grep '"), "No closing quotation: correct the quotes"),
+        (("--check", "true", "--candidates", "17"), "--candidates 17: give at most 16"),
+    ],
+)
+def test_a_command_that_cannot_be_run_is_bad_input(
+    file: Path, options: tuple[str, ...], why: str
+) -> None:
+    result = edit(file, file.parent / "no-model", *options)
+    assert result.returncode == 2 and why in one_line(result)
+    assert untouched(file)

@@ -19,6 +19,7 @@ from mcp import Client, StdioServerParameters
 from mcp.types import ListRootsResult, Root
 
 from engine import Config, Engine
+from engine.editing.running.trial import Trial, make_trial
 from engine.editing.text_file import replace_text
 from index.documents.documents import Documents
 from index.workspace.workspace import Workspace
@@ -85,7 +86,7 @@ async def test_an_update_with_one_place_needs_no_model(tools: Tools, file: Path)
         fine, told = await call(client, "apply_edit", path=str(file), update="no line of it\n")
         assert not fine and "fits nowhere" in told and "\n" not in told
         fine, told = await call(client, "edit", path=file.name, instruction="Rename x to total")
-        assert fine and told.startswith("By rule: `x` renamed to `total`")
+        assert fine and told.startswith("made by rule: `x` renamed to `total`")
         fine, told = await call(client, "edit", path=file.name, instruction="Make it shorter")
         assert not fine and told.endswith("no model: fetch one")
         fine, told = await call(client, "find", text="x")
@@ -362,13 +363,14 @@ async def test_the_model_edits_and_answers(tmp_path: Path, file: Path) -> None:
                 client, "edit", path=file.name, instruction="Set x to 9", first_line=2
             )
             assert fine and "+x=9" in told, told
+            assert told.startswith("not run: syntax, lost definitions and names looked at")
             assert b"x=9" in file.read_bytes()
             fine, told = await call(client, "find", text="x=9")
             assert fine and told.startswith(f"{file}:") and told.endswith("x=9")
             fine, told = await call(client, "find", text="nowhere at all")
             assert told == "This text is in no indexed file."
             fine, told = await call(client, "edit", path=file.name, instruction="Rename x to total")
-            assert fine and told.startswith("By rule"), told
+            assert fine and told.startswith("made by rule"), told
             fine, told = await call(client, "find", text="total=9")  # nobody watches the folder
             assert fine and told.endswith("total=9")
             fine, told = await call(client, "edit", path=file.name, instruction="Rename total to x")
@@ -377,6 +379,28 @@ async def test_the_model_edits_and_answers(tmp_path: Path, file: Path) -> None:
                 before = file.read_bytes()
                 fine, told = await call(client, "edit", path=file.name, instruction="x", **lines)
                 assert not fine and "the file has" in told and file.read_bytes() == before
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("expected", ["x=9", "x=8"])
+async def test_an_edit_is_tried_by_the_command_of_the_user(
+    tmp_path: Path, file: Path, expected: str
+) -> None:
+    """No argument of a tool changes it."""
+    model = chain_model(tmp_path / "model", "x=9", FENCE)
+
+    def trial(file: Path) -> Trial:
+        return make_trial(("grep", "-q", expected, str(file)), file, candidates=2)
+
+    with Engine(Config(model=str(model))) as engine:
+        tools = Tools(lambda: engine, no_workspace, Documents(tmp_path / "documents.db"), trial)
+        async with connected(tools, [file.parent]) as client:
+            fine, told = await call(
+                client, "edit", path=file.name, instruction="Set x to 9", first_line=2
+            )
+    assert fine == (expected == "x=9") == (b"x=9" in file.read_bytes())
+    assert told.startswith("checked by grep") == fine
+    assert fine or f"{file.name}: not written: `grep " in told
 
 
 @pytest.mark.asyncio

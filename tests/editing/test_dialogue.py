@@ -114,7 +114,7 @@ def test_a_second_answer_that_failed_leaves_the_first() -> None:
 def test_nonsense_is_refused_after_the_second_answer() -> None:
     first = judge(asked(), answer("The path is (checked."))
     assert first.is_nonsense
-    with pytest.raises(EditRefused, match="answered twice") as refused:
+    with pytest.raises(EditRefused, match="answered more than once") as refused:
         better(asked(), first, answer("Here you are ("))
     assert "\n" not in str(refused.value)
     assert better(asked(), first, answer(GOOD)).text == TEXT.replace(PART, GOOD)

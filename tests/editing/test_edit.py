@@ -32,7 +32,8 @@ def test_the_model_edits_a_file_which_is_written_on_request(tmp_path: Path) -> N
     with Engine(Config(model=str(model), threads=1, library=False)) as engine:
         edit = engine.edit(file, "do", lines=(2, 2))
     assert edit.new.encode() == EDITED and file.read_bytes() == SOURCE
-    assert str(edit) == diff(edit.old, edit.new, file).rstrip("\n") and "+x=9" in str(edit)
+    assert str(edit) == diff(edit.old, edit.new, file) + edit.seen and "+x=9" in str(edit)
+    assert edit.seen == "not run: syntax, lost definitions and names looked at"
     edit.write()
     assert file.read_bytes() == EDITED
     with pytest.raises(FileError, match="changed on disk"):
@@ -63,7 +64,7 @@ def test_what_fails_a_check_is_asked_for_again_and_shown(file: Path) -> None:
 
     edit = edit_file(ask, file, "Return 2", lines=(5, 6))
     assert len(asked) == 2 and edit.warnings
-    assert all(f"check this edit: {warning}" in str(edit) for warning in edit.warnings)
+    assert f"check this: {'; '.join(edit.warnings)}" in str(edit)
     with pytest.raises(EditRefused, match=r"not written: .*write\(force=True\)"):
         edit.write()
     assert file.read_text() == OLD

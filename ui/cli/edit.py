@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ui.cli.options import (
+    add_check,
     add_command,
     add_max_tokens,
     add_options,
     add_workspace,
     check_workspace,
     text_argument,
+    trial,
 )
 from ui.common.consent import choose_model
 from ui.common.errors import FAILED, OK, USAGE, Failure, say
@@ -69,6 +71,7 @@ def add_parser(commands: Any) -> None:
     )
     add_output(parser)
     add_workspace(parser)
+    add_check(parser)
     add_max_tokens(parser)
     add_options(parser, verbose="show the text as it is written, coloured by its source")
 
@@ -134,12 +137,13 @@ def finish(
     if refusal:
         raise Failure(FAILED, f"{args.file}: {refusal}")
     if outcome.rule:
-        say("; ".join([f"{args.file}: by rule: {outcome.rule}", *outcome.notes]))
+        say("; ".join([f"{args.file}: made by rule: {outcome.rule}", *outcome.notes]))
     if stopped and (args.output == "apply" or request.update):
         _print_diff(request.text, new, args.file)
         raise Failure(FAILED, f"{args.file}: {_why_stopped(request, outcome)}")
-    if outcome.warning:
-        say(f"{args.file}: check this edit: {outcome.warning}")
+    is_said = request.update or outcome.rule  # how it was made
+    if new != request.text and (outcome.failed or outcome.checked or not is_said):
+        say(f"{args.file}: {outcome.seen}")
     if new == request.text:
         if request.update:
             say(f"{args.file}: nothing changed: the file has the update already")
@@ -251,8 +255,9 @@ def _answer(
     from engine.editing.outcome import Outcome
     from engine.records import Done
 
-    steps, done = dialogue(request), Done("stop")
+    done = Done("stop")
     try:
+        steps = dialogue(request, trial=trial(args, args.file))
         step = advance(steps)
         if isinstance(step, Outcome):
             return done, step, ""

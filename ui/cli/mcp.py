@@ -6,17 +6,19 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ui.cli.options import (
+    add_check,
     add_command,
     add_drafting,
     add_engine,
     add_model,
     add_server,
     add_yes,
+    trial,
 )
 from ui.common.consent import choose_model
 from ui.common.errors import OK, USAGE, Failure, say
@@ -47,6 +49,7 @@ def add_parser(commands: Any) -> None:
         EXIT_CODES,
     )
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER", help="where to work")
+    add_check(parser)
     add_model(parser)
     add_drafting(parser)
     add_server(parser)
@@ -89,7 +92,8 @@ def run(args: argparse.Namespace) -> int:
         workspace.build()
         return workspace
 
-    tools = Tools(open_engine, open_workspace, Documents())
+    trial(args, Path())  # a command that cannot be run is known at once
+    tools = Tools(open_engine, open_workspace, Documents(), partial(trial, args))
     try:
         asyncio.run(serve(make_server(tools, args.folders)))
     finally:

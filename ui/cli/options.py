@@ -18,6 +18,7 @@ from engine.remote.engine_url import ENGINE_VARIABLE, KEY_VARIABLE
 from ui.common.errors import USAGE, Failure, say
 
 if TYPE_CHECKING:
+    from engine.editing.running.trial import Trial
     from index.documents.embeddings import Embed
 
 EXIT_CODES = """exit codes:
@@ -148,6 +149,33 @@ def add_yes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--yes", action="store_true", help="fetch a missing model without asking")
 
 
+def add_check(parser: argparse.ArgumentParser) -> None:
+    """Add --check, --candidates and --check-seconds."""
+    from engine.editing.running.trial import CANDIDATES, MAX_CANDIDATES, SECONDS
+
+    group = parser.add_argument_group("a check that runs")
+    group.add_argument(
+        "--check",
+        metavar="CMD",
+        help="run this command on each of the model's answers, beside the workspace and not in it, "
+        "and take the first that passes; it has no shell and no network",
+    )
+    group.add_argument(
+        "--candidates",
+        type=positive,
+        default=CANDIDATES,
+        metavar="N",
+        help=f"answers that --check may try, up to {MAX_CANDIDATES} (default: {CANDIDATES})",
+    )
+    group.add_argument(
+        "--check-seconds",
+        type=positive,
+        default=int(SECONDS),
+        metavar="S",
+        help=f"limit of one run of --check (default: {SECONDS:.0f})",
+    )
+
+
 def add_max_tokens(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-tokens", type=positive, metavar="N", help="limit of an answer")
 
@@ -216,6 +244,21 @@ def sampling(args: argparse.Namespace) -> dict[str, Any]:
     except RequestError as error:
         raise Failure(USAGE, str(error)) from error
     return chosen
+
+
+def trial(args: argparse.Namespace, file: Path) -> Trial | None:
+    """Prepare the trial that --check asks for; None without it. Raises Failure."""
+    from engine.editing.running.trial import MAX_CANDIDATES, BadCommand, make_trial, parse_command
+
+    if args.candidates > MAX_CANDIDATES:
+        raise Failure(USAGE, f"--candidates {args.candidates}: give at most {MAX_CANDIDATES}")
+    if args.check is None:
+        return None
+    try:
+        words = parse_command(args.check)
+        return make_trial(words, file, args.workspace, args.candidates, args.check_seconds)
+    except BadCommand as error:
+        raise Failure(USAGE, f"--check {error}") from error
 
 
 def check_workspace(folder: Path | None) -> None:

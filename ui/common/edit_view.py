@@ -48,6 +48,7 @@ def edit_as_json(
         "error": refusal or None,
         "rule": outcome.rule or None,
         "warnings": outcome.warnings,
+        "seen": outcome.seen if new != old and not refusal else None,
         "text": None if refusal else new,
         "diff": diff(old, new, path),
         "edits": [change._asdict() for change in changes(old, new)],

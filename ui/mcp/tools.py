@@ -30,6 +30,7 @@ from ui.mcp.roots import PathRefused, Roots
 
 if TYPE_CHECKING:
     from engine.editing.apply_snippet import Merge
+    from engine.editing.running.trial import Trial
     from engine.remote.any_engine import AnyEngine
     from index.documents.documents import Documents
     from index.workspace.workspace import Workspace
@@ -54,7 +55,8 @@ class Tools:
     """The tools of one client.
 
     `open_engine` loads or joins an engine and may raise Failure, as may `open_workspace`, which
-    opens the index of folders. Both are called when first needed.
+    opens the index of folders. Both are called when first needed. `make_trial` prepares the user's
+    check of an edit.
     """
 
     def __init__(
@@ -62,9 +64,10 @@ class Tools:
         open_engine: Callable[[], AnyEngine],
         open_workspace: Callable[[Sequence[Path]], Workspace],
         documents: Documents,
+        make_trial: Callable[[Path], Trial | None] = lambda file: None,
     ) -> None:
         self._open_engine, self._open_workspace = open_engine, open_workspace
-        self._documents = documents
+        self._documents, self._make_trial = documents, make_trial
         self._engine: AnyEngine | None = None
         self._workspaces: dict[tuple[Path, ...], Workspace] = {}
         self._turn = asyncio.Lock()
@@ -141,16 +144,21 @@ class Tools:
         try:
             selection = selection_of(text, lines) if lines else None
             request = Request("edit", text, str(file), selection=selection, instruction=instruction)
-            outcome = await hold(dialogue(request), self._ask_for_edit)
+            outcome = await hold(
+                dialogue(request, trial=self._make_trial(file)), self._ask_for_edit
+            )
         except (EditRefused, RequestError) as error:
             raise ToolFailure(f"{path}: {error}") from error
         if outcome.text == text:
             return f"Nothing changed: {outcome.rule or why_unchanged(request)}."
         remedy = "say more precisely what to change, or name fewer lines"
         _refuse_failed(roots, file, text, outcome, force, remedy)
-        notes = [f"By rule: {outcome.rule}"] if outcome.rule else []
+        notes = [f"made by rule: {outcome.rule}"] if outcome.rule else []
         notes += outcome.notes
-        notes += [f"Forced: {warning}" for warning in outcome.warnings]
+        if outcome.failed:
+            notes += [f"Forced: {warning}" for warning in outcome.warnings]
+        elif outcome.checked or not outcome.rule:
+            notes += [outcome.seen]
         note = "; ".join(notes)
         return await asyncio.to_thread(self._write_indexed, roots, file, text, outcome.text, note)
 

@@ -332,11 +332,11 @@ def _asking_again(first: Outcome | None) -> str:
 def _remark(request: Request, outcome: Outcome) -> str:
     """Write the message next to an edit: what a rule did, what to check, or why nothing changed."""
     if outcome.rule:
-        message = "; ".join([f"By rule, without the model: {outcome.rule}", *outcome.notes])
+        message = "; ".join([f"made by rule, without the model: {outcome.rule}", *outcome.notes])
         return html.note(f"{message}.")
     if outcome.text == request.text:
         return html.note(f"Nothing changed: {why_unchanged(request)}.")
-    return html.note(f"Check this edit: {outcome.warning}.", "warning") if outcome.warning else ""
+    return html.note(f"{outcome.seen}.", "warning" if outcome.failed else "note")
 
 
 def open_upload(path: str, state: EditState, text: str, lines: str) -> tuple[EditState, str, str]:
