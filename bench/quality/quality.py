@@ -13,6 +13,9 @@ instructions each, spread evenly. A record whose reference answer fails its own 
 out and named. --tune takes EditEval's even records instead; prompts are tuned on these alone, and
 --answers saves what the model made of them.
 
+--tried runs each record's own tests as the user's command of an edit (`draftline edit --check`):
+up to four answers are tried, without a second decoding of each.
+
 The tests are foreign code and run in a sandbox (bench/quality/run.py). Each edit is saved as it is
 done; --resume continues a stopped run. Speed is measured by `python -m bench decode`.
 
@@ -36,7 +39,7 @@ from bench.common.cli import argument_parser, complain
 from bench.common.engine_thread import in_engine_thread
 from bench.common.environment import ROOT, environment, results_path
 from bench.quality import run as quality_run
-from bench.quality import tasks
+from bench.quality import tasks, tried
 from bench.quality.tables import show, summary
 from bench.quality.tasks import MODES, Record
 from engine import DEFAULT_MODEL, Config, Done, Engine, Request, RequestError
@@ -119,7 +122,10 @@ def measure(
             edits = [(kind, mode) for kind in record.asked for mode in options.modes]
             for kind, mode in edits if own["outcome"] == "passed" else []:
                 if (record.name, kind, mode) not in before:
-                    row, new = edit(engine, record, kind, mode, known)
+                    if options.tried:
+                        row, new = tried.edit(engine, record, kind, mode)
+                    else:
+                        row, new = edit(engine, record, kind, mode, known)
                     yield about | {"asked": kind, "mode": mode} | row, new
 
 
@@ -130,7 +136,7 @@ def run(model: str, options: argparse.Namespace) -> Row:
     """
     began = time.perf_counter()
     out: Path = options.out or results_path(
-        "quality-tune" if options.tune else "quality", Path(model).name
+        f"quality{'-tune' * options.tune}{'-tried' * options.tried}", Path(model).name
     )
     part = out.with_suffix(".part.jsonl")
     head = settings(model, options)
@@ -175,6 +181,7 @@ def settings(model: str, options: argparse.Namespace) -> Row:
         "tune": options.tune,
         "sample": options.sample,
         "modes": options.modes,
+        "tried": options.tried,
         "asked_by": sha256(b"".join(path.read_bytes() for path in PROMPT_SOURCES)).hexdigest()[:12],
     }
 
@@ -210,6 +217,7 @@ def read_options(argv: list[str] | None) -> argparse.Namespace:
     add("--model", action="append", help="a built-in name or a folder; repeatable")
     add("--sample", type=int, default=24, help="records of EditEval, and half as many of CanItEdit")
     add("--modes", default=",".join(MODES), help=f"of {','.join(MODES)}")
+    add("--tried", action="store_true", help="the record's tests choose among four answers")
     add("--tune", action="store_true", help="only EditEval's even records")
     add("--answers", type=Path, help="with --tune: a JSONL file to append the new texts to")
     add("--resume", action="store_true", help="continue a stopped run")

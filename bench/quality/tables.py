@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any
 
 from bench.common import report
+from bench.quality import tried
 
 Row = dict[str, Any]
 Z = 1.96  # standard errors on either side of a 95 % interval's middle
@@ -52,6 +53,7 @@ def figures(rows: list[Row]) -> Row:
             round(sum(row.get("tokens", 0) for row in rows) / forwards, 2) if forwards else None
         ),
         "different": sum(not row["equal"] for row in rows),
+        **(tried.figures(rows) if "greedy" in rows[0] else {}),
     }
 
 
@@ -88,6 +90,15 @@ def show(record: Row) -> None:
         for one in record["results"]
     ]
     heads = "set asked mode edits accepted passed unchanged untouched_kept tokens/pass"
+    if "greedy_passed" in record["results"][0]:
+        heads += " greedy checked checked_but_wrong time/greedy"
+        for line, one in zip(lines, record["results"], strict=True):
+            line += [
+                percent(one["greedy_passed"]),
+                str(one["checked"]),
+                str(one["checked_but_wrong"]),
+                f"{one['times_greedy'] or 0:.2f}",
+            ]
     console.print(report.table("Edits", heads, lines))
     if record["left_out"]:
         names = "; ".join(record["left_out"])

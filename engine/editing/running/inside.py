@@ -10,10 +10,8 @@ to it, and its network has nothing but itself.
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import json
 import os
-import resource
 import socket
 import struct
 import sys
@@ -49,6 +47,8 @@ def main() -> None:
 
 def start_loopback() -> None:
     """Bring up the loopback interface, the only one, so that tests of servers run."""
+    import fcntl  # Windows has none, and starts no such script
+
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         request = struct.pack("16sH14x", b"lo", 0)
         flags = struct.unpack("16sH14x", fcntl.ioctl(any_socket, SIOCGIFFLAGS, request))[1]
@@ -119,6 +119,8 @@ def run(plan: dict[str, Any]) -> int:
 
 def limit(plan: dict[str, Any]) -> None:
     """Limit what the program uses, and drop every capability for good."""
+    import resource
+
     for what, most in (
         (resource.RLIMIT_DATA, plan["memory_bytes"]),
         (resource.RLIMIT_FSIZE, plan["disk_bytes"]),
