@@ -153,17 +153,17 @@ class Session:
         return new
 
     def trial(self, path: str | None) -> Trial | None:
-        """Prepare the user's check of an edit of a file; None without a check or a file.
+        """Prepare the trial of an edit, with the user's command; None where there is no file.
 
         It sees the open documents as they are. Raises EditRefused if it cannot be run.
         """
-        if not self.settings.check or path is None:
+        if path is None:
             return None
         file = Path(path)
         folder = next((one for one in self.index.roots if file.is_relative_to(one)), file.parent)
         texts = {Path(one.path): one.text.text for one in self.documents if one.path}
-        words, most = parse_command(self.settings.check), self.settings.checkCandidates
-        return make_trial(words, file, folder, most, texts=texts)
+        words = parse_command(self.settings.check) if self.settings.check else ()
+        return make_trial(words, file, folder, self.settings.checkCandidates, texts=texts)
 
     @property
     def other_model(self) -> str | None:

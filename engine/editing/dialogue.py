@@ -47,16 +47,18 @@ Dialogue = Generator[Ask, Done, Outcome]
 def dialogue(request: Request, checks: bool = True, trial: Trial | None = None) -> Dialogue:
     """Edit by a rule, else by the model; without `checks` by the model alone.
 
-    With a `trial`, the edit is tried; of several answers the first that passes is taken. Raises
-    EditRefused.
+    With a `trial` linters look at the edit; if it has a command, that is run, and of several
+    answers the first that passes is taken. Raises EditRefused.
     """
-    if trial:
+    if trial and trial.needs_sandbox:
         sandbox.ensure()
     if checks and (made := by_rule(request)):
-        return trial.with_cause(request, trial.try_outcome(request, made)) if trial else made
-    if trial:
+        if not trial or not trial.words:
+            return made
+        return trial.with_cause(request, trial.try_outcome(request, made))
+    if trial and trial.words:
         return (yield from tried_dialogue(request, trial, checks))
-    return (yield from model_dialogue(request, checks))
+    return (yield from model_dialogue(request, checks, trial))
 
 
 def tried_dialogue(request: Request, trial: Trial, checks: bool = True) -> Dialogue:
@@ -101,16 +103,18 @@ def candidate(request: Request, number: int) -> Request:
     return replace(request, temperature=temperature, seed=request.seed + number)
 
 
-def model_dialogue(request: Request, checks: bool = True) -> Dialogue:
+def model_dialogue(request: Request, checks: bool = True, trial: Trial | None = None) -> Dialogue:
     """Edit by the model, whose second answer may be the better one if the first fails a check.
 
     Raises EditRefused.
     """
     first = judge(request, (yield Ask(request)), checks)
+    if checks and trial:
+        first = trial.lint(request, first)
     if not first.failed:
         return first
     second = yield Ask(_second_request(request, first), first)
-    return better(request, first, second)
+    return better(request, first, second, trial)
 
 
 def advance(steps: Dialogue, done: Done | None = None) -> Ask | Outcome:
@@ -180,7 +184,7 @@ def _second_request(request: Request, first: Outcome) -> Request:
     return replace(request, instruction=f"{request.instruction.strip()}\n{hints}")
 
 
-def better(request: Request, first: Outcome, second: Done) -> Outcome:
+def better(request: Request, first: Outcome, second: Done, trial: Trial | None = None) -> Outcome:
     """Choose the second answer if it changes something and fails fewer checks, else the first.
 
     Both are held to the first request. Raises EditRefused if the better one is nonsense.
@@ -188,6 +192,8 @@ def better(request: Request, first: Outcome, second: Done) -> Outcome:
     best = first
     with suppress(EditRefused):
         again = judge(request, second)
+        if trial:
+            again = trial.lint(request, again)
         if again.text != request.text and len(again.failed) < len(first.failed):
             best = again
     return _refuse_nonsense(best)

@@ -81,8 +81,7 @@ def edit_file(
         instruction=instruction,
         max_tokens=max_tokens,
     )
-    trial = make_trial(check, file, candidates=candidates) if check else None
-    steps = dialogue(request, trial=trial)
+    steps = dialogue(request, trial=make_trial(check, file, candidates=candidates))
     outcome = advance(steps)
     while isinstance(outcome, Ask):
         outcome = advance(steps, ask(outcome.request))

@@ -20,7 +20,7 @@ from ui.cli.doctor_checks import Finding
 
 NAMES = [
     "python", "native code", "compiler", "torch", "card", "model", "memory", "disk",
-    "cache folder", "runtime folder", "watches", "port",
+    "cache folder", "runtime folder", "watches", "edits", "port",
 ]  # fmt: skip
 
 

@@ -208,6 +208,56 @@ def test_a_machine_without_namespaces_is_named(workspace: Path) -> None:
         python(workspace, "")
 
 
+# -- linters -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tools(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A workspace with settings of mypy; ruff and mypy are this environment's own."""
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    (workspace / "mypy.ini").write_text("[mypy]\n")
+    return workspace
+
+
+OLD = "def f(x: int) -> int:\n    return undefined\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "new", "seen"),
+    [
+        ((), OLD.replace("return", "return 1 +"), "not run: all; ruff: nothing new"),
+        ((), f"{OLD}\n\nprint(nowhere)\n", "check this: ruff says “F821 Undefined name `nowhere`”"),
+        ((), f"# one\n{OLD}", "not run: all; ruff: nothing new"),
+        (("auto",), OLD.replace("undefined", "''"), "check this: mypy says “a.py:2: error: Inco"),
+        (("auto",), OLD.replace("undefined", "x"), "not run: all; ruff, mypy: nothing new"),
+    ],
+)
+def test_linters_name_what_an_edit_brings(
+    tools: Path, words: tuple[str, ...], new: str, seen: str
+) -> None:
+    (tools / "a.py").write_text(OLD)
+    trial = make_trial(words, tools / "a.py", tools)
+    request = Request("edit", OLD, path="a.py", instruction="do")
+    assert trial.lint(request, Outcome(new, looked_at="all")).seen.startswith(seen)
+
+
+def test_a_new_error_is_asked_for_again(tools: Path) -> None:
+    request = Request("edit", OLD, path="a.py", instruction="do")
+    steps = dialogue(request, trial=make_trial((), tools / "a.py", tools))
+    assert isinstance(advance(steps), Ask)
+    again = advance(steps, Done("stop", OLD.replace("undefined", "nowhere"), matched="\n```"))
+    assert isinstance(again, Ask) and "Undefined name `nowhere`" in again.request.instruction
+    outcome = advance(steps, Done("stop", OLD.replace("undefined", "x"), matched="\n```"))
+    assert isinstance(outcome, Outcome) and not outcome.failed
+
+
+def test_a_file_without_a_linter_is_not_called_linted(workspace: Path) -> None:
+    for words, seen in (((), "not run: all"), (("auto",), "no linter for a.md is installed")):
+        trial = make_trial(words, workspace / "a.md", workspace)
+        outcome = trial.lint(asked(), Outcome("# A\n", looked_at="all"))
+        assert outcome.seen.endswith(seen) and not outcome.failed
+
+
 # -- commands and what they print ------------------------------------------------------------------
 
 

@@ -52,7 +52,9 @@ def run(
     session = Session(shared, documents, lambda method, params: None, "client")
     session.configure()
     monkeypatch.setattr(session, "ask", ask)
-    monkeypatch.setattr(session, "index", SimpleNamespace(on_change=lambda document: None))
+    monkeypatch.setattr(
+        session, "index", SimpleNamespace(on_change=lambda document: None, roots=[])
+    )
     session.on_open(documents.open(URI, "python", 1, "x=1\n"))
     params = EditParams(Identifier(URI, 1), instruction)
     return asyncio.run(editing.edit(server, session, params))

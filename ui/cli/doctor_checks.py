@@ -70,6 +70,7 @@ def checks(port: int) -> Iterator[Finding]:
     if not IS_WINDOWS:  # Windows has no shared server
         yield runtime_folder()
     yield watch_limits()
+    yield edits()
     yield serve_port(port)
 
 
@@ -288,6 +289,22 @@ def _writable(name: str, folder: Path, check: Callable[[Path], None]) -> Finding
         what = f"{existing} cannot be written: {reason(error)}"
         return Finding(name, "fail", what, FOLDER_REMEDY)
     return Finding(name, "ok", f"{folder}{'' if existing == folder else ' (made when needed)'}")
+
+
+def edits() -> Finding:
+    """Find out how edits can be tried here: by commands of the user, and by linters."""
+    from engine.editing.running import sandbox
+    from engine.editing.running.linters import LINTERS, program
+
+    here = Path.cwd()
+    found = [one.name for one in LINTERS if program(one, here, safe_only=False)]
+    linters = f"linters for --check auto: {', '.join(found) or 'none'}"
+    try:
+        sandbox.ensure()
+    except sandbox.SandboxError as error:
+        what, _, remedy = str(error).partition(": ")
+        return Finding("edits", "warn", f"{what}; {linters}", remedy)
+    return Finding("edits", "ok", f"--check runs commands apart; {linters}")
 
 
 def watch_limits(limits: Path = WATCH_LIMITS) -> Finding:

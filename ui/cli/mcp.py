@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
         workspace.build()
         return workspace
 
-    trial(args, Path())  # a command that cannot be run is known at once
+    trial(args, Path("any"))  # a command that cannot be run is known at once
     tools = Tools(open_engine, open_workspace, Documents(), partial(trial, args))
     try:
         asyncio.run(serve(make_server(tools, args.folders)))

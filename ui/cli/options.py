@@ -158,7 +158,8 @@ def add_check(parser: argparse.ArgumentParser) -> None:
         "--check",
         metavar="CMD",
         help="run this command on each of the model's answers, beside the workspace and not in it, "
-        "and take the first that passes; it has no shell and no network",
+        "and take the first that passes; it has no shell and no network. `auto`: no command, but "
+        "the linters and type checkers that the workspace has",
     )
     group.add_argument(
         "--candidates",
@@ -246,16 +247,14 @@ def sampling(args: argparse.Namespace) -> dict[str, Any]:
     return chosen
 
 
-def trial(args: argparse.Namespace, file: Path) -> Trial | None:
-    """Prepare the trial that --check asks for; None without it. Raises Failure."""
+def trial(args: argparse.Namespace, file: Path) -> Trial:
+    """Prepare the trial of edits of a file, with the command of --check. Raises Failure."""
     from engine.editing.running.trial import MAX_CANDIDATES, BadCommand, make_trial, parse_command
 
     if args.candidates > MAX_CANDIDATES:
         raise Failure(USAGE, f"--candidates {args.candidates}: give at most {MAX_CANDIDATES}")
-    if args.check is None:
-        return None
     try:
-        words = parse_command(args.check)
+        words = () if args.check is None else parse_command(args.check)
         return make_trial(words, file, args.workspace, args.candidates, args.check_seconds)
     except BadCommand as error:
         raise Failure(USAGE, f"--check {error}") from error

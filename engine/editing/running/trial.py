@@ -15,14 +15,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from engine.editing.edits import EditRefused
-from engine.editing.outcome import Outcome
+from engine.editing.outcome import BROKEN, Outcome
 from engine.editing.running import sandbox
+from engine.editing.running.linters import Linter, linters_for, new_errors
 from engine.editing.running.sandbox import Finished
 from engine.editing.side import FailedCheck
 from engine.editing.text_file import FileError, read_text
 from engine.records import Request
 
 ROOT = Path("/")
+AUTO = "auto"  # instead of a command: the linters of the workspace
 CANDIDATES = 4  # answers of the model that are tried, at most
 MAX_CANDIDATES = 16
 SECONDS = 60.0  # of one run
@@ -44,7 +46,7 @@ class BadCommand(EditRefused):
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """How edits of a file are tried: a command, run in the folder of its workspace.
+    """How edits of a file are tried: a command, run in the folder of its workspace, and linters.
 
     `texts`: other files of the workspace as an editor has them. The number of candidates is set,
     not found by a clock, so that speculation does not change which one is chosen.
@@ -56,12 +58,35 @@ class Trial:
     candidates: int = CANDIDATES
     seconds: float = SECONDS
     texts: Mapping[Path, str] = field(default_factory=dict)
+    linters: tuple[Linter, ...] = ()
+    safe_only: bool = True  # linters that run no code of the workspace
 
     @property
     def name(self) -> str:
         """The command as it is shown."""
         shown = shlex.join(self.words)
         return shown if len(shown) <= MAX_NAME_CHARS else f"{shown[:MAX_NAME_CHARS]}\u2026"
+
+    @property
+    def needs_sandbox(self) -> bool:
+        return bool(self.words) or any(not one.is_safe for one in self.linters)
+
+    def lint(self, request: Request, outcome: Outcome) -> Outcome:
+        """Return the outcome with what the linters say of it that they did not say before.
+
+        Broken code is not linted. Raises SandboxError.
+        """
+        kinds = {one.kind for one in outcome.failed}
+        if outcome.text == request.text or not kinds.isdisjoint(BROKEN):
+            return outcome
+        found = new_errors(
+            self.linters, self.file, self.folder, request.text, outcome.text, self.safe_only
+        )
+        says = f"{', '.join(one.name for one in self.linters)}: nothing new" * bool(self.linters)
+        if not self.linters and not self.safe_only:
+            says = f"no linter for {self.file.name} is installed"
+        looked_at = f"{outcome.looked_at}; {says}" if says else outcome.looked_at
+        return replace(outcome, failed=(*outcome.failed, *found), looked_at=looked_at)
 
     def try_outcome(self, request: Request, outcome: Outcome) -> Outcome:
         """Run the command on an edited text: return the outcome as checked, or with what fails.
@@ -148,14 +173,19 @@ def make_trial(
 ) -> Trial:
     """Prepare to try edits of a file: the command runs in the workspace, or the current folder.
 
-    If the file is in neither, it runs in the file's folder. Raises BadCommand if there is no such
-    program.
+    If the file is in neither, it runs in the file's folder. Without words only linters look at the
+    edit; the word `auto` stands for all that the workspace has. Raises BadCommand if there is no
+    such program.
     """
     file = file.resolve()
     folders = [one.resolve() for one in (workspace, Path.cwd()) if one and one.resolve() != ROOT]
     folder = next((one for one in folders if file.is_relative_to(one)), file.parent)
+    is_auto = tuple(words) == (AUTO,)
+    linters = linters_for(file, folder, safe_only=not is_auto)
+    if is_auto or not words:
+        return Trial((), file, folder, 1, seconds, texts or {}, linters, not is_auto)
     program = words[0]
     path = str(folder / program) if os.sep in program else program
     if shutil.which(path) is None:
         raise BadCommand(f"{program}: no such program: install it, or correct the command")
-    return Trial(tuple(words), file, folder, candidates, seconds, texts or {})
+    return Trial(tuple(words), file, folder, candidates, seconds, texts or {}, linters)
