@@ -50,7 +50,7 @@ Row = dict[str, Any]
 def without_model(task: Task) -> str:
     """Return how it ends: exact, wrong, model (it takes one) or refused."""
     try:
-        found = merge(task.before, task.update)
+        found = merge(task.before, task.update, task.path)
         if found.text is None:
             return "model"
         new = apply_answer(Request("edit", task.before, update=task.update), merged(found.text))

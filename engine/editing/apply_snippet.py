@@ -28,7 +28,10 @@ from engine.editing.merge_ways import (
     merge_ways,
     only_way,
 )
+from engine.editing.placed_imports import IMPORT_LINE, clash, with_imports
 from engine.editing.readings import File, Reading, UpdateChunk, readings
+from engine.editing.syntax import parse
+from engine.editing.whole_definitions import merge_definitions
 
 MAX_MARK_CHARS = 200  # characters of a line that is a mark
 MAX_CHARS = 2_000_000  # characters of a file and an update that are merged without a model
@@ -155,13 +158,14 @@ def chunks(lines: Sequence[str]) -> list[UpdateChunk]:
 # -- merging without a model -------------------------------------------------------------------
 
 
-def merge(text: str, update: str) -> Merge:
+def merge(text: str, update: str, path: str = "") -> Merge:
     """Merge an update into a file's text if there is exactly one way.
 
-    Raises EditRefused where the update fits nowhere or in several places, or is no such update; a
-    model would not know either.
+    Where lines do not tell it, its definitions may (`engine.editing.whole_definitions`). Raises
+    EditRefused where the update fits nowhere or in several places, or is no such update; a model
+    would not know either.
     """
-    found = _merge(text, update)
+    found = _merge(text, update, path)
     if found.text is None:
         return found
     body = plain(text)
@@ -170,7 +174,7 @@ def merge(text: str, update: str) -> Merge:
     return found._replace(text=found.text.join(around).strip("\n"))
 
 
-def _merge(text: str, update: str) -> Merge:
+def _merge(text: str, update: str, path: str = "") -> Merge:
     """Merge an update into a file's text, without the blank lines around it."""
     if len(text) + len(update) > MAX_CHARS:
         return Merge(None, "the file and the update are too long to be compared")
@@ -201,16 +205,40 @@ def _merge(text: str, update: str) -> Merge:
     for number, line in enumerate(new, 1):
         if line.strip() not in known and not is_mark(line) and is_elision(line):
             return Merge(None, f"line {number} of the update may stand for other lines")
+    imports = _new_imports(path, old, parts, known) if marks else []
+    if imports:
+        parts = [part for part in parts if not _only_imports(part)]
+        if not parts:
+            return Merge(with_imports(path, "\n".join(old), imports))
     if not _resembles(new, old, known) and not _adds(parts, known):
         raise EditRefused(
             "the update fits nowhere: none of its lines is in the file or begins like one: repeat "
             "a line of the file before and after each change"
         )
-    if not marks:
-        return Merge(None, f"the update has no {EXAMPLE}")
+    found = Merge(None, f"the update has no {EXAMPLE}")
     if number := _blank_chunk(new):
-        return Merge(None, f"line {number} of the update is blank: lines may be deleted there")
-    return _placed(File([START, *old, END]), parts, known, body[:first].count("\n"))
+        found = Merge(None, f"line {number} of the update is blank: lines may be deleted there")
+    elif marks:
+        found = _placed(File([START, *old, END]), parts, known, body[:first].count("\n"))
+    if found.text is None:
+        whole = merge_definitions(path, "\n".join(old), "\n".join(new), is_mark)
+        return found if whole is None else Merge(whole)
+    return found._replace(text=with_imports(path, found.text, imports))
+
+
+def _only_imports(part: UpdateChunk) -> bool:
+    return all(IMPORT_LINE.fullmatch(line) for line in part.inner)
+
+
+def _new_imports(
+    path: str, old: Sequence[str], parts: Sequence[UpdateChunk], known: Counter[str]
+) -> list[str]:
+    """Return the imports in chunks of nothing else; none if the file may have one of them."""
+    found = [line for part in parts if _only_imports(part) for line in part.inner]
+    had = [line for line in old if IMPORT_LINE.fullmatch(line)]
+    if any(known[line.strip()] or any(clash(line, other) for other in had) for line in found):
+        return []
+    return found if found and parse(path, "") else []
 
 
 def ways_of(text: str, update: str) -> MergeWays | None:

@@ -154,7 +154,7 @@ def by_rule(request: Request) -> Outcome | None:
         if edit := imports.read(request.instruction):
             text, title = imports.tidy(request.path, request.text, request.selection, edit)
             return Outcome(text, rule=title)
-        if made := edit_text(request.text, request.selection, request.instruction):
+        if made := edit_text(request.path, request.text, request.selection, request.instruction):
             return Outcome(made[0], rule=made[1])
     except Unsure as reason:
         logger.info("left to the model, not made by rule: %s", reason)

@@ -10,7 +10,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from engine.editing.code_parts import IMPORTS, Span, imported_by, imported_names
-from engine.editing.edits import LINE, commonest_end
+from engine.editing.edits import LINE
+from engine.editing.placed_imports import lines_of, places, with_imports
 from engine.editing.syntax import Tree, parse
 
 if TYPE_CHECKING:
@@ -18,14 +19,7 @@ if TYPE_CHECKING:
 
     from engine.records import Request
 
-FUTURE = "future_import_statement"
-# Nodes that stay above the imports, as docstrings do.
-DOCSTRING = ["expression_statement", "string"]  # the types of a statement and its only child
-HEAD = frozenset((
-    "comment", "line_comment", "block_comment", "hash_bang_line", "package_clause",
-    "package_declaration", "inner_attribute_item",
-))  # fmt: skip
-IMPORT_LINE = re.compile(r"^[ \t]*(?:pub )?(?:import|from|use|#[ \t]*include)\b.*", re.M)
+IMPORT_LINES = re.compile(r"^[ \t]*(?:pub )?(?:import|from|use|#[ \t]*include)\b.*", re.M)
 LOCAL = re.compile(r"\b(?:local\w*|laz\w+|inside|here|within)\b", re.I)  # asks for local imports
 
 
@@ -37,7 +31,7 @@ def move_imports(request: Request, new: str) -> str:
     errors, and if local imports were asked for.
     """
     start, stop = request.selection or (0, len(request.text))
-    if Counter(IMPORT_LINE.findall(new)) <= Counter(IMPORT_LINE.findall(request.text)):
+    if Counter(IMPORT_LINES.findall(new)) <= Counter(IMPORT_LINES.findall(request.text)):
         return new
     before = parse(request.path, request.text)
     after = parse(request.path, new)
@@ -48,9 +42,9 @@ def move_imports(request: Request, new: str) -> str:
     added = [node for node in _imports(after, span) if after.text_of(node).strip() not in old]
     if not added:
         return new
-    head, last = _places(before)
+    _, last = places(before)
     if last > start:
-        head, last = _places(after)
+        _, last = places(after)
     margin = _margin(request.text[start:stop])
     moved = [
         node
@@ -63,17 +57,16 @@ def move_imports(request: Request, new: str) -> str:
         return new
     known = {after.text_of(node).strip() for node in after.root.children if node not in moved}
     names = imported_names(before, (0, len(request.text)))
-    texts: dict[bool, list[str]] = {True: [], False: []}
+    texts: list[str] = []
     for node in moved:
         text = _missing(after, node, names)
         if text and text not in known:
-            texts[node.type == FUTURE].append(text)
+            texts.append(text)
             known.add(text)
     for node in reversed(moved):
-        first, end = _lines_of(new, after.span(node))
+        first, end = lines_of(new, after.span(node))
         new = new[:first] + new[end:]
-    new = _inserted(new, last, texts[False], last == head)
-    return _inserted(new, head, texts[True], last == head and not texts[False])
+    return with_imports(request.path, new, texts)
 
 
 def _missing(tree: Tree, node: Node, names: dict[str, str]) -> str:
@@ -102,23 +95,6 @@ def _imports(tree: Tree, span: Span) -> list[Node]:
     return found
 
 
-def _places(tree: Tree) -> tuple[int, int]:
-    """Return the offsets after the lines of the file's head, and after its first run of imports."""
-    head = last = 0
-    is_head = True
-    for node in tree.root.children:
-        is_docstring = [node.type, *(child.type for child in node.children)] == DOCSTRING
-        stop = _lines_of(tree.text, tree.span(node), blank=False)[1]
-        is_head = is_head and (node.type in HEAD or is_docstring)
-        if is_head:
-            head = stop
-        elif node.type in IMPORTS:
-            last = stop
-        elif last and node.type not in HEAD:
-            break
-    return head, max(head, last)
-
-
 def _margin(part: str) -> int:
     """Return the indentation of a text's shallowest line, in characters."""
     lines = [line for line in LINE.findall(part) if line.strip()]
@@ -132,36 +108,3 @@ def _is_alone(tree: Tree, node: Node) -> bool:
     before = re.split(r"[\r\n]", tree.text[:start])[-1]
     after = re.split(r"[\r\n]", tree.text[stop:], maxsplit=1)[0]
     return not before.strip() and not after.strip(" \t;")
-
-
-def _lines_of(text: str, span: Span, blank: bool = True) -> Span:
-    """Return the whole lines of a part of the text.
-
-    `blank`: with the blank lines below, if there are some above, too, or nothing at all.
-    """
-    start, stop = span[0], span[0] + len(text[slice(*span)].rstrip())
-    start = max(text.rfind("\n", 0, start), text.rfind("\r", 0, start)) + 1
-    line = LINE.match(text, stop)
-    stop = line.end() if line else stop
-    if (
-        blank
-        and not text[:start].rstrip(" \t").removesuffix("\n").endswith(("\n", ":", "{"))
-        and start
-    ):
-        return start, stop
-    while blank and (line := LINE.match(text, stop)) and not line[0].strip():
-        stop = line.end()
-    return start, stop
-
-
-def _inserted(text: str, place: int, lines: list[str], first: bool) -> str:
-    """Insert lines into `text`; `first`: they are the first imports of the file."""
-    if not lines:
-        return text
-    end = commonest_end(text, "\n")
-    block = "".join(line + end for line in lines)
-    if first:
-        block = end + block if place else block + end
-    if place and text[place - 1] not in "\r\n":
-        block = end + block
-    return text[:place] + block + text[place:]

@@ -43,6 +43,7 @@ MAX_GONE = (0, 2, 12, 30)  # lines; the chunk shows none, one, two and more on e
 FAR = 10  # lines to the next place of a new line, for each new one, that cannot be meant
 VERSION_SHARE = 2 / 3  # share of outermost lines that a new version of them still has
 FEW = 3  # lines above a new block that may stand elsewhere too
+CLOSES = re.compile(r"\s*(?:[\])}]+[;,]?|end)\s*|\s*")  # a line that ends blocks, or blank
 LABEL = re.compile(r"(?:case|default|else|elif|except|finally|catch|end)\b|\W")
 
 
@@ -123,8 +124,10 @@ class UpdateChunk(FullLines):
 
     @property
     def only_locates(self) -> bool:
-        """Whether it is one line, which says where the next chunk is."""
-        return len(self.lines) == 1 and not self.before + self.after
+        """Whether it is one line, or closes blocks, which says where the next chunk is."""
+        if all(CLOSES.fullmatch(line) for line in self.inner):
+            return True
+        return len(self.inner) == 1 and not self.before + self.after
 
     def is_new(self, known: Counter[str]) -> bool:
         """Return whether the chunk is added at an end of the file.

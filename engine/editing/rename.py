@@ -132,12 +132,18 @@ def _targets(
     is_free = False
     for use, binding in names.resolved:
         if use.name == request.old and inside(use.place):
+            if request.owner and not (binding and _owns(names, request.owner, binding.scope)):
+                continue
             if binding:
                 found[binding] = None
             else:
                 is_free = True
     members = any(name == request.old and inside(place) for name, place in names.member_uses())
     own = [binding for binding in found if binding.scope.kind != "class"]
+    if len({_function(names, binding.scope) for binding in own}) > 1 and request.owner:
+        raise Unsure(f"several functions are named `{request.owner}`")
+    if request.owner and not request.kinds:
+        return (own, []) if own else ([], _classes(names, request))
     if request.kinds:
         for kind in request.kinds:
             if kind == "attribute" and members:
@@ -163,9 +169,23 @@ def _targets(
 def _classes(names: Walker, request: RenameRequest) -> list[Scope]:
     """Return the one class whose member is meant, in a list. Raises Unsure."""
     scopes = names.classes_with(request.old)
+    if request.owner:
+        scopes = [scope for scope in scopes if _owns(names, request.owner, scope)]
     if len(scopes) != 1:
         raise Unsure(f"it is not certain what `.{request.old}` refers to")
     return scopes
+
+
+def _owns(names: Walker, owner: str, scope: Scope) -> bool:
+    """Return whether a class or function of this name has a scope, without others between them."""
+    around = _function(names, scope)
+    name = around.node.child_by_field_name("name") if around and around.node else None
+    return name is not None and names.tree.text_of(name) == owner
+
+
+def _function(names: Walker, scope: Scope) -> Scope | None:
+    """Return the class or function that a scope is in or is; None for a module."""
+    return next((one for one in names.chain(scope) if one.kind in {"class", "function"}), None)
 
 
 def check(

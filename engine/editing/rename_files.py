@@ -161,7 +161,7 @@ def _home(paths: list[str], modules: Mapping[str, Module], request: RenameReques
 
 def _defines(module: Module, request: RenameRequest) -> bool:
     """Return whether a module defines what is meant."""
-    found = module.definition(request.old)
+    found = None if request.owner else module.definition(request.old)
     return found is not None and (not request.kinds or not found.kinds.isdisjoint(request.kinds))
 
 

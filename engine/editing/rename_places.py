@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from engine.editing.rename import WALKERS
 from engine.editing.scopes.names import Place, Unsure
 from engine.editing.scopes.outline import OutlineNames
+from engine.editing.signatures import find_signatures
 from engine.editing.syntax import parse
 
 if TYPE_CHECKING:
@@ -33,12 +34,18 @@ def rename_places(
     names = WALKERS.get(tree.language, OutlineNames)(tree)
     if not names.is_identifier(request.new):
         return []
+    start, stop = selection or (0, len(text))
+    if request.owner:
+        return [
+            Place(each.name_at, each.name_at + len(each.name))
+            for each in find_signatures(tree, start, stop)
+            if each.name == request.old and each.owner and each.owner[0] == request.owner
+        ]
     try:
         names.read()
     except Unsure:
         return []
     plain, members = names.named(request.old)
-    start, stop = selection or (0, len(text))
 
     def inside(place: Place) -> bool:
         return place.start < stop and place.stop > start

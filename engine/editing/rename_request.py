@@ -19,7 +19,7 @@ KINDS = {  # word of the instruction -> kinds that it may mean; the first one th
 KIND = "|".join(sorted(KINDS, key=len, reverse=True)).replace(" ", r"\s")
 QUOTES = "`'\"\u2018\u2019\u201c\u201d"
 WORD = rf"(?:[{QUOTES}](?P<%s_quoted>[^\s{QUOTES}]+)[{QUOTES}]|(?P<%s>[^\s{QUOTES},;]+))"
-OLD, NEW = WORD.replace("%s", "old"), WORD.replace("%s", "new")
+OLD, NEW, OWNER = (WORD.replace("%s", name) for name in ("old", "new", "owner"))
 TEXTS = r"(?:the\s)?(?:comments?|doc\s?strings?|strings?)"
 TAIL = rf"""
     (?P<where>,?\s(?:everywhere|throughout|(?:in|within|across)\s(?:the|this)\s(?:whole\s|entire\s)?
@@ -32,12 +32,13 @@ FORMS = [
     re.compile(rf"{PLEASE}{form}{TAIL}", re.I | re.X)
     for form in (
         rf"""(?:rename|change\sthe\sname\sof)\s(?:the\s)?(?:(?P<kind>{KIND})\s)?{OLD}
-        (?:\s(?P<kind_after>{KIND}))?\s?(?:\s(?:to|into|as)\s|->|=>|\u2192)\s?{NEW}""",
+        (?:\s(?P<kind_after>{KIND}))?(?:\s(?:of|in)\s(?:the\s)?(?:(?:{KIND})\s)?{OWNER})?\s?(?:\s(?:to|into|as)\s|->|=>|\u2192)\s?{NEW}""",
         rf"""(?:change|rename)\s(?:the\s)?(?:(?P<kind>{KIND})(?:'s)?\s)?name\s(?:from\s)?{OLD}
         \sto\s{NEW}""",
         rf"""the\s(?P<kind>{KIND})\s{OLD}\sshould\sbe\s(?:called|named|renamed\sto)\s{NEW}""",
     )
 ]
+OBJECTS = {"self", "this", "cls"}  # names of the object itself
 ARTICLES = {"a", "an", "any", "each", "every", "this", "that"}
 PROSE = {  # words that may mean something else than a name
     "all", "an", "any", "anything", "argument", "arguments", "attribute", "attributes",
@@ -68,6 +69,7 @@ class RenameRequest:
     in_comments: bool = False
     in_strings: bool = False
     in_part: bool = False  # "in this function": one must be selected
+    owner: str = ""  # the class or function that has it; "": not said
 
 
 def read(instruction: str) -> list[RenameRequest]:
@@ -93,14 +95,18 @@ def _request(text: str) -> RenameRequest | None:
             if old.lower() in ARTICLES and parts.get("kind_after"):
                 return None
             kinds = KINDS.get(kind, ())
-            for owner in ("self.", "this.", "cls."):
-                if old.startswith(owner):
-                    old, new = old.removeprefix(owner), new.removeprefix(owner)
-                    kinds = ("attribute", "method")
+            owner = parts.get("owner_quoted") or parts.get("owner") or ""
+            if dotted := re.fullmatch(r"([^\W\d]\w*)\.([^\W\d]\w*)", old):
+                old, new = dotted[2], new.removeprefix(f"{dotted[1]}.")
+                if dotted[1] in OBJECTS or not kinds:
+                    kinds = KINDS["attribute"]
+                if dotted[1] not in OBJECTS:
+                    owner = owner or dotted[1]
             texts = (parts["texts"] or "").lower()
             comments, strings = "comment" in texts, "string" in texts
             certain = bool(parts["old_quoted"]) or old.lower() not in PROSE
-            return RenameRequest(old, new, kinds, certain, comments, strings, bool(parts["part"]))
+            in_part = bool(parts["part"])
+            return RenameRequest(old, new, kinds, certain, comments, strings, in_part, owner)
     return None
 
 

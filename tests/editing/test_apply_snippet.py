@@ -264,6 +264,47 @@ def test_examples(update: str, new: tuple[str, str] | None) -> None:
     assert apply_answer(Request("edit", FILE, update=update), done) == FILE.replace(*new, 1)
 
 
+SCRIPT = '#!/bin/python\n"""Doc."""\n\nimport re\nimport sys\n\n\ndef f():\n    return 1\n'
+
+
+@pytest.mark.parametrize(
+    ("update", "new"),
+    [
+        (f"import os\n{MARK}", ("import re\n", "import os\nimport re\n")),
+        (f"{MARK}\nimport os\n{MARK}", ("import re\n", "import os\nimport re\n")),
+        (f"import re\nimport json\nimport sys\n{MARK}",
+         ("import re\n", "import json\nimport re\n")),
+        (f"from a import b\n{MARK}\ndef f():\n    return 2\n",
+         ("\n\ndef f():\n    return 1\n", "\nfrom a import b\n\n\ndef f():\n    return 2\n")),
+        (f"from os import sys\n{MARK}", None),  # in place of the other one?
+    ],
+)  # fmt: skip
+def test_a_new_import_goes_among_the_others(update: str, new: tuple[str, str] | None) -> None:
+    found = merge(SCRIPT, update, "a.py").text
+    if new:
+        assert found == SCRIPT.replace(*new).rstrip("\n")
+    else:
+        assert found is None or "import sys\nfrom os" not in found
+
+
+BRACES = (
+    "class A {\n  f() {\n    a();\n  }\n\n  g() {\n    b();\n  }\n}\n\nfunction h() {\n  c();\n}\n"
+)
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        f"{MARK}\n  g() {{\n    b(1);\n  }}\n{MARK}\n}}\n{MARK}\n",
+        f"{MARK}\n    a();\n  }}\n\n  g() {{\n    b(1);\n  }}\n{MARK}\n\n}}\n\n{MARK}\n",
+        f"class A {{\n{MARK}\n  g() {{\n    b(1);\n  }}\n{MARK}\n}}\n\n{MARK}\n",
+        f"{MARK}\n  }}\n{MARK}\n  g() {{\n    b(1);\n  }}\n{MARK}\n",
+    ],
+)
+def test_a_chunk_of_closing_brackets_says_only_where_the_next_one_is(update: str) -> None:
+    assert merge(BRACES, update).text == BRACES.replace("b()", "b(1)").rstrip("\n")
+
+
 @pytest.mark.parametrize(
     "mark",
     [

@@ -31,18 +31,22 @@ def moved(
 @pytest.mark.parametrize(
     ("answer", "imports"),
     [
-        (f"import logging\n\n\n{FUNCTION}", "import logging\n"),
-        (f"import logging\n{FUNCTION}", "import logging\n"),
-        (f"import os\n\n{FUNCTION}", ""),  # is there already
-        (f"from typing import Any, Final\n\n{FUNCTION}", "from typing import Final\n"),
-        (f"from typing import Any\n\n{FUNCTION}", ""),
-        (f"from typing import Any as Thing\n\n{FUNCTION}", "from typing import Any as Thing\n"),
-        (f"import json\nimport re\n\n{FUNCTION}", "import json\nimport re\n"),
-        (f"{FUNCTION}import json\n", "import json\n"),
+        (f"import logging\n\n\n{FUNCTION}", "import logging\nimport os\n{}"),
+        (f"import logging\n{FUNCTION}", "import logging\nimport os\n{}"),
+        (f"import os\n\n{FUNCTION}", "import os\n{}"),  # is there already
+        (f"from typing import Any, Final\n\n{FUNCTION}",
+         "import os\nfrom typing import Any, Final\n"),
+        (f"from typing import Any\n\n{FUNCTION}", "import os\n{}"),
+        (f"from re import match\n\n{FUNCTION}", "import os\nfrom re import match\n{}"),
+        (f"import sys\nimport json\n\n{FUNCTION}", "import json\nimport os\nimport sys\n{}"),
+        (f"{FUNCTION}import json\n", "import json\nimport os\n{}"),
+        (f"import numpy\n\n{FUNCTION}", "import os\n{}\nimport numpy\n"),
+        (f"from .a import b\n{FUNCTION}", "import os\n{}\nfrom .a import b\n"),
     ],
-)
-def test_an_import_moves_to_the_others(answer: str, imports: str) -> None:
-    assert moved(answer) == TEXT.replace(HEAD, HEAD + imports)
+)  # fmt: skip
+def test_an_import_moves_to_its_place_among_the_others(answer: str, imports: str) -> None:
+    typing = "from typing import Any\n"
+    assert moved(answer) == TEXT.replace(f"import os\n{typing}", imports.format(typing))
 
 
 def test_future_imports_come_first() -> None:

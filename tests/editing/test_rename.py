@@ -99,6 +99,95 @@ def test_members_of_a_class(instruction: str, old: str, new: str) -> None:
     assert edit(CLASS, instruction) == CLASS.replace(old, new)
 
 
+TWO_CLASSES = """class Reader:
+    def __init__(self, path):
+        self.path = path
+
+    def read(self):
+        return self.path
+
+
+class Writer:
+    path = "w"
+
+    def read(self, again: Reader):
+        return self.path + again.read()
+
+
+def load(path, read=2):
+    reader = Reader(path)
+    return read * (reader.read() + Writer().path + Writer.read(Writer(), reader)), reader.path
+
+
+def save(path):
+    return load(path)
+"""
+
+
+@pytest.mark.parametrize(
+    ("instruction", "changes"),
+    [
+        ("Rename Reader.read to fetch", ["def read(self):", "again.read(", "(reader.read("]),
+        (
+            "Rename the method `read` of `Writer` to `fetch`",
+            ["def read(self, again", "Writer.read"],
+        ),
+        ("Rename the parameter path of load to fetch", ["load(path, ", "Reader(path)"]),
+        ("Rename path in the function save to fetch", ["save(path)", "return load(path)"]),
+    ],
+)
+def test_what_a_class_or_function_has(instruction: str, changes: list[str]) -> None:
+    expected = TWO_CLASSES
+    for each in changes:
+        old = "path" if "path" in each else "read"
+        expected = expected.replace(each, re.sub(rf"\b{old}\b", "fetch", each))
+    assert edit(TWO_CLASSES, instruction) == expected
+
+
+@pytest.mark.parametrize(
+    ("instruction", "more"),
+    [
+        ("Rename Reader.path to source", ""),  # `Writer().path` is an object's without a name
+        ("Rename Reader.read to fetch", "def show(x): return x.read()\n"),
+        ("Rename Reader.read to fetch", "class File(Reader):\n    def read(self): pass\n"),
+        ("Rename Reader.read to fetch", "class Both(Reader, Writer): pass\n"),
+        ("Rename os.path to source", ""),
+        ("Rename path of load to source", "class A:\n    def load(self, path): pass\n"),
+        ("Rename load.path to source", ""),
+    ],
+)
+def test_what_may_belong_to_another_is_left_to_the_model(instruction: str, more: str) -> None:
+    assert edit(TWO_CLASSES + more, instruction) is None
+
+
+USES = ["{0}.read()", "{0}.path", "{0}().read()", "{0}().path", "one.read()", "two.path",
+        "read(path)"]  # fmt: skip
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(USES), st.sampled_from("AB")), max_size=5),
+    st.sampled_from(["A.read", "B.read", "A.path", "B.path"]),
+    st.booleans(),
+)
+def test_a_program_does_the_same_after_a_dotted_rename(
+    uses: list[tuple[str, str]], dotted: str, static: bool
+) -> None:
+    head = "    @staticmethod\n    def read(" if static else "    def read(self=None"
+    lines = [f"class {name}:\n    path = {name!r}\n{head}): return {name!r}\n" for name in "AB"]
+    lines += ["read = print\npath = 'x'\none, two = A(), B()\nother = B()\nother.path = 'y'\n"]
+    lines += ["one = A()\n"] * bool(len(uses) % 2)
+    lines += [f"shown.append({use.format(name)})\n" for use, name in uses]
+    before: dict[str, Any] = {"shown": []}
+    text = "".join(lines)
+    exec(text, before)
+    if (new := edit(text, f"Rename {dotted} to fetch")) is not None:
+        after: dict[str, Any] = {"shown": []}
+        exec(new, after)
+        assert before["shown"] == after["shown"]
+        owner, name = dotted.split(".")
+        assert hasattr(after[owner], "fetch") and not hasattr(after[owner], name)
+
+
 def test_a_parameter_of_init_is_given_by_name_where_objects_are_made() -> None:
     new = edit(CLASS, "Rename the parameter path to source")
     assert new == CLASS.replace("path)", "source)").replace("= path", "= source").replace(

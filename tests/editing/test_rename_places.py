@@ -35,6 +35,8 @@ def marked_places(marked: str, path: str, instruction: str, selected: bool = Tru
         ("a.rs", "struct A { x@: u8 }\nfn f(a: A) { a.x@ }\n", PLAIN),
         ("a.c", "int x@(void) { return x@(); }\n", PLAIN),
         ("A.java", "class A { int f(int x) { return this.x@; } }", "Rename the field x to y"),
+        ("a.ts", "class A { x@() {} }\nclass B { x() {} }\n", "Rename A.x to y"),
+        ("a.ts", "class A { x@() {} }\nfunction x() {}\n", "Rename the method x of A to y"),
     ],
 )
 def test_places(path: str, marked: str, instruction: str) -> None:

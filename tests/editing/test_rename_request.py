@@ -44,6 +44,23 @@ PLAIN = RenameRequest("path", "source")
             "Rename self.path to self.source",
             [RenameRequest("path", "source", ("attribute", "method"))],
         ),
+        (
+            "Rename Reader.path to source",
+            [RenameRequest("path", "source", ("attribute", "method"), owner="Reader")],
+        ),
+        (
+            "Rename the method `Reader.path()` to `Reader.source()`",
+            [RenameRequest("path", "source", ("method",), owner="Reader")],
+        ),
+        (
+            "Rename the method `path` of `Reader` to `source`",
+            [RenameRequest("path", "source", ("method",), owner="Reader")],
+        ),
+        (
+            "Rename the path parameter of the function load to source",
+            [RenameRequest("path", "source", ("parameter",), owner="load")],
+        ),
+        ("Rename path in load to source", [RenameRequest("path", "source", owner="load")]),
         ("Rename path to source and rename a to b", [PLAIN, RenameRequest("a", "b")]),
         (
             "Rename path to source, a to b and c to d",

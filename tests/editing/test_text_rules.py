@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,11 +15,11 @@ from engine.records import Request
 PIECES = st.text(st.sampled_from('ab.( \n\r"é'), max_size=30)
 
 
-def made(instruction: str, text: str, selection: tuple[int, int] | None = None) -> str | None:
+def made(
+    instruction: str, text: str, selection: tuple[int, int] | None = None, path: str = "a.txt"
+) -> str | None:
     """The text that the rule makes; None if it leaves it to the model."""
-    done = by_rule(
-        Request("edit", text, path="a.txt", selection=selection, instruction=instruction)
-    )
+    done = by_rule(Request("edit", text, path=path, selection=selection, instruction=instruction))
     return done.text if done else None
 
 
@@ -26,6 +28,22 @@ def test_all_occurrences_are_replaced_as_by_python(before: str, part: str, after
     text, span = before + "(x.)" + part + after, (len(before), len(before + "(x.)" + part))
     new = made("Replace `(x.)` by `y y` everywhere.", text, span)
     assert new == before + text[slice(*span)].replace("(x.)", "y y") + after
+
+
+@given(
+    st.lists(st.sampled_from(["ab", "b", "_", "$", "é", " ", "\n", '"', "."])).map("".join),
+    st.data(),
+)
+def test_a_name_is_replaced_where_it_is_a_whole_word(text: str, data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, len(text)))
+    stop = data.draw(st.integers(start, len(text)))
+    words, at = [], 0
+    for _, chars in groupby(text, lambda char: char.isalnum() or char in "_$"):
+        word = "".join(chars)
+        words.append("x" if word == "ab" and start <= at <= stop - len(word) else word)
+        at += len(word)
+    if "x" in words:
+        assert made("Replace `ab` by `x` everywhere", text, (start, stop)) == "".join(words)
 
 
 @given(PIECES)
@@ -56,10 +74,18 @@ def test_what_asks_for_more_or_less_is_left_to_the_model(instruction: str) -> No
     assert made(instruction, "a\nf\n") is None
 
 
-def test_a_part_of_a_word_and_a_quoted_text_are_left_to_the_model() -> None:
-    assert made("Replace `a` by `b` everywhere", "a ab") is None
-    assert made("Replace all occurrences of 'a' with 'b'", "'a' + a") is None
+def test_longer_words_stay() -> None:
+    asked, text = "Replace `path` by `target` everywhere", "import pathlib\npath = 'path-x'\n"
+    assert made(asked, text, path="a.py") == "import pathlib\ntarget = 'target-x'\n"
     assert made("Replace all occurrences of 'a' with 'b'", "'a' + 'a'") == "'b' + 'b'"
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [("ab", "a.py"), (".a-b { }", "a.css"), ("(b-a 1)", "a.el"), ("'a' + a", "a.py")],
+)
+def test_where_it_may_be_no_whole_name_the_model_is_asked(text: str, path: str) -> None:
+    assert made("Replace all occurrences of 'a' with 'b'", text, path=path) is None
 
 
 def test_what_cannot_be_replaced_is_refused() -> None:

@@ -93,7 +93,7 @@ class JobStream(Stream[Event]):
 
 def merged_job(request: Request, client: str) -> Job | None:
     """Return the job of an update that is merged without the model. Raises EditRefused."""
-    text = merge(request.text, request.update).text
+    text = merge(request.text, request.update, request.path).text
     return None if text is None else ended_job(request, client, merged(text))
 
 

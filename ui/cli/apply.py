@@ -144,7 +144,7 @@ def _request(args: argparse.Namespace) -> tuple[Request, Merge]:
             top_p=args.top_p,
             seed=args.seed,
         )
-        return request, merge(text, update)
+        return request, merge(text, update, request.path)
     except (FileError, RequestError) as error:
         raise Failure(USAGE, str(error)) from error
     except EditRefused as error:
@@ -160,7 +160,7 @@ def _again(args: argparse.Namespace, request: Request) -> tuple[Request, Merge]:
 
     try:
         request = replace(request, text=read_text(args.file))
-        return request, merge(request.text, request.update)
+        return request, merge(request.text, request.update, request.path)
     except (FileError, RequestError) as error:
         raise Failure(FAILED, str(error)) from error
     except EditRefused as error:

@@ -105,7 +105,7 @@ class Tools:
         file, text = await asyncio.to_thread(_read, roots, path)
         try:
             request = Request("edit", text, str(file), instruction=instruction, update=update)
-            return request, await asyncio.to_thread(merge, text, update)
+            return request, await asyncio.to_thread(merge, text, update, str(file))
         except (EditRefused, RequestError) as error:
             raise ToolFailure(f"{path}: {error}") from error
 

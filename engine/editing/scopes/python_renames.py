@@ -51,11 +51,22 @@ class PythonRenames(PythonNames):
         self._decorated: dict[int, Node] = {}  # a definition's id -> the node with its decorators
         self._callers: dict[tuple[str, str], _Callers] = {}  # by its old and new name
         self._scopes: dict[Binding, Scope | None] = {}  # scope of the class it is bound to
+        self._typed: dict[int, Node] = {}  # start of a name -> the class that its value is said of
 
     def visit(self, node: Node, scope: Scope, kind: str) -> list[Visit]:
         if node.type == "decorated_definition":
             self._decorated[child(node, "definition").id] = node
+        elif node.type == "assignment":
+            value = node.child_by_field_name("right")
+            if value and value.type == "call":
+                self._typed[self.tree.span(child(node, "left"))[0]] = child(value, "function")
         return super().visit(node, scope, kind)
+
+    def _parameter(self, node: Node, inside: Scope, outside: Scope) -> list[Visit]:
+        written = node.child_by_field_name("type")
+        if written and written.named_child_count:
+            self._typed[self.tree.span(node)[0]] = written.named_children[0]
+        return super()._parameter(node, inside, outside)
 
     def places(self, binding: Binding, new: str) -> list[Place]:
         places = super().places(binding, new)
@@ -95,8 +106,8 @@ class PythonRenames(PythonNames):
     def member_places(self, name: str, scope: Scope, new: str) -> list[Place]:
         """Find the name in its class, and as `self.name`, `cls.name` and `Class.name`.
 
-        Raises Unsure unless every `.name` of the text is one of these, and EditRefused if the new
-        name is used already.
+        Raises Unsure unless every `.name` of the text is one of these or that of another class, and
+        EditRefused if the new name is used already.
         """
         if name.startswith("__") or new.startswith("__"):
             raise Unsure("names that start with two underscores are special")
@@ -115,16 +126,32 @@ class PythonRenames(PythonNames):
         own = scope.bindings.get(name)
         if own and own.unsure:
             raise Unsure(own.unsure)
+        others = {one for one in self.classes_with(name) if one is not scope}
+        if any(self._bases(one) for one in others) or (others and self._has_heirs_of_several):
+            raise Unsure(f"a class may inherit `{name}`")
+        assigned = [each for each in self.members if each.name == name and _is_assigned(each)]
+        own_names = {one for one in others if name in one.bindings}
+        own_names |= {one for one in map(self._class_of, assigned) if one in others}
         places = list(own.places) if own else []
         for member in self.members:
-            if member.name == new and self._class_of(member) in {scope, None}:
+            found = self._class_of(member)
+            if member.name == new and found in {scope, None}:
                 raise EditRefused(f"`.{new}` is used already: choose another name")
-            if member.name == name:
-                if self._class_of(member) is not scope:
-                    shown = self.tree.text_of(member.node.parent or member.node)[:60]
-                    raise Unsure(f"what `{shown}` refers to is not certain")
+            if member.name == name and found is scope:
                 places.append(member.place)
+            elif member.name == name and found not in own_names:
+                shown = self.tree.text_of(member.node.parent or member.node)[:60]
+                raise Unsure(f"what `{shown}` refers to is not certain")
         return places
+
+    @cached_property
+    def _has_heirs_of_several(self) -> bool:
+        """Whether a class has several base classes, which may then share a member."""
+        return any(
+            each.named_child_count > 1
+            for scope in self.classes.values()
+            for each in fields(scope.node, "superclasses")
+        )
 
     def _names_member(self, call: KeywordCall) -> bool:
         """Return whether the second argument of `getattr` is a plain string."""
@@ -140,6 +167,8 @@ class PythonRenames(PythonNames):
             return None
         if binding.kinds == {"class"}:
             return self._scope_of_class(binding)
+        if scope := self._scope_of_type(binding):
+            return scope
         function = self.functions.get(binding.scope)
         owner = binding.scope.parent
         if function is None or owner is None or owner.kind != "class":
@@ -149,6 +178,15 @@ class PythonRenames(PythonNames):
         first = child(function, "parameters").named_children[0]
         start = self.tree.span(first)[0]
         return owner if binding.places and binding.places[0].start == start else None
+
+    def _scope_of_type(self, binding: Binding) -> Scope | None:
+        """Return the scope of the class of a variable, bound once as `a = A()` or as `a: A`."""
+        bound = [one.start for one in binding.places if self.at[one.start][0].kind]
+        written = self._typed.get(bound[0]) if len(bound) == 1 else None
+        if written is None or written.type != "identifier":
+            return None
+        _, found = self.at.get(self.tree.span(written)[0], (None, None))
+        return self._scope_of_class(found) if found else None
 
     def _scope_of_class(self, binding: Binding) -> Scope | None:
         """Return the scope of the one class that a name is bound to."""
@@ -381,3 +419,12 @@ class PythonRenames(PythonNames):
         if re.search(r"^\s*(?:Args|Arguments|Parameters):\s*$", text, re.M):
             found += re.finditer(entry, text, re.M)
         return [Place(start + each.start(1), start + each.end(1)) for each in found]
+
+
+def _is_assigned(member: Member) -> bool:
+    """Return whether a member's use is `object.name = value`."""
+    attribute = member.node.parent
+    statement = attribute.parent if attribute else None
+    if statement is None or statement.type != "assignment":
+        return False
+    return statement.child_by_field_name("left") == attribute

@@ -1,0 +1,215 @@
+"""An update of whole definitions replaces these and nothing else, or it is left to the model."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.editing.apply_answer import apply_answer, merged
+from engine.editing.apply_snippet import merge
+from engine.editing.edits import EditRefused
+from engine.records import Request
+
+MARK = "# ... existing code ..."
+FILE = '''import os
+
+LIMIT = 10
+
+
+# Reads a file.
+def load(path):
+    return open(path).read()
+
+
+class Store:
+    """A store."""
+
+    size = 3
+
+    def get(self, key):
+        return self.items[key]
+
+    @property
+    def first(self):
+        return self.items[0]
+
+    def put(self, key, value):
+        self.items[key] = value
+
+
+@cache
+def save(path, text):
+    open(path, "w").write(text)
+
+
+if __name__ == "__main__":
+    save("b", load("a"))
+'''
+TYPESCRIPT = """import { a } from "./a";
+
+export function load(path: string): string {
+  return a(path);
+}
+
+export class Store {
+  get(key: string) {
+    return this.items[key];
+  }
+
+  put(key: string, value: number) {
+    this.items[key] = value;
+  }
+}
+"""
+GO = """package a
+
+import "fmt"
+
+func (s *Store) Get(key string) int {
+	return s.items[key]
+}
+
+func Load() {
+	fmt.Println("a")
+}
+"""
+RUST = """use std::fs;
+
+impl Store {
+    fn get(&self) -> u8 {
+        self.first
+    }
+
+    fn put(&mut self, value: u8) {
+        self.first = value;
+    }
+}
+"""
+PUT = "    def put(self, key, value):\n        self.items[key] = [value]\n"
+LOAD = "def load(path):\n    with open(path) as file:\n        return file.read()\n"
+
+
+def merge_of(text: str, update: str, path: str = "a.py") -> str | None:
+    """The file with the update merged into it, checked; None where it takes a model."""
+    found = merge(text, update, path).text
+    request = Request("edit", text, path=path, update=update)
+    return None if found is None else apply_answer(request, merged(found))
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "update", "old", "new"),
+    [
+        ("a.py", FILE, LOAD, "    return open(path).read()", LOAD[LOAD.index("\n") + 1 : -1]),
+        ("a.py", FILE, f"class Store:\n{PUT}", "] = value", "] = [value]"),
+        ("a.py", FILE, f"class Store:\n    {MARK}\n\n{PUT}", "] = value", "] = [value]"),
+        ("a.py", FILE, PUT, "] = value", "] = [value]"),  # a method alone
+        ("a.py", FILE, PUT.replace("\n    ", "\n")[4:], "] = value", "] = [value]"),
+        ("a.py", FILE, "LIMIT = 20\n", "LIMIT = 10", "LIMIT = 20"),
+        ("a.py", FILE, f"import json\n\n{MARK}\n", "import os", "import json\nimport os"),
+        ("a.py", FILE, f"import json\n\n\n{LOAD}\n\ndef more():\n    return json\n",
+         FILE[: FILE.index("\n\nclass")],
+         f"import json\nimport os\n\nLIMIT = 10\n\n\n# Reads a file.\n{LOAD}\n\ndef more():\n"
+         "    return json\n"),
+        ("a.ts", TYPESCRIPT, "function load(path: string): string {\n  return a(path, 1);\n}\n",
+         "a(path)", "a(path, 1)"),
+        ("a.ts", TYPESCRIPT, "export class Store {\n  put(key: string, value: number) {\n    f();"
+         "\n  }\n}\n", "this.items[key] = value;", "f();"),
+        ("a.ts", TYPESCRIPT, "export class Store {\n  // ... existing code ...\n\n  put(key: "
+         "string, value: number) {\n    f();\n  }\n}\n// ... existing code ...\n",
+         "this.items[key] = value;", "f();"),
+        ("a.go", GO, "func (s *Store) Get(key string) int {\n\treturn 1\n}\n",
+         "s.items[key]", "1"),
+        ("a.rs", RUST, "impl Store {\n    fn put(&mut self, value: u8) {\n        f(value);\n"
+         "    }\n}", "self.first = value;", "f(value);"),
+    ],
+)  # fmt: skip
+def test_whole_definitions(path: str, text: str, update: str, old: str, new: str) -> None:
+    assert old in text
+    assert merge_of(text, update, path) == text.replace(old, new)
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        "def save(path, text):\n    print(path)\n",  # without its decorator
+        "def load(path):\n    pass\n",
+        "def load(path):\n    ...\n",
+        f"def load(path):\n    {MARK}\n    return 1\n",
+        "class Store(dict):\n    def put(self, key, value):\n        return 1\n",
+        f"{LOAD}\nprint(load('x'))\n",
+        "def more():\n    return 1\n",
+        "    def more(self):\n        return 1\n",
+        f"{LOAD}\nVALUE = 1\n",
+        f"{MARK}\n{LOAD}\n\n@cache\ndef save(path, text):\n    return 1\n",  # is Store gone?
+        "import os\nimport json\n",
+        f"{LOAD}\n{PUT}",  # a method of Store, or a function inside the other one?
+    ],
+)
+def test_what_may_mean_anything_else_is_left_to_the_model(update: str) -> None:
+    try:
+        assert merge(FILE, update, "a.py").text is None
+    except EditRefused as error:
+        assert "nowhere" in str(error)
+
+
+BODIES = ["return a", "x = 1\n{}return x", "for y in a:\n{}    print(y)", "# a remark\n{}return 2"]
+
+
+@st.composite
+def modules(draw: st.DrawFn) -> tuple[str, str, str]:
+    """A module, an update of some of its definitions, and the module after it."""
+    old, new, shown = ["import os", "LIMIT = 3"], ["import os", "LIMIT = 3"], list[str]()
+    names = draw(st.lists(st.sampled_from("fghABC"), min_size=1, max_size=5, unique=True))
+    for name in names:
+        if name.islower():
+            before, after = draw(functions(name, ""))
+            shown += [after] * (before != after)
+        else:
+            members = [draw(functions(name.lower() * n, "    ")) for n in (2, 3, 4)]
+            before, after = (
+                "\n\n".join((f"class {name}:", *each)) for each in zip(*members, strict=True)
+            )
+            own = [each[1] for each in members if each[0] != each[1]]
+            mark = draw(st.sampled_from([f"    {MARK}", ""]))
+            shown += [f"\n{mark}\n".join([f"class {name}:", *own])] * bool(own)
+        old.append(before)
+        new.append(after)
+    mark = draw(st.sampled_from([f"\n\n{MARK}\n\n", "\n\n"]))
+    return "\n\n\n".join(old) + "\n", mark.join(shown), "\n\n\n".join(new) + "\n"
+
+
+@st.composite
+def functions(draw: st.DrawFn, name: str, margin: str) -> tuple[str, str]:
+    """A function and what an edit makes of it."""
+    first = "self, a" if margin else "a"
+    bodies = [body.format(f"{margin}    ") for body in BODIES]
+    found = draw(st.sampled_from(bodies))
+    other = draw(st.sampled_from([found, *bodies]))
+    one, two = (f"{margin}def {name}({first}):\n{margin}    {body}" for body in (found, other))
+    return one, two
+
+
+@given(modules())
+def test_the_definitions_of_an_update_are_replaced_and_all_else_stays(
+    case: tuple[str, str, str],
+) -> None:
+    old, update, new = case
+    if update:
+        with contextlib.suppress(EditRefused):  # a remark is lost
+            assert merge_of(old, update) in (None, new)
+        if MARK not in update:
+            assert merge(old, update, "a.py").text == new.rstrip("\n")
+
+
+@given(modules(), modules())
+def test_no_definition_is_ever_lost(one: tuple[str, str, str], two: tuple[str, str, str]) -> None:
+    with contextlib.suppress(EditRefused):
+        found = merge(one[0], two[1], "a.py").text
+        if found is not None and MARK not in two[1]:
+            heads = [
+                line for line in one[0].split("\n") if line.lstrip().startswith(("def", "cla"))
+            ]
+            assert all(line in found for line in heads)
