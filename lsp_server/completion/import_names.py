@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import builtins
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
+from engine.editing.code_parts import undefined_names
 from engine.editing.edits import BOM
 from engine.editing.rename import WALKERS
-from engine.editing.scopes.exports import Exports, Read, exports, lacks_module
+from engine.editing.scopes.exports import ADDS_NAMES, Exports, Read, exports, lacks_module
 from engine.editing.scopes.names import Unsure
+from engine.editing.scopes.python_modules import STAR
 from engine.editing.syntax import language_of, parse
 from index.workspace import file_filter
 from lsp_server.completion.indentation import line_after, line_before
@@ -172,3 +175,21 @@ def _used(place: ImportPlace, names: list[str], path: str, text: str) -> list[st
         unbound = {use.name for use, binding in walker.resolved if binding is None}
         return [name for name in names if name in unbound and name in words.values()]
     return []
+
+
+def undefined(path: str, before: str, answer: str, after: str) -> str:
+    """Say which function, class or constant an answer uses in Python that nothing defines.
+
+    "" if there is none. `before` and `after` are the whole file. A name that is anywhere in it
+    counts as defined, and so do modules of the standard library, whose import may follow.
+    """
+    text, start = before + answer + after, len(before)
+    if language_of(path) != "python" or ADDS_NAMES.search(text) or STAR.search(text):
+        return ""
+    if (tree := parse(path, text)) is None:
+        return ""
+    known = {*re.findall(r"\w+", before), *re.findall(r"\w+", after), *sys.stdlib_module_names, "_"}
+    for name in undefined_names(tree, (start, start + len(answer)), known):
+        if name.lstrip("_")[:1].isupper() or re.search(rf"\b{name}\s*\(", answer):
+            return f"nothing defines {name}"
+    return ""

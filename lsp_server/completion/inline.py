@@ -25,9 +25,17 @@ from lsp_server.completion.import_names import (
     importable,
     missing,
     reader,
+    undefined,
 )
 from lsp_server.completion.in_flight import CompletionInFlight
-from lsp_server.completion.postprocess import find_end, fit_to_context, truncate, wants_multiline
+from lsp_server.completion.indentation import line_before
+from lsp_server.completion.postprocess import (
+    find_end,
+    fit_to_context,
+    repeated_part,
+    truncate,
+    wants_multiline,
+)
 from lsp_server.shared_engine import NotReady
 
 if TYPE_CHECKING:
@@ -269,15 +277,24 @@ async def _answer(
         answer, wrong = checked(
             fitted, *query.context, query.document.source_path, query.multiline, complete
         )
-    if answer and session.settings.checks and query.document.path:
-        before, after = query.context
-        read, path = reader(_open_texts(session)), query.document.source_path
-        if lacking := await asyncio.to_thread(missing, path, before, answer, after, read):
-            answer, wrong = "", lacking
+    is_checked = answer and session.settings.checks and query.document.path
+    if is_checked and (unknown := await _unknown_names(session, query, answer)):
+        answer, wrong = "", unknown
     session.reason = _outcome(done, raw, answer, session.settings.maxTimeMs)
     if wrong and not answer:
         session.reason = f"nothing offered: {wrong}"
     return done, answer
+
+
+async def _unknown_names(session: Session, query: _Query, answer: str) -> str:
+    """Say what an answer imports or reads that nothing has; "" if there is nothing."""
+    text, path, at = query.document.text.text, query.document.source_path, query.offset
+    before, after, read = text[:at], text[at:], reader(_open_texts(session))
+
+    def find() -> str:
+        return missing(path, before, answer, after, read) or undefined(path, before, answer, after)
+
+    return await asyncio.to_thread(find)
 
 
 async def _stream(
@@ -297,6 +314,8 @@ async def _stream(
         if in_flight:
             in_flight.on_text(text)
         if find_end(text, *query.context, query.multiline) is not None:
+            return True
+        if repeated_part(text, line_before(query.context[0])) is not None:
             return True
         is_late = in_flight is not None and perf_counter() - began > EAGER_AFTER_S
         cut_off = is_late and "\n" in text.strip()

@@ -12,7 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.editing.scopes.exports import exports
-from lsp_server.completion.import_names import certain, import_place, importable, missing
+from lsp_server.completion.import_names import (
+    certain,
+    import_place,
+    importable,
+    missing,
+    undefined,
+)
 from tests.lsp.test_complete import figures, inline, listed, why
 from tests.support.command import EOS, chain_model
 from tests.support.lsp_editor import LocalServer, local_server, ready
@@ -157,6 +163,30 @@ def test_a_module_that_is_not_there_is_not_imported(tmp_path: Path) -> None:
     ):
         assert missing(str(tmp_path / path), "", line, "\n", nothing) == wrong
     assert missing("/not/there/a.py", "", "from .nope import x", "\n", nothing) == ""
+
+
+@pytest.mark.parametrize(
+    ("marked", "answer", "name"),
+    [
+        ("def f(a):\n    return ¦\n", "Foo(a)", "Foo"),
+        ("def f(a):\n    return ¦\n\nclass Foo: ...\n", "Foo(a)", ""),
+        ("def f(a):\n    return ¦\n", "helper(a)", "helper"),
+        ("def f(a):\n    return ¦\n", "a.helper(b=len(a))", ""),
+        ("def f(a):\n    ¦\n", "helper = a\n    helper(a)", ""),
+        ("def f(a, b¦):\n    pass\n", "=LIMIT", "LIMIT"),
+        ("try:\n    f()\nexcept ¦\n    pass\n", "FooError:", "FooError"),
+        ("¦\n", "import os as LIMIT\nprint(LIMIT)", ""),
+        ("def f(a):\n    return ¦\n", "os.path.join(a)", ""),
+        ("from x import *\n\ny = ¦\n", "Foo()", ""),
+        ("x = 1\ny = ¦\n", "later + x", ""),
+    ],
+)
+def test_what_nothing_defines_is_not_used(marked: str, answer: str, name: str) -> None:
+    before, after = marked.split(CURSOR)
+    assert undefined("/p/a.py", before, answer, after) == (
+        f"nothing defines {name}" if name else ""
+    )
+    assert undefined("/p/a.js", before, answer, after) == ""
 
 
 @pytest.fixture(scope="module")

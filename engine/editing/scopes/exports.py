@@ -17,7 +17,7 @@ from engine.editing.syntax import Tree, language_of, parse
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-MAX_DEPTH = 4  # modules that give each other's names by a star
+MAX_MODULES = 50  # modules that are read for the names that a star brings
 WORD = re.compile(r"[^\W\d]\w*")
 ADDS_NAMES = re.compile(r"\bglobals\s*\(|\bsys\.modules\b|\bexec\s*\(|\b__getattr__\b")
 DEFINED_IN = "declaration"  # the field of an `export` with what it exports
@@ -34,17 +34,24 @@ class Exports(NamedTuple):
 UNKNOWN = Exports((), False)
 
 
-def exports(path: str, module: str, read: Read, depth: int = MAX_DEPTH) -> Exports:
-    """Return the names of the module that a file names so; UNKNOWN if it is not certain which."""
+def exports(path: str, module: str, read: Read, seen: set[str] | None = None) -> Exports:
+    """Return the names of the module that a file names so; UNKNOWN if it is not certain which.
+
+    `seen`: the modules that were read already, whose names are not looked for again.
+    """
+    seen = set() if seen is None else seen
     is_python = language_of(path) == "python"
     find = python_modules.find_module if is_python else javascript_modules.find_module
     home = find(path, module, lambda each: read(each) is not None)
-    if home is None or not depth:
+    if home is None or len(seen) == MAX_MODULES:
         return UNKNOWN
+    if home in seen:
+        return Exports((), True)
+    seen.add(home)
     text = read(home) or ""
     if (tree := parse(home, text)) is None:
         return UNKNOWN if text.strip() or not is_python else Exports(_submodules(home), True)
-    return (_of_python if is_python else _of_javascript)(home, tree, read, depth)
+    return (_of_python if is_python else _of_javascript)(home, tree, read, seen)
 
 
 def lacks_module(path: str, module: str, read: Read) -> bool:
@@ -62,7 +69,7 @@ def lacks_module(path: str, module: str, read: Read) -> bool:
     return not any(each == name or each.startswith(f"{name}.") for each in inside)
 
 
-def _of_python(path: str, tree: Tree, read: Read, depth: int) -> Exports:
+def _of_python(path: str, tree: Tree, read: Read, seen: set[str]) -> Exports:
     names = PythonNames(tree)
     with suppress(Unsure):
         names.read_words({found.start(): found[0] for found in WORD.finditer(tree.text)})
@@ -73,7 +80,7 @@ def _of_python(path: str, tree: Tree, read: Read, depth: int) -> Exports:
     for node in _nodes(tree.root, "import_from_statement", "import_statement"):
         if any(each.type == "wildcard_import" for each in node.named_children):
             module = tree.text_of(fields(node, "module_name")[0])
-            brought = exports(path, module, read, depth - 1)
+            brought = exports(path, module, read, seen)
             found |= {name: True for name in brought.names if name[0] != "_" and name not in found}
             is_complete = is_complete and brought.is_complete
     found |= {name: True for name in _submodules(path) if name not in found}
@@ -96,7 +103,7 @@ def _submodules(path: str) -> tuple[str, ...]:
     )
 
 
-def _of_javascript(path: str, tree: Tree, read: Read, depth: int) -> Exports:
+def _of_javascript(path: str, tree: Tree, read: Read, seen: set[str]) -> Exports:
     names = JavaScriptNames(tree)
     with suppress(Unsure):
         names.read_words({found.start(): found[0] for found in WORD.finditer(tree.text)})
@@ -118,7 +125,7 @@ def _of_javascript(path: str, tree: Tree, read: Read, depth: int) -> Exports:
             for each in _nodes(node, "export_specifier", "namespace_export"):
                 kept.append(tree.text_of(each.named_children[-1]))
             if source and any(each.type == "*" for each in node.children):
-                brought = exports(path, tree.text_of(source)[1:-1], read, depth - 1)
+                brought = exports(path, tree.text_of(source)[1:-1], read, seen)
                 others += brought.names
                 is_complete = is_complete and brought.is_complete
             is_complete = is_complete and not any(each.type == "=" for each in node.children)
