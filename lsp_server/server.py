@@ -17,7 +17,7 @@ from lsp_server.chat import explain
 from lsp_server.chat.chat import chat
 from lsp_server.chat.commit_message import commit_message
 from lsp_server.completion.completion_cache import Completion
-from lsp_server.completion.inline import PromptLayout, complete
+from lsp_server.completion.inline import PromptLayout, complete, names_to_import
 from lsp_server.completion.read_ahead import ReadAhead
 from lsp_server.editing import code_actions
 from lsp_server.editing.edit import (
@@ -161,12 +161,21 @@ def _completions(server: Server, session: Session, layout: PromptLayout) -> None
     async def completion(params: types.CompletionParams) -> types.CompletionList:
         document = server.documents.get(params.text_document.uri)
         offset = server.documents.offset(document, params.position)
+        await session.configured()
+        place, names = await names_to_import(session, document, offset)
+        made = []
         if session.shared_engine.is_pending:  # a popup waits for all of its providers
             session.reason = "the model is being loaded"
-            return types.CompletionList(is_incomplete=True, items=[])
-        made = await complete(session, document, offset, False, layout)
-        here = server.documents.position(document, offset)
-        items = [_item(server, document, offset, here, item) for item in made]
+        else:
+            made = await complete(session, document, offset, False, layout)
+        here, typed = server.documents.position(document, offset), place.typed if place else ""
+        word = types.Range(server.documents.position(document, offset - len(typed)), here)
+        items = [_name_item(name, number, word) for number, name in enumerate(names)]
+        items += [
+            _item(server, document, offset, here, item)
+            for item in made
+            if typed + item.text not in names
+        ]
         return types.CompletionList(is_incomplete=True, items=items)
 
     @feature("textDocument/didShowCompletion")
@@ -210,6 +219,16 @@ def _item(
         text_edit=types.TextEdit(where, word + one.text),
         insert_text_mode=types.InsertTextMode.AsIs,
         command=_accept(one),
+    )
+
+
+def _name_item(name: str, number: int, word: types.Range) -> types.CompletionItem:
+    """Make the item of a name that an import may bring, the first of which is listed first."""
+    return types.CompletionItem(
+        label=name,
+        kind=types.CompletionItemKind.Reference,
+        sort_text=f"\0\0{number:03}",
+        text_edit=types.TextEdit(word, name),
     )
 
 

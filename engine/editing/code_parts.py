@@ -55,7 +55,8 @@ READS = frozenset((
     ("unary_operator", None), ("subscript", "subscript"), ("expression_list", None),
     ("list", None), ("tuple", None), ("set", None), ("pair", "value"), ("if_clause", None),
     ("parenthesized_expression", None), ("assert_statement", None), ("yield", None),
-    ("await", None), ("list_splat", None), ("dictionary_splat", None),
+    ("await", None), ("list_splat", None), ("dictionary_splat", None), ("except_clause", None),
+    ("default_parameter", "value"), ("typed_default_parameter", "value"),
 ))  # fmt: skip
 LABELS = {"attribute": "attribute", "keyword_argument": "name"}  # parent's type: field
 BUILTINS = frozenset((*dir(builtins), "__file__", "__name__", "__doc__", "__class__", "__path__"))

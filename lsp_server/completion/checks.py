@@ -21,7 +21,13 @@ from engine.editing.brackets import TOKEN, scan
 from engine.editing.checks import PROSE
 from engine.editing.syntax import language_of, parse
 from engine.editing.unreached import hides_code_below
-from lsp_server.completion.indentation import line_after, line_before, lines_above, lines_below
+from lsp_server.completion.indentation import (
+    indent_width,
+    line_after,
+    line_before,
+    lines_above,
+    lines_below,
+)
 from lsp_server.completion.postprocess import fit_to_context
 
 NEARBY_LINES = 3  # lines above and below the cursor, searched for those that an answer repeats
@@ -42,6 +48,13 @@ ATTRIBUTE_VALUE = re.compile(r"\{(?:[^{}]|\{[^{}]*\})*\}|\"[^\"]*\"|'[^']*'")
 JSON_COMMA = re.compile(
     r"\"(?:[^\"\\\n]|\\.)*\"?|(,)\s*[}\]]"
 )  # a string, or a comma before an end
+# The end of a line that goes on deeper, and the start of a deeper line that goes on with one above
+OPEN_END = re.compile(
+    r"(?:[\[({:,.+\-*/%|&=<>?\\]|\b(?:and|or|not|in|is|if|else|lambda|then|do))\s*$"
+)
+GOES_ON = re.compile(
+    r"[#.+\-*/%|&=<>?:)\]}\"'`]|[rbfuRBFU]{1,2}[\"']|(?:and|or|in|is|if|else|for)\b"
+)
 KEYWORDS = {
     *kwlist,
     *("const", "let", "var", "function", "new", "switch", "case", "throw", "do", "then", "local"),
@@ -124,6 +137,10 @@ def _problem(answer: str, place: _Place, complete: bool) -> str:
     if worse and not is_sound:
         return "the answer would leave brackets unbalanced"
     start = len(place.before)
+    is_code = tree is None or not tree.in_text([start])
+    is_fine = is_sound and language_of(place.path) != "python"  # whose grammar is lenient
+    if is_code and not is_fine and _leaves_lines_below(answer, place):
+        return "the answer would not open what is closed or indented below"
     if tree and hides_code_below(tree, start, start + len(answer)):
         return "the code below would not be reached"
     return ""
@@ -196,6 +213,31 @@ def _keeps_tags(answer: str, rest: str) -> bool:
         elif ends and opened.pop() != name:
             return False
     return len(opened) == closed
+
+
+def _leaves_lines_below(answer: str, place: _Place) -> bool:
+    """Return whether the deeper lines below the cursor's line are left without what opens them.
+
+    That is a bracket where one below closes it, and in Python a colon or an open bracket.
+    """
+    line, (deep, below) = line_before(place.before), next(lines_below(place.after), (0, ""))
+    last = (line + answer).rpartition("\n")[2]
+    own = indent_width(last)
+    if line_after(place.after).strip() or deep <= own or GOES_ON.match(below):
+        return False
+    if any(last.count(quote) % 2 for quote in ('"""', "'''")):
+        return False
+    if not OPEN_END.search(LINE_COMMENT.sub("", last)):
+        return language_of(place.path) == "python" or bool(scan(last).open)
+    closers = scan(place.before + place.after).unmatched_closers
+    at = next((each - len(place.before) for each in closers if each >= len(place.before)), 0)
+    head, _, closing = place.after[:at].rpartition("\n")
+    if not at or closing.strip() or indent_width(f"{closing}x") != own:
+        return False
+    if any(each <= own for each, _ in lines_below(head)):
+        return False
+    text = place.before + answer
+    return at + len(text) in scan(text + place.after).unmatched_closers
 
 
 def _is_json(path: str) -> bool:

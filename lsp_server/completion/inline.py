@@ -12,13 +12,30 @@ from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from engine.editing.scopes.exports import exports
 from engine.prompts.fim import window
 from engine.records import Done, Request, RequestError, Step
 from lsp_server.completion.checks import checked, unfit_place
 from lsp_server.completion.completion_cache import Completion, context_around
 from lsp_server.completion.context_snippets import Snippet, find_snippets
+from lsp_server.completion.import_names import (
+    ImportPlace,
+    certain,
+    import_place,
+    importable,
+    missing,
+    reader,
+    undefined,
+)
 from lsp_server.completion.in_flight import CompletionInFlight
-from lsp_server.completion.postprocess import find_end, fit_to_context, truncate, wants_multiline
+from lsp_server.completion.indentation import line_before
+from lsp_server.completion.postprocess import (
+    find_end,
+    fit_to_context,
+    repeated_part,
+    truncate,
+    wants_multiline,
+)
 from lsp_server.shared_engine import NotReady
 
 if TYPE_CHECKING:
@@ -127,6 +144,12 @@ async def complete(
         if invoked and why == session.why_withheld(document):
             session.warn_once(why)
         return _none(session, why)
+    place, names = await names_to_import(session, document, offset)
+    if place and (
+        only := await asyncio.to_thread(certain, place, names, document.source_path, text)
+    ):
+        session.reason = f"offered: {place.module} has what is certainly meant here"
+        return [Completion(uri, offset, *context_around(text, offset), only, False)]
     if invoked:
         session.in_flight.pop(uri, None)
     elif (cached := await _reuse(session, document, offset)) is not None:
@@ -161,6 +184,24 @@ async def complete(
     session.in_flight[uri] = in_flight
     in_flight.start(_generate(session, query, in_flight))
     return await in_flight.wait() or []
+
+
+async def names_to_import(
+    session: Session, document: OpenDocument, offset: int
+) -> tuple[ImportPlace | None, list[str]]:
+    """Find the names of another file that may stand at the cursor, in an import's list."""
+    path, text = document.source_path, document.text.text
+    place = import_place(path, text, offset)
+    is_off = session.disabled_reason(document) or not session.settings.checks
+    if place is None or not document.path or is_off:
+        return None, []
+    read = reader(_open_texts(session))
+    found = await asyncio.to_thread(exports, path, place.module, read)
+    return place, importable(place, found)
+
+
+def _open_texts(session: Session) -> dict[str, str]:
+    return {each.path: each.text.text for each in session.documents if each.path}
 
 
 async def _reuse(session: Session, document: OpenDocument, offset: int) -> list[Completion] | None:
@@ -236,10 +277,24 @@ async def _answer(
         answer, wrong = checked(
             fitted, *query.context, query.document.source_path, query.multiline, complete
         )
+    is_checked = answer and session.settings.checks and query.document.path
+    if is_checked and (unknown := await _unknown_names(session, query, answer)):
+        answer, wrong = "", unknown
     session.reason = _outcome(done, raw, answer, session.settings.maxTimeMs)
     if wrong and not answer:
         session.reason = f"nothing offered: {wrong}"
     return done, answer
+
+
+async def _unknown_names(session: Session, query: _Query, answer: str) -> str:
+    """Say what an answer imports or reads that nothing has; "" if there is nothing."""
+    text, path, at = query.document.text.text, query.document.source_path, query.offset
+    before, after, read = text[:at], text[at:], reader(_open_texts(session))
+
+    def find() -> str:
+        return missing(path, before, answer, after, read) or undefined(path, before, answer, after)
+
+    return await asyncio.to_thread(find)
 
 
 async def _stream(
@@ -259,6 +314,8 @@ async def _stream(
         if in_flight:
             in_flight.on_text(text)
         if find_end(text, *query.context, query.multiline) is not None:
+            return True
+        if repeated_part(text, line_before(query.context[0])) is not None:
             return True
         is_late = in_flight is not None and perf_counter() - began > EAGER_AFTER_S
         cut_off = is_late and "\n" in text.strip()

@@ -26,6 +26,13 @@ CLOSING_WORDS = ("end", "fi", "done", "esac")  # words that close a block as bra
 LABELS = ("case", "default")  # words whose lines are indented like the one that opens their block
 MAX_BLANK_LINES = 2  # blank lines in a row; they end a completion
 REPEAT_WINDOW_LINES = 8  # lines below the cursor, searched for repeated pairs of them
+MIN_REPEATED_CHARS = 6  # letters and digits of a block of lines that must not follow itself
+MAX_REPEATED_LINES = 8  # lines of such a block
+# A part of a line, from a quote on, that follows itself: a long one once, others twice.
+REPEATED_PART = re.compile(
+    r"(?=(?P<long>['\"`](?=\W*\w{8})[^\n]{8,60}?)(?P=long)"
+    r"|(?P<part>['\"`](?=\W*\w{2})[^\n]{3,60}?)(?P=part){2})"
+)
 
 
 def wants_multiline(before: str, after: str, setting: str) -> bool:
@@ -46,7 +53,8 @@ def find_end(answer: str, before: str, after: str, multiline: bool) -> int | Non
     """Find the offset at which the answer ends whatever follows; None while that is undecided.
 
     A single line ends at its line end; several lines end before the first line outside the cursor's
-    block, or behind the line that closes it. Both end behind a surplus closing bracket.
+    block, or behind the line that closes it. Both end behind a surplus closing bracket, and before
+    what repeats itself.
     """
     surplus = _surplus(answer, before, after, complete=False)
     latest = len(answer) + 1 if surplus is None else surplus + 1
@@ -56,8 +64,11 @@ def find_end(answer: str, before: str, after: str, multiline: bool) -> int | Non
         end, sure = answer.find("\n"), len(answer)
         end = None if end < 0 else end
     if end is not None:
-        return min(end, latest)
-    return latest if latest <= sure else None
+        end = min(end, latest)
+    elif latest <= sure:
+        end = latest
+    again = _repeated_lines(answer[: sure if end is None else end + 1], line_before(before))
+    return again if multiline and again is not None else end
 
 
 def truncate(answer: str, before: str, after: str, multiline: bool, ended: bool) -> str:
@@ -69,6 +80,8 @@ def truncate(answer: str, before: str, after: str, multiline: bool, ended: bool)
     stop = find_end(answer, before, after, multiline)
     if stop is None and ended:
         stop = find_end(answer + "\n", before, after, multiline)
+    again = repeated_part(answer[:stop], line_before(before))
+    stop = stop if again is None else again
     if stop is not None or ended:
         return answer[:stop]
     if not multiline:
@@ -210,6 +223,42 @@ def _starts_with_word(line: str, words: tuple[str, ...], complete: bool) -> bool
     if complete or word != text:
         return word in words
     return None if any(other.startswith(word) for other in words) else False
+
+
+# -- repetition inside an answer ---------------------------------------------------------------
+
+
+def _repeated_lines(answer: str, line: str) -> int | None:
+    """Find where lines end that follow themselves at once; None if there are none.
+
+    Those count whose repetition is complete first; then no later line changes what is found.
+    `line`: the cursor's line up to the cursor.
+    """
+    lines, starts = (line + answer).split("\n")[:-1], [-len(line)]
+    for each in lines:
+        starts.append(starts[-1] + len(each) + 1)
+    for stop in range(2, len(lines) + 1):
+        for size in range(min(stop // 2, MAX_REPEATED_LINES), 0, -1):
+            middle = stop - size
+            block = lines[middle:stop]
+            is_same = block[0].strip() and block == lines[middle - size : middle]
+            if is_same and len(re.findall(r"\w", "".join(block))) >= MIN_REPEATED_CHARS:
+                return starts[middle] - 1
+    return None
+
+
+def repeated_part(answer: str, line: str) -> int | None:
+    """Find where a part of a line ends that follows itself; None if there is none."""
+    found = []
+    for each in REPEATED_PART.finditer(answer):
+        size = len(each["long"] or each["part"])
+        found.append((each.start() + size * (2 if each["long"] else 3), each.start() + size))
+    if not found:
+        return None
+    at = min(found)[1]
+    head = (line + answer[:at]).rpartition("\n")[2]
+    is_open = head.count(answer[at]) % 2  # the string that the quote there ends
+    return at + (answer[at] in "\"'`" and is_open)
 
 
 # -- repetition of the text after the cursor ---------------------------------------------------

@@ -21,6 +21,8 @@ from lsp_server.protocol.positions import Text
 
 MAX_SHOWN_URI_CHARS = 200
 MAX_OPEN_CHARS = 1 << 27  # characters of all documents that one client has open
+UNNAMED = "untitled"
+PLAIN = ("plaintext", "text")  # what clients call a text of no language
 ENDINGS = {  # endings of file names, by the language identifiers of LSP
     "python": ".py", "javascript": ".js", "javascriptreact": ".jsx", "typescript": ".ts",
     "typescriptreact": ".tsx", "go": ".go", "rust": ".rs", "c": ".c", "cpp": ".cpp",
@@ -66,11 +68,14 @@ class OpenDocument:
         """The path of a file, or another document's name, with an ending of its language.
 
         Whoever reads the text knows the language by the ending. It is added unless the name has one
-        of the same language, or the client names no language that has an ending.
+        of the same language, or the client says plain text. Neovim's unnamed buffers have no name.
         """
-        name = self.path or self.uri.rsplit("/", 1)[-1]
+        name = self.path or self.uri.rsplit("/", 1)[-1] or UNNAMED
         ending, given = ENDINGS.get(self.language, ""), PurePath(name).suffix
-        if not ending or language_of(name) != language_of(f"x{ending}"):
+        if not ending:
+            is_other = self.language.isalpha() and self.language not in PLAIN
+            return f"{name}.{self.language}" if is_other and language_of(name) else name
+        if language_of(name) != language_of(f"x{ending}"):
             return name + ending
         is_named = bool(language_of(name) or (given if self.path else given == ending))
         return name if is_named else name + ending

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import ast
 import textwrap
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.editing.syntax import parse
+from lsp_server.completion import checks
 from lsp_server.completion.checks import checked, unfit_place
 from lsp_server.completion.postprocess import fit_to_context
 
+SOURCES = sorted(Path(checks.__file__).parent.glob("[a-z]*.py"))
 BODY = "def f(self, name):\n    |\n    return name\n"
 
 
@@ -41,10 +44,28 @@ def offered(text: str, answer: str, path: str = "a.py", complete: bool = True) -
         ("# don't |\n", "say 'no", "a.py"),
         ("local a = |\n", "f(1)", "a.lua"),  # no grammar
         ("const a = `x\n|\n`;\n", "say (", "a.ts"),
+        ("def f(a):\n    |\n        b = a\n", "if a:", "a.py"),
+        ("def |\n    a,\n    b,\n):\n    pass\n", "f(", "a.py"),
+        ("x = |\n    1,\n)\n", "f(a, b,", "a.py"),
+        ('x = f(\n    a |\n        "b"\n)\n', "%", "a.py"),
+        ('"""Words.\n\nArgs:\n|\n    a: b\n"""\n', "More", "a.py"),
+        ("if (a)|\n  b();\n}\n", " {", "a.ts"),
+        ("const a = |\n  .map(f);\n", "b", "a.ts"),
     ],
 )
 def test_a_good_completion_is_offered_whole(text: str, answer: str, path: str) -> None:
     assert offered(text, answer, path) == (answer, "")
+
+
+@given(st.sampled_from(SOURCES), st.data())
+def test_what_a_file_has_opens_the_lines_below(path: Path, data: st.DataObject) -> None:
+    lines = path.read_text("utf-8").split("\n")
+    row = data.draw(st.sampled_from([n for n, line in enumerate(lines) if line.strip()]))
+    blank = len(lines[row]) - len(lines[row].lstrip())
+    before = "\n".join([*lines[:row], lines[row][:blank]])
+    after = "\n".join(["", *lines[row + 1 :]])
+    _, why = checked(lines[row][blank:], before, after, str(path), False)
+    assert "below" not in why
 
 
 @pytest.mark.parametrize(
@@ -70,6 +91,8 @@ def test_a_good_completion_is_offered_whole(text: str, answer: str, path: str) -
         (BODY, "return 1", "", "not be reached"),
         (BODY, "a = 1\n    return a", "a = 1", "not be reached"),
         ("for a in b:\n    |\n    print(a)\n", "continue", "", "not be reached"),
+        ("def f(a):\n    |\n        b = a\n", "c = iter(a)", "", "indented below"),
+        ("def |\n    a,\n    b,\n):\n    pass\n", "f(a, b):", "", "would"),
     ],
 )
 def test_what_would_have_to_be_undone_is_not_offered(

@@ -210,6 +210,10 @@ def test_paths_of_uris(uri: str, path: str | None) -> None:
         ("file:///p/a.htm", "html", "/p/a.htm"),
         ("file:///p/tsconfig.json", "jsonc", "/p/tsconfig.json"),
         ("file:///p/a.js", "javascriptreact", "/p/a.js"),
+        ("file://", "python", "untitled.py"),
+        ("file:///p/a.py", "starlark", "/p/a.py.starlark"),
+        ("file:///p/a.py", "python.django", "/p/a.py"),
+        ("file:///p/Makefile", "makefile", "/p/Makefile"),
     ],
 )
 def test_the_language_that_the_client_names_is_in_a_document_s_path(

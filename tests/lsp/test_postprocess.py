@@ -3,17 +3,28 @@ after the cursor is repeated; brackets stay balanced; the completion stays in it
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.editing.brackets import OPENER_OF, scan
 from lsp_server.completion.indentation import indent_width, line_after, line_before
-from lsp_server.completion.postprocess import find_end, fit_to_context, truncate, wants_multiline
+from lsp_server.completion.postprocess import (
+    find_end,
+    fit_to_context,
+    repeated_part,
+    truncate,
+    wants_multiline,
+)
 
 SIGNS = [*"()[]{}:;,=ab \"'`\\\n\té😋", "\n\n", "    ", "        ", "\n    ", "\n        ", "\r\n"]
 PIECES = st.sampled_from(
-    [*SIGNS, "f(", "end", "fi", "done", "x=1", "return", "don't", "\n}", "case 1:", "} else {"]
+    [
+        *(*SIGNS, "f(", "end", "fi", "done", "x=1", "return", "don't", "\n}", "case 1:"),
+        *("} else {", "\n    repeat(x)", "repeat(x)\n", "'repeated', "),
+    ]
 )
 ANSWERS = st.lists(PIECES, max_size=14).map("".join)
 SIDES = st.lists(PIECES, max_size=8).map("".join)
@@ -56,12 +67,50 @@ def test_truncation_keeps_a_prefix_up_to_the_end(
     text = truncate(answer, before, after, lines, ended)
     assert answer.startswith(text)
     stop = find_end(answer, before, after, lines)
-    assert stop is None or text == answer[:stop]
+    part = repeated_part(answer[:stop], line_before(before))
+    assert stop is None or text == answer[: stop if part is None else part]
     if not lines and stop is None and not ended and text != answer:
         assert text.strip()
 
 
 WORDS = st.text("abcxyz", min_size=1, max_size=5)
+LINES = st.sampled_from(["repeat(x)", "self.value = value", "if value:", "    return value", "b"])
+
+
+@given(st.lists(LINES, min_size=1, max_size=5), st.lists(LINES, max_size=3))
+def test_lines_that_repeat_themselves_end_an_answer(block: list[str], above: list[str]) -> None:
+    """A block of lines, and all of its copies but the first, whatever stands above it."""
+    once = [*above, *block]
+    text = "".join(f"    {line}\n" for line in [*once, *block, *block])
+    kept = truncate(text[4:], "def f():\n    ", "", True, True)
+    rows = ("    " + kept).split("\n")
+    assert len(rows) < len(once + block) or len("".join(block)) < 6
+    assert not any(one == two and len(one.strip()) > 6 for one, two in pairwise(rows))
+    assert truncate(kept, "def f():\n    ", "", True, True) == kept
+
+
+@given(st.integers(0, 5), st.sampled_from(["x{0} = {0}", "case {0}: return {0}", "('{0}', {0}),"]))
+def test_counting_up_is_no_repetition(first: int, pattern: str) -> None:
+    text = "".join(f"    {pattern.format(n)}\n" for n in range(first, first + 6))
+    assert truncate(text[4:], "def f():\n    ", "", True, True) == text[4:]
+
+
+@pytest.mark.parametrize(
+    ("line", "answer", "kept"),
+    [
+        ("names = [", "'one', 'two', 'mupad', 'mupad', 'mupad', '", "'one', 'two', 'mupad'"),
+        ("names = ['", "one', 'mupad', 'mupad', 'mupad', 'mupad', '", "one', 'mupad'"),
+        ("names = [", '"infinitesimal", "infinitesimal", "infinit', '"infinitesimal", '),
+        ("x = [", "0, 0, 0, 0, 0, 0, 0]", "0, 0, 0, 0, 0, 0, 0]"),
+        ("x = (", "None, None, None, None)", "None, None, None, None)"),
+        ("x = [", "'x1', 'x2', 'x3', 'x4']", "'x1', 'x2', 'x3', 'x4']"),
+        ("x = ", "'-' * 20 + '-' * 20", "'-' * 20 + '-' * 20"),
+    ],
+)
+def test_a_part_of_a_line_is_offered_once(line: str, answer: str, kept: str) -> None:
+    for stop in range(len(answer) + 1):
+        assert kept.startswith(truncate(answer[:stop], line, "", False, True)[: len(kept)])
+    assert truncate(answer, line, "", False, True) == kept
 
 
 def nested(depth: int) -> st.SearchStrategy[str]:

@@ -144,7 +144,7 @@ export class NextEdits implements vscode.Disposable {
   }
 
   private onChange({ document, contentChanges, reason }: vscode.TextDocumentChangeEvent): void {
-    if (contentChanges.length === 0 || !DOCUMENTS.some(({ scheme }) => scheme === document.uri.scheme)) return;
+    if (contentChanges.length === 0 || !vscode.languages.match(DOCUMENTS, document)) return;
     this.dismiss();
     const editor = vscode.window.activeTextEditor;
     if (reason !== undefined || editor?.document !== document) return; // not after an undo or redo

@@ -12,8 +12,13 @@ import {
   type StaticFeature,
 } from "vscode-languageclient/node";
 import type { Target } from "./protocol";
+import { schemesOf } from "./schemes";
 
-export const DOCUMENTS = [{ scheme: "file" }, { scheme: "untitled" }];
+/** What the installed extensions say of when they start. */
+const EVENTS = vscode.extensions.all.flatMap(({ packageJSON }) => (packageJSON as { activationEvents?: string[] }).activationEvents ?? []);
+
+/** The documents that the server sees. */
+export const DOCUMENTS = schemesOf(EVENTS, (scheme) => vscode.workspace.fs.isWritableFileSystem(scheme)).map((scheme) => ({ scheme }));
 
 /** Announces the experimental capabilities of this extension. */
 class Experimental implements StaticFeature {

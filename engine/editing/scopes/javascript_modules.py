@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -175,6 +175,21 @@ def is_module(path: str, source: str, home: str) -> bool:
     return True
 
 
+def stem_of(path: str, source: str) -> str | None:
+    """Return the path, without its ending, of a module relative to a file; None for others."""
+    return _stem(_joined(path, source.split("?")[0])) if source.startswith(".") else None
+
+
+def find_module(path: str, source: str, has: Callable[[str], bool]) -> str | None:
+    """Return the path of a module that a file names; None if it is not certain which one it is.
+
+    `has`: whether there is a file.
+    """
+    stem = stem_of(path, source)
+    found = [each for each in _named(stem) if has(each)] if stem else []
+    return found[0] if len(found) == 1 else None
+
+
 def _joined(path: str, source: str) -> str:
     """Return what a relative source means in a file."""
     return posixpath.normpath(posixpath.join(posixpath.dirname(path), source))
@@ -182,8 +197,11 @@ def _joined(path: str, source: str) -> str:
 
 def _files(target: str) -> set[str]:
     """Find the files that a path without an ending may mean."""
-    named = {f"{target}{end}" for end in ENDINGS} | {f"{target}/index{end}" for end in ENDINGS}
-    return {each for each in named if exists(each)}
+    return {each for each in _named(target) if exists(each)}
+
+
+def _named(stem: str) -> list[str]:
+    return [f"{stem}{middle}{end}" for middle in ("", "/index") for end in ENDINGS]
 
 
 def _stem(path: str) -> str:

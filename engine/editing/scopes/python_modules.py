@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -216,6 +216,35 @@ def is_module(path: str, module: str, home: str) -> bool:
     if not found and _dotted(stem) == module and "." in module:
         return True
     raise Unsure(f"it is not certain that `{module}` is {PurePosixPath(home).name}")
+
+
+def stem_of(path: str, module: str) -> str | None:
+    """Return the path, without its ending, of a module relative to a file; None for others."""
+    dots = len(module) - len(module.lstrip("."))
+    above = PurePosixPath(path).parents
+    if not 0 < dots <= len(above):
+        return None
+    return str(above[dots - 1] / module[dots:].replace(".", "/"))
+
+
+def find_module(path: str, module: str, has: Callable[[str], bool]) -> str | None:
+    """Return the path of a module that a file names; None if it is not certain which one it is.
+
+    `has`: whether there is a file. The module search path is taken to be the folders around the
+    file, and those named "src" in them.
+    """
+    above = [*PurePosixPath(path).parents]
+    if module.startswith("."):
+        stem = stem_of(path, module)
+        stems = {stem} if stem else set()
+    elif module.split(".")[0] in sys.stdlib_module_names:
+        return None
+    else:
+        tail = module.replace(".", "/")
+        stems = {str(folder / tail) for each in above for folder in (each, each / "src")}
+    named = (f"{stem}{end}" for stem in stems for end in (".py", "/__init__.py"))
+    found = [each for each in named if has(each)]
+    return found[0] if len(found) == 1 else None
 
 
 def has_star(path: str, module: str, name: str, homes: Collection[str]) -> bool:

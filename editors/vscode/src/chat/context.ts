@@ -2,6 +2,7 @@
 
 import * as vscode from "vscode";
 import type { LanguageClient, Range } from "vscode-languageclient/node";
+import { DOCUMENTS } from "../server";
 import { mentionsIn } from "./mentions";
 import type { ContextItem } from "./messages";
 
@@ -23,7 +24,7 @@ export interface Asked {
 /** The editor that questions are about. */
 export function activeEditor(): vscode.TextEditor | undefined {
   const editor = vscode.window.activeTextEditor;
-  return editor && ["file", "untitled"].includes(editor.document.uri.scheme) ? editor : undefined;
+  return editor && vscode.languages.match(DOCUMENTS, editor.document) ? editor : undefined;
 }
 
 /** The name of the active file, with the lines that are selected in it. */
