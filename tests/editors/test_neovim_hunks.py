@@ -152,6 +152,64 @@ def test_hunks_are_reached_from_everywhere(nvim: Neovim) -> None:
     pressed(nvim, "q")
 
 
+SHOW = """
+local cursor, keys, scrolloff = ...
+vim.o.scrolloff = scrolloff
+vim.api.nvim_win_set_cursor(0, { cursor, 0 })
+vim.cmd('normal! ' .. (keys or 'zt'))
+"""
+OPEN_HERE = """
+local after, go = ...
+local before = vim.api.nvim_buf_get_lines(0, 0, -1, true)
+local hunks = require('draftline.changes').hunks(before, after)
+require('draftline.hunks').open(vim.fn.bufnr(), hunks, { 'a note' }, 'a reason', go)
+"""
+
+
+@laws
+@given(
+    st.tuples(st.integers(0, 99), st.integers(0, 3), st.integers(0, 6)).filter(
+        lambda hunk: hunk[1] + hunk[2] > 0
+    ),
+    st.integers(1, 100),
+    st.sampled_from(["zt", "zz", "zb"]),
+    st.sampled_from([0, 5]),
+    st.booleans(),
+)
+def test_a_hunk_is_scrolled_to_as_a_whole(
+    nvim: Neovim, hunk: tuple[int, int, int], cursor: int, view: str, scrolloff: int, go: bool
+) -> None:
+    """Wherever the cursor was; without `go` by a key, and until then a line says where it is."""
+    before = [f"line {number}." for number in range(100)]
+    row, old, new = hunk
+    gone, added = before[row : row + old], [f"new {number}." for number in range(new)]
+    after = [*before[:row], *added, *before[row + old :]]
+    nvim.lua("vim.cmd('silent! only! | enew! | messages clear')")
+    nvim.lua("vim.api.nvim_buf_set_lines(0, 0, -1, true, ...)", before)
+    nvim.lua(SHOW, cursor, view, scrolloff)
+    nvim.lua(OPEN_HERE, after, go)
+    if not go:
+        assert nvim.lua("return vim.fn.line('.')") == cursor
+        pressed(nvim, "]c")
+    screen = "\n".join(nvim.screen())
+    for text in ("Draftline do accept", "a note", "a reason", *gone, *added):
+        assert text in screen, (text, screen)
+    pressed(nvim, "q")
+
+
+def test_a_proposal_out_of_view_says_where_it_is(nvim: Neovim) -> None:
+    lines = [str(number) for number in range(100)]
+    nvim.lua("vim.cmd('silent! only! | enew!')")
+    nvim.lua("vim.api.nvim_buf_set_lines(0, 0, -1, true, ...)", lines)
+    for row, expected in ((98, "do accept"), (1, "at line 2; ]c")):
+        nvim.lua(SHOW, 99, "zb", 0)
+        nvim.lua(
+            OPEN_HERE.replace(", 'a reason'", ", nil"), [*lines[:row], *lines[row + 1 :]], False
+        )
+        assert expected in "\n".join(nvim.screen()[-3:])
+        pressed(nvim, "q")
+
+
 def test_the_screen_shows_keys_notes_and_both_texts(nvim: Neovim) -> None:
     """In a narrow window, and in the buffer's first lines, too."""
     before = ["old = 1", "kept", "kept"]

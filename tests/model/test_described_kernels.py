@@ -3,6 +3,7 @@ Triton's interpreter."""
 
 from __future__ import annotations
 
+import itertools
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.triton_interpreter import needs_triton
+from tests.support.triton_interpreter import cases, needs_triton
 
 needs_triton()
 
@@ -25,8 +26,6 @@ __all__ = ["family"]  # a fixture
 CUDA = torch.cuda.is_available()
 pytestmark = [pytest.mark.gpu] if CUDA else []
 DEVICE = torch.device("cuda" if CUDA else "cpu")
-# Whole passes take the interpreter most of a minute each.
-SOME = [pytest.param(name, marks=[] if CUDA else pytest.mark.full) for name in NAMES]
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +34,7 @@ def inference() -> Any:
         yield
 
 
-@pytest.mark.parametrize("name", SOME)
+@pytest.mark.parametrize("name", cases(NAMES, []))  # most of a minute each
 def test_passes_agree_with_plain_torch(family: Any, name: str) -> None:
     """A prompt longer than the windows in two parts, and a tree behind it, with padding."""
     static = Static(model_of(family(name), device=DEVICE))
@@ -77,14 +76,19 @@ def pass_of(base: int, size: int, exact: bool, tree: bool) -> StaticPass:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("exact", [False, True])
-@pytest.mark.parametrize("tree", [False, True])
 @pytest.mark.parametrize(
-    ("window", "cap", "sinks"),
-    [(8, 0.0, True), pytest.param(70, 2.0, False, marks=pytest.mark.full)],
+    ("tree", "exact", "window", "cap", "sinks"),
+    cases(
+        [
+            (tree, exact, *of_window)
+            for tree, exact in itertools.product((False, True), repeat=2)
+            for of_window in ((8, 0.0, True), (70, 2.0, False))
+        ],
+        [(True, False, 8, 0.0, True), (False, True, 8, 0.0, True)],
+    ),
 )
 def test_windows_caps_and_sinks(
-    tree: bool, window: int, cap: float, sinks: bool, exact: bool
+    tree: bool, exact: bool, window: int, cap: float, sinks: bool
 ) -> None:
     """Windows of fewer tokens than the draft, and of more than a tile of keys."""
     heads = SimpleNamespace(heads=4, kv_heads=2, head_dim=16, scale=0.25)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.support.triton_interpreter import needs_triton
+from tests.support.triton_interpreter import cases, needs_triton
 
 needs_triton()
 
@@ -77,7 +77,7 @@ SPECS = [
 ]
 
 
-@pytest.mark.parametrize("rows", [1, 2, 5, pytest.param(64, marks=pytest.mark.full)])
+@pytest.mark.parametrize("rows", cases([1, 2, 5, 64], [2]))
 @pytest.mark.parametrize("spec", SPECS)
 def test_experts_agree_with_plain_torch(spec: Experts, rows: int) -> None:
     block = block_of(spec)
@@ -98,7 +98,7 @@ def test_numbers_of_16_bits_give_nearly_the_same(rows: int) -> None:
     assert error < 0.02, float(error)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, SHORT])
+@pytest.mark.parametrize("dtype", cases([torch.float32, SHORT], [SHORT]))
 def test_a_row_has_the_same_bits_whatever_rows_are_next_to_it(dtype: torch.dtype) -> None:
     """Where every expert has few rows, and where one has all of them."""
     block = block_of(SPECS[0], dtype)

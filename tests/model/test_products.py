@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from tests.support.triton_interpreter import needs_triton
+from tests.support.triton_interpreter import cases, needs_triton
 
 needs_triton()
 
@@ -125,7 +125,7 @@ def test_a_row_has_the_same_bits_in_every_bucket(narrow: str, dtype: torch.dtype
 
 
 @pytest.mark.parametrize("dtype", NUMBERS)
-@pytest.mark.parametrize("narrow", ["", *FORMATS])
+@pytest.mark.parametrize("narrow", cases(["", *FORMATS], ["int8"]))
 def test_programs_that_share_a_sum_give_the_bits_of_one_that_does_not(
     narrow: str, dtype: torch.dtype
 ) -> None:
@@ -173,7 +173,7 @@ def test_prompts_get_the_bits_of_drafts(
     assert torch.equal(tiled(x)[:MAX_ROWS], tiled(x[:MAX_ROWS]))
 
 
-@pytest.mark.parametrize("narrow", ["", *FORMATS])
+@pytest.mark.parametrize("narrow", cases(["", *FORMATS], ["int4"]))
 def test_a_model_is_loaded_with_one_matrix_in_bf16_at_a_time(narrow: str) -> None:
     """Layers of Qwen2.5-Coder 14B, on a fake device: what they take in the end is as predicted, and
     while they are loaded a card has room for them and one more matrix."""

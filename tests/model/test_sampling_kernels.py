@@ -12,7 +12,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.triton_interpreter import needs_triton
+from tests.support.triton_interpreter import cases, needs_triton
 
 needs_triton()
 
@@ -160,7 +160,7 @@ OPTIONS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("options", [OPTIONS[0], *OPTIONS[2:]])
+@pytest.mark.parametrize("options", cases([OPTIONS[0], *OPTIONS[2:]], [OPTIONS[0], OPTIONS[5]]))
 def test_tokens_of_real_vocabularies_are_known(options: dict[str, Any]) -> None:
     """Of likely tokens in a long tail, and of flat logits as random weights give them."""
     count, vocab = (16, 151_936) if CUDA else (2, 30_000)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.support.triton_interpreter import needs_triton
+from tests.support.triton_interpreter import cases, needs_triton
 
 needs_triton()
 
@@ -107,13 +107,13 @@ def filled(target: TorchTarget, base: int, tree: Draft, exact: bool, cache: Any)
     return now, bucket
 
 
-CASES: list[Any] = [*itertools.product(("llama", "qwen3"), SIZES)]
-for case in itertools.product(("unrotated", "scaled", "yarn"), SIZES):  # of these, a few rows do
-    CASES.append(pytest.param(*case, marks=[] if CUDA or case[1] < 9 else pytest.mark.full))
+KINDS = ("llama", "qwen3", "unrotated", "scaled", "yarn")
+FEW = [*((kind, 2, False) for kind in KINDS), ("qwen3", 2, True)]
 
 
-@pytest.mark.parametrize("exact", [False, True])
-@pytest.mark.parametrize(("kind", "size"), CASES)
+@pytest.mark.parametrize(
+    ("kind", "size", "exact"), cases(itertools.product(KINDS, SIZES, (False, True)), FEW)
+)
 def test_rope_and_attention(tiny: Any, kind: str, size: int, exact: bool) -> None:
     target = model_of(tiny, kind if kind == "qwen3" else "llama", exact)
     model: Any = target.model
@@ -143,15 +143,14 @@ def test_rope_and_attention(tiny: Any, kind: str, size: int, exact: bool) -> Non
 
 
 WIDE = [
-    (101, 150, False), (101, 64, True),
-    *(pytest.param(base, size, False, marks=pytest.mark.full)
-      for base, size in ((0, 64), (50, 150), (64, 150))),
+    (101, 64, False), (101, 64, True), (0, 64, False), (101, 150, False), (50, 150, False),
+    (64, 150, False),
 ]  # fmt: skip
 if CUDA:
     WIDE = [*itertools.product((0, 50, 64, 101), (64, 127, 255), (False, True))]
 
 
-@pytest.mark.parametrize(("base", "size", "exact"), WIDE)
+@pytest.mark.parametrize(("base", "size", "exact"), cases(WIDE, [(101, 64, False)]))
 def test_attention_of_wide_trees(tiny: Any, base: int, size: int, exact: bool) -> None:
     """Words of ancestors begin anywhere in a tile of keys."""
     target = model_of(tiny, "llama", exact, MAX_ROWS - 1)
@@ -163,7 +162,7 @@ def test_attention_of_wide_trees(tiny: Any, base: int, size: int, exact: bool) -
     torch.testing.assert_close(ours, theirs, **CLOSE)
 
 
-@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("exact", cases([False, True], [False]))
 def test_prompts(tiny: Any, exact: bool) -> None:
     target = model_of(tiny, "qwen2", exact)
     static = target.static
@@ -205,7 +204,10 @@ def test_attention_of_prompts_in_16_bits(
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(("rows", "vocab"), [(3, 5), (2, 4096), (3, 9001), (1, 152064)])
+@pytest.mark.parametrize(
+    ("rows", "vocab"),
+    cases([(3, 5), (2, 4096), (3, 9001), (1, 152064)], [(3, 5), (2, 4096), (3, 9001)]),
+)
 def test_the_likeliest_tokens(rows: int, vocab: int, dtype: torch.dtype) -> None:
     """Equal to the last bit, with ties, and with what is not finite."""
     logits = normal(rows, vocab).to(dtype)
@@ -267,9 +269,7 @@ def said(static: Static, last: int, draft: Draft, cache: Any, base: int) -> Any:
     return static.step(last, draft, (cache,), base).states.clone()
 
 
-@pytest.mark.parametrize(
-    "narrow", ["", *(pytest.param(name, marks=pytest.mark.full) for name in FORMATS)]
-)
+@pytest.mark.parametrize("narrow", cases(["", *FORMATS], [""]))
 def test_exact_passes_give_nodes_the_bits_of_one_token_passes(
     tiny: Any, narrow: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

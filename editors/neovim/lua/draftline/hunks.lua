@@ -9,11 +9,14 @@ local M = {}
 local namespace = vim.api.nvim_create_namespace('draftline.hunks')
 
 local PRIORITY = 250 -- above syntax and semantic tokens
+local CONTEXT = 3 -- lines shown above a hunk that was scrolled to
 local KEYS = 'do accept · dr reject · ga accept all · q reject all'
 
 ---@class draftline.ShownHunk: draftline.Hunk
 ---@field mark integer the extmark of its old lines, or of the line that it is inserted before
 ---@field is_last boolean whether it is inserted after that line, the buffer's last one
+---@field above integer virtual lines above its old ones
+---@field below integer virtual lines below them
 
 ---@class draftline.HunkList
 ---@field bufnr integer
@@ -82,9 +85,13 @@ local function draw(list)
         vim.api.nvim_buf_set_extmark(bufnr, namespace, at, 0, options)
       end
     end
+    local is_above = #hunk.old == 0 and not hunk.is_last
+    local all = #above + #below
+    hunk.above = is_above and all or (#hunk.old > 0 and row > 0) and #above or 0
+    hunk.below = all - hunk.above
     if #hunk.old == 0 then
       local at = hunk.is_last and row - 1 or row
-      virtual(at, vim.list_extend(above, below), not hunk.is_last)
+      virtual(at, vim.list_extend(above, below), is_above)
     elseif row == 0 then -- Neovim does not show virtual lines above a buffer's first line
       virtual(#hunk.old - 1, vim.list_extend(above, below), false)
     else
@@ -105,6 +112,49 @@ local function show_top(bufnr, count)
       end
     end)
   end
+end
+
+--- The row of a hunk in the buffer: of its first old line, or of the line next to an insertion.
+---@param list draftline.HunkList
+---@param hunk draftline.ShownHunk
+---@return integer
+local function row_of(list, hunk)
+  return math.min(vim.api.nvim_buf_line_count(list.bufnr) - 1, (place(list.bufnr, hunk)))
+end
+
+--- Move the cursor to a hunk, and scroll until its virtual lines are in view, too. Where they do
+--- not fit, its first lines are.
+---@param list draftline.HunkList
+---@param hunk draftline.ShownHunk
+local function go_to(list, hunk)
+  local row = row_of(list, hunk)
+  vim.cmd.normal({ args = { "m'" }, bang = true }) -- <C-o> goes back
+  vim.api.nvim_win_set_cursor(0, { row + 1, 0 })
+  local top, height = vim.fn.line('w0') - 1, vim.api.nvim_win_get_height(0)
+  local lines = { start_row = top, end_row = row + math.max(0, #hunk.old - 1) }
+  local is_begun = top < row or vim.fn.winsaveview().topfill >= hunk.above
+  if is_begun and vim.api.nvim_win_text_height(0, lines).all + hunk.below <= height then
+    return
+  end
+  local room = height - hunk.above - #hunk.old - hunk.below
+  local context = math.max(0, math.min(CONTEXT, room, row))
+  local topfill = context == 0 and hunk.above or 0
+  vim.fn.winrestview({ topline = row + 1 - context, topfill = topfill })
+end
+
+--- Say what the keys are, or where the first hunk is if nobody sees it.
+---@param list draftline.HunkList
+local function announce(list)
+  vim.cmd.redraw() -- or the lines in view would be those before the virtual ones
+  local row, window = row_of(list, list.hunks[1]), vim.fn.bufwinid(list.bufnr)
+  if window ~= -1 and vim.fn.line('w0', window) <= row + 1 and row < vim.fn.line('w$', window) then
+    draftline.say(KEYS)
+    return
+  end
+  local is_here = vim.api.nvim_get_current_buf() == list.bufnr
+  local name = vim.fn.fnamemodify(vim.api.nvim_buf_get_name(list.bufnr), ':t')
+  local of = is_here and '' or (' of %s'):format(name)
+  draftline.say(('the proposal is at line %d%s; ]c goes to it'):format(row + 1, of))
 end
 
 ---@param list draftline.HunkList
@@ -188,18 +238,14 @@ end
 ---@param step 1|-1
 local function jump(list, step)
   local line = vim.api.nvim_win_get_cursor(0)[1] - 1
-  local rows = vim.tbl_map(function(hunk)
-    local count = vim.api.nvim_buf_line_count(list.bufnr)
-    return math.min(count - 1, (place(list.bufnr, hunk)))
-  end, list.hunks)
-  local target = step == 1 and rows[1] or rows[#rows]
-  for index = step == 1 and #rows or 1, step == 1 and 1 or #rows, -step do
-    if (rows[index] - line) * step > 0 then
-      target = rows[index]
+  local hunks = list.hunks
+  local target = step == 1 and hunks[1] or hunks[#hunks]
+  for index = step == 1 and #hunks or 1, step == 1 and 1 or #hunks, -step do
+    if (row_of(list, hunks[index]) - line) * step > 0 then
+      target = hunks[index]
     end
   end
-  vim.cmd.normal({ args = { "m'" }, bang = true }) -- <C-o> goes back
-  vim.api.nvim_win_set_cursor(0, { target + 1, 0 })
+  go_to(list, target)
 end
 
 ---@param list draftline.HunkList
@@ -288,17 +334,15 @@ function M.open(bufnr, hunks, notes, warning, go, quiet)
   })
   draw(list)
   if go then
-    vim.cmd.normal({ args = { "m'" }, bang = true })
-    local row = math.min(hunks[1].row, vim.api.nvim_buf_line_count(bufnr) - 1)
-    vim.api.nvim_win_set_cursor(0, { row + 1, 0 })
+    go_to(list, list.hunks[1])
   end
   if hunks[1].row == 0 and #hunks[1].old == 0 then
-    show_top(bufnr, #notes + (warning and 2 or 1) + #hunks[1].new)
+    show_top(bufnr, list.hunks[1].above)
   end
   if warning and not quiet then
     draftline.tell('check this edit: ' .. warning, vim.log.levels.WARN)
   elseif not quiet then
-    draftline.say(KEYS)
+    announce(list)
   end
 end
 
