@@ -287,15 +287,15 @@ PYTHON: dict[str, Kind] = {
     "error handling": reraise,
     "f-strings": f_strings,
 }
-_HEAD = r"(?m)^(?:export )?(?:default )?(?:async )?function\*? (\w+)\("
+_HEAD = r"^(?:export )?(?:default )?(?:async )?function\*? (\w+)\("
 SCRIPT: dict[str, Pattern] = {  # JavaScript and TypeScript
-    "docstring": (_HEAD, ("add a JSDoc comment to {0}",)),
+    "docstring": (r"(?m)(?<!\*/\n)" + _HEAD, ("add a JSDoc comment to {0}",)),
     "guard": (
-        _HEAD + r"(\w+)",
+        r"(?m)" + _HEAD + r"(\w+)",
         ("throw a TypeError if {1} is undefined in {0}", "return early from {0} if {1} is empty"),
     ),
     "add a parameter": (
-        _HEAD,
+        r"(?m)" + _HEAD,
         ("add a last parameter `verbose = false` to {0} that logs its name when it is set",),
     ),
     "rename a variable": (
@@ -361,6 +361,8 @@ def _blocks(lines: list[str]) -> Iterator[tuple[int, int]]:
         if line[:1].isalpha() and line.rstrip().endswith("{"):
             first = number
         elif first is not None and re.match(r"\};?\s*$", line):
+            while first and re.match(r"/\*\*|//| \*", lines[first - 1]):  # its comment
+                first -= 1
             yield first, number + 1
             first = None
 

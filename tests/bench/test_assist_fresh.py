@@ -91,6 +91,14 @@ def test_every_kind_of_instruction_finds_its_thing() -> None:
     assert {instruction(kind, "python", "x = 1\n", Random(1)) for kind in said} == {None}
 
 
+def test_a_function_is_selected_with_its_comment_which_is_not_asked_for_again() -> None:
+    function = "function a(x) {\n" + "  x++\n" * 20 + "}\n"
+    documented = f"let q\n\n/**\n * Adds.\n */\n{function}"
+    assert documented.index("/**") in dict(selections("typescript", documented))
+    for text, said in ((documented, None), (function, "add a JSDoc comment to a")):
+        assert instruction("docstring", "typescript", text, Random(1)) == said
+
+
 def package(folder: Path, name: str = "one") -> Package:
     """A package whose files are some of this repository's."""
     target = folder / f"{name}-1.0" / name
