@@ -2,8 +2,9 @@
 
 An answer's record shows the instruction, the change and what the product said of it, or what was
 offered at the cursor and what its author wrote there. A reader labels each in a file, one line a
-task: its name, and `right` or `wrong` for an edit, `useful`, `wrong` or `harmful` for a completion.
-An edit is right where a reviewer would merge it as it is.
+task, of which to-label.txt is the beginning: its name, and `right` or `wrong` for an edit,
+`useful`, `wrong` or `harmful` for a completion. An edit is right where a reviewer would merge it as
+it is.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from bench.latency.lsp_client import ServerProcess
 Row = dict[str, Any]
 LABELS = {"edits": ("right", "wrong"), "completions": ("useful", "wrong", "harmful")}
 ROWS = "rows.jsonl"  # in the folder of the records
+TO_LABEL = "to-label.txt"  # a file of labels, which its reader completes
 NONE = "none"  # nothing was changed or offered, so there is nothing to label
 CONTEXT_LINES = 12  # lines around a change
 BEFORE_LINES, AFTER_LINES = 30, 12  # lines around a cursor
@@ -46,6 +48,9 @@ def run(model: str, options: Namespace, settings: Row) -> list[Row]:
             (options.records / f"{task.name}.txt").write_text(record(task, answer), "utf-8")
             print(json.dumps(rows[-1]), file=file, flush=True)
             report.say(f"{len(rows)}/{len(tasks)} {task.name}: {rows[-1]['said']}")
+    unread = [row for row in sorted(rows, key=lambda row: str(row["task"])) if row["said"] != NONE]
+    lines = (f"{row['task']}   # {row['kind']}, {row['said']}\n" for row in unread)
+    report.write_text(options.records / TO_LABEL, "".join(lines))
     return rows
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from bench.assist import assist, fresh, reading
 from bench.assist.fresh import FreshTask, Package, make, permissive, read_tasks
 from bench.assist.instructions import SELECTED, block_end, instruction, kinds, places, selections
-from bench.assist.reading import LABELS, NONE, figures, labelled
+from bench.assist.reading import LABELS, NONE, TO_LABEL, figures, labelled
 from bench.assist.task import SAMPLES
 from bench.common.environment import ROOT
 from index.workspace.file_filter import Skipped
@@ -199,7 +199,7 @@ def test_fresh_tasks_are_asked_written_down_and_reported(
         text = (records / f"{task.name}.txt").read_text("utf-8")
         assert task.package in text and (task.instruction or task.follows) in text
     (labels := tmp_path / "labels").write_text(
-        "".join(f"{row['task']} wrong\n" for row in rows if row["said"] != NONE)
+        (records / TO_LABEL).read_text("utf-8").replace("   #", " wrong #")
     )
     ran = run_bench(assist.main, *options, "--labels", labels)
     assert ran.code == 0, ran.err
