@@ -37,7 +37,7 @@ from bench.assist import reading
 from bench.assist.editor import Editor, write_samples
 from bench.assist.score import Score, score_completion, score_edit
 from bench.assist.tables import PARTS, Row, show, summary
-from bench.assist.task import SAMPLES, CompletionTask, EditTask
+from bench.assist.task import SAMPLES, CompletionTask, EditTask, sample
 from bench.assist.tasks import go, markdown, python, rust, typescript
 from bench.assist.tokens import language_of
 from bench.common import report
@@ -223,7 +223,9 @@ def run_fresh(model: str, options: argparse.Namespace) -> Row:
         rows = reading.run(model, options, server_settings(options.checks))
         return {"model": Path(model).name, "rows": rows}
     sets = {"fresh": reading.labelled(reading.read_rows(options.records), options.labels)}
-    sizes = {identity(task): len(task.before.split("\n")) for task in (*EDITS, *COMPLETIONS)}
+    texts = {identity(task): task.before for task in EDITS}
+    texts |= {identity(task): sample(task.file) for task in COMPLETIONS}
+    sizes = {name: len(text.split("\n")) for name, text in texts.items()}
     if known := reading.known(Path(model).name, sizes):
         sets["known"] = known
     reading.show(sets)
