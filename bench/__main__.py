@@ -18,6 +18,7 @@ BENCHES = {  # name: (module, what it measures)
     "specbench": ("bench.specbench.specbench", "all drafting methods on Spec-Bench's questions"),
     "quality": ("bench.quality.quality", "how often edits are right: EditEval, CanItEdit"),
     "assist": ("bench.assist.assist", "what the editor shows: edits and completions, scored"),
+    "assist-fresh": ("bench.assist.fresh", "make tasks for `assist` of packages by date"),
     "tools": ("bench.tools.tools", "calls of tools, and answers that a schema enforces"),
     "qa": ("bench.qa.qa", "questions about documents: retrieval, answers, speed"),
     "install": ("bench.install.install", "the size of an installation, and its first token"),

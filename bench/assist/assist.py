@@ -10,6 +10,12 @@ machine should do nothing else meanwhile. What it answers is applied and scored 
 wrong, harmful or none (bench/assist/score.py says by which rules); programs that decide about
 Python run in a sandbox (bench/quality/run.py).
 
+    python -m bench assist --tasks FILE --records FOLDER [--labels FILE]
+
+asks for the tasks that `assist-fresh` made of packages that nobody here has seen, and writes each
+answer to FOLDER, for a reader; with --labels, the reader's file (bench/assist/reading.py), nothing
+is asked, and the shares are printed beside those of the newest result of the tasks above.
+
 --checks off switches the checks and rules of edits and completions off. Each answer is saved as it
 is scored; --resume continues a stopped run; --answers appends them to a file, for reading. --quick
 takes every eighth task.
@@ -27,10 +33,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from bench.assist import reading
 from bench.assist.editor import Editor, write_samples
 from bench.assist.score import Score, score_completion, score_edit
 from bench.assist.tables import PARTS, Row, show, summary
-from bench.assist.task import SAMPLES, CompletionTask, EditTask
+from bench.assist.task import SAMPLES, CompletionTask, EditTask, sample
 from bench.assist.tasks import go, markdown, python, rust, typescript
 from bench.assist.tokens import language_of
 from bench.common import report
@@ -175,6 +182,25 @@ def read_options(argv: list[str] | None) -> argparse.Namespace:
     add("--quick", action="store_true", help="every eighth task")
     add("--resume", action="store_true", help="continue a stopped run")
     add("--answers", type=Path, help="a JSONL file to append the answers to")
+    add(
+        "--tasks",
+        dest="fresh",
+        type=Path,
+        metavar="FILE",
+        help="a file of assist-fresh, in place of the tasks here",
+    )
+    add(
+        "--records",
+        type=Path,
+        metavar="FOLDER",
+        help="the folder of its answers, written to be read",
+    )
+    add(
+        "--labels",
+        type=Path,
+        metavar="FILE",
+        help="the reader's file: report it, and ask for nothing",
+    )
     add("--out", type=Path, help="results of a single model; bench/results/assist-...json")
     options = parser.parse_args(argv)
     options.model = options.model or [DEFAULT_MODEL]
@@ -183,8 +209,28 @@ def read_options(argv: list[str] | None) -> argparse.Namespace:
         parser.error(f"--only {wrong[0]}: choose from {','.join(PARTS)}")
     if options.out and len(options.model) > 1:
         parser.error("--out: takes a single model; without it each model gets its own file")
+    if bool(options.fresh) != bool(options.records) or (options.labels and not options.records):
+        parser.error("--tasks and --records go together, and --labels needs them")
+    if options.fresh and len(options.model) > 1:
+        parser.error("--tasks: takes a single model")
     options.tasks = tasks(options.only, options.quick)
     return options
+
+
+def run_fresh(model: str, options: argparse.Namespace) -> Row:
+    """Ask for fresh tasks, or report what a reader found in their answers."""
+    if not options.labels:
+        rows = reading.run(model, options, server_settings(options.checks))
+        return {"model": Path(model).name, "rows": rows}
+    sets = {"fresh": reading.labelled(reading.read_rows(options.records), options.labels)}
+    texts = {identity(task): task.before for task in EDITS}
+    texts |= {identity(task): sample(task.file) for task in COMPLETIONS}
+    sizes = {name: len(text.split("\n")) for name, text in texts.items()}
+    if known := reading.known(Path(model).name, sizes):
+        sets["known"] = known
+    reading.show(sets)
+    found = {name: reading.figures(rows) for name, rows in sets.items()}
+    return {"model": Path(model).name, "results": found}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -192,13 +238,14 @@ def main(argv: list[str] | None = None) -> int:
     records = []
     for model in dict.fromkeys(options.model):
         try:
-            records.append(run(model, options))
+            records.append((run_fresh if options.fresh else run)(model, options))
         except (ServerError, ValueError, OSError) as error:
             complain("assist", f"{model}: {error}")
             return 2
         except KeyboardInterrupt:
             complain("assist", "stopped: continue with --resume")
             return 130
-        show(records[-1])
+        if not options.fresh:
+            show(records[-1])
     report.print_json_line({"bench": "assist", "models": records})
     return 0

@@ -1,4 +1,4 @@
-"""An editor of the sample files: what the language server offers, as its user would see it."""
+"""An editor of the files of tasks: what the language server offers, as its user would see it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.assist.fresh import FreshTask
 from bench.assist.task import SAMPLES, CompletionTask, EditTask
-from bench.assist.tokens import language_of
 from bench.latency.lsp_client import Client, PendingRequest
 from bench.latency.typist import position
+from bench.replay.collect import language_of
 
 
 @dataclass(frozen=True)
@@ -24,12 +25,12 @@ class Answer:
 
 
 class Editor:
-    """Opens the samples in a workspace of their own, with the text before the user's change."""
+    """Opens the files of a workspace, with the text before the user's change."""
 
     def __init__(self, client: Client, folder: Path) -> None:
         self._client, self._folder = client, folder
 
-    def edit(self, task: EditTask) -> Answer:
+    def edit(self, task: EditTask | FreshTask) -> Answer:
         """Ask for an edit of the task's selection."""
         text, (start, stop) = task.text, task.selection
         uri = self._open(task.file, text)
@@ -47,7 +48,7 @@ class Editor:
         by_rule = bool(result["stats"].get("rule"))
         return Answer(new, note, asked.seconds, warnings, by_rule)
 
-    def complete(self, task: CompletionTask) -> Answer:
+    def complete(self, task: CompletionTask | FreshTask) -> Answer:
         """Ask for a completion as an editor does while its user types."""
         text = task.before + task.after
         uri = self._open(task.file, text)

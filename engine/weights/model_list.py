@@ -9,14 +9,19 @@ from __future__ import annotations
 import re
 import subprocess
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 
 from engine.config import DEFAULT_MODEL
-from engine.weights.catalogue.builtins import BUILTINS, LARGER, NEXT_EDITS
+from engine.weights.bandwidth import bandwidth
+from engine.weights.catalogue.builtins import BUILTINS, LARGER, NEXT_EDITS, HubModel
 from engine.weights.catalogue.local_models import LocalModel, Program, details_of, local_models
 from engine.weights.errors import WeightsError, one_line
 from engine.weights.memory import LIBRARIES_BYTES, folder_memory, gguf_memory, in_gb
 from engine.weights.resolve import ResolvedModel, find, folder_bytes, gguf, gguf_of, installed
+
+LEAST_SPEED = 8  # tokens a second, predicted; slower models are not offered
+OFFERED_LICENCE = "Apache-2.0"  # some of the others bar commercial use
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +32,16 @@ class Machine:
     memory_bytes: int
     gpu_bytes: int  # memory of the largest NVIDIA GPU; 0 without one
     native_bf16: bool  # the CPU computes in bf16; else models of 16 bits run there in f32
+    bandwidth: float = 0  # bytes per second that the CPU reads from memory; 0: not measured
 
     @classmethod
-    def this(cls) -> Machine:
+    def this(cls, measured: bool = False) -> Machine:
+        """Look at this machine. `measured`: measure its bandwidth too, once and briefly."""
         import psutil  # type: ignore[import-untyped]
 
         memory = psutil.virtual_memory()
-        return cls(memory.available, memory.total, _gpu_bytes(), _has_native_bf16())
+        speed = bandwidth() if measured else 0
+        return cls(memory.available, memory.total, _gpu_bytes(), _has_native_bf16(), speed)
 
     def fits(self, needed_bytes: int, gpu_bytes: int = 0) -> tuple[bool, bool]:
         """Return whether a model fits now, and whether it would if no other program used memory.
@@ -91,6 +99,7 @@ class Row:
     fits: bool  # whether the memory that this machine has available now suffices
     fits_alone: bool  # whether it would if no other program used memory
     licence: str
+    speed: float = 0  # tokens a second without drafts, predicted, on a CPU; 0: not known
 
     @property
     def bytes(self) -> int:
@@ -112,7 +121,8 @@ def rows(machine: Machine) -> list[Row]:
         needed = gguf_memory(builtin.size)
         fits = machine.fits(needed, folder_memory(builtin.bf16_bytes))
         row = _row(model, builtin.size, needed, fits, builtin.licence)
-        found.append(replace(row, quantization=builtin.quantization))
+        speed = machine.bandwidth / builtin.size
+        found.append(replace(row, quantization=builtin.quantization, speed=speed))
     for model in cached.values():
         if model.gguf:
             needed = gguf_memory(model.gguf_bytes)
@@ -121,37 +131,57 @@ def rows(machine: Machine) -> list[Row]:
             needed = folder_memory(model.folder_bytes, widened=not machine.native_bf16)
             fits = machine.fits(needed, folder_memory(model.folder_bytes))
         found.append(_row(model, 0, needed, fits, ""))
-    for name, (size, licence) in LARGER.items():
+    for name, known in (LARGER | NEXT_EDITS).items():
         if name not in cached:
-            model = ResolvedModel(name, None, None)
-            needed = folder_memory(size, widened=not machine.native_bf16)
-            fits = machine.fits(needed, folder_memory(size))
-            found.append(_row(model, size, needed, fits, licence, "by hub id"))
-    for name, known in NEXT_EDITS.items():
-        if name not in cached:
-            needed, on_gpu = _hub_memory(name, machine)
-            fits = machine.fits(needed, on_gpu)
+            needed, on_gpu = _hub_memory(known, machine)
             row = _row(
                 ResolvedModel(name, None, None),
                 known.size,
                 needed,
-                fits,
+                machine.fits(needed, on_gpu),
                 known.licence,
                 "by hub id",
             )
-            found.append(replace(row, quantization="next edits"))
+            kind = "next edits" if name in NEXT_EDITS else "Q4_K_M" if known.is_gguf else "BF16"
+            found.append(replace(row, quantization=kind, speed=_speed(known, machine)))
     return found
 
 
-def _hub_memory(name: str, machine: Machine) -> tuple[int, int]:
-    """Estimate the memory that one of NEXT_EDITS takes on a CPU, and on a GPU.
+def larger(machine: Machine) -> list[Row]:
+    """List the larger models to offer here, the largest last.
+
+    They are those that fit the card, if it has memory for one; its speed is not measured. Else they
+    are those that leave the machine memory for other programs, and write fast enough.
+    """
+    free = [row for row in rows(machine) if row.fits and row.licence == OFFERED_LICENCE]
+    known = [(row, LARGER[row.name]) for row in free if row.name in LARGER]
+    has_torch = find_spec("torch") is not None
+    on_card = [
+        replace(row, speed=0)
+        for row, model in known
+        if has_torch and 0 < _hub_memory(model, machine)[1] <= machine.gpu_bytes
+    ]
+    return on_card or [
+        row
+        for row, model in known
+        if 0 < model.least_memory <= machine.memory_bytes and row.speed >= LEAST_SPEED
+    ]
+
+
+def _hub_memory(known: HubModel, machine: Machine) -> tuple[int, int]:
+    """Estimate the memory that a model of the hub takes on a CPU, and on a GPU.
 
     The latter is 0 where it does not run on one.
     """
-    known = NEXT_EDITS[name]
     if known.is_gguf:
         return gguf_memory(known.size), 0
     return folder_memory(known.size, widened=not machine.native_bf16), folder_memory(known.size)
+
+
+def _speed(known: HubModel, machine: Machine) -> float:
+    """Predict the tokens a second that a model of the hub writes on a CPU without drafts."""
+    widened = not known.is_gguf and not machine.native_bf16
+    return machine.bandwidth / ((2 if widened else 1) * (known.active_bytes or known.size))
 
 
 def memory_of(name: str, machine: Machine) -> tuple[int, int]:
@@ -168,7 +198,8 @@ def memory_of(name: str, machine: Machine) -> tuple[int, int]:
         return folder_memory(size, widened=not machine.native_bf16), folder_memory(size)
     if name in BUILTINS:
         return gguf_memory(BUILTINS[name].size), 0
-    return _hub_memory(name, machine) if name in NEXT_EDITS else (0, 0)
+    known = NEXT_EDITS.get(name) or LARGER.get(name)
+    return _hub_memory(known, machine) if known else (0, 0)
 
 
 def check_both_fit(name: str, other: str, machine: Machine) -> None:
@@ -180,7 +211,8 @@ def check_both_fit(name: str, other: str, machine: Machine) -> None:
     needed -= min(needed, LIBRARIES_BYTES)  # the other one has loaded them
     if machine.fits(needed, on_gpu and on_gpu + memory_of(other, machine)[1])[0]:
         return
-    sizes = {one: _hub_memory(one, machine)[0] - LIBRARIES_BYTES for one in NEXT_EDITS}
+    known = NEXT_EDITS.items()
+    sizes = {name: _hub_memory(one, machine)[0] - LIBRARIES_BYTES for name, one in known}
     smaller = [one for one, size in sizes.items() if size <= machine.available_bytes]
     remedy = f"choose {smaller[-1]} ({in_gb(sizes[smaller[-1]])})" if smaller else "choose none"
     raise WeightsError(

@@ -35,17 +35,13 @@ def question(offers: list[Download]) -> str:
     """Write the question as one paragraph."""
     free = f"{offers[0].free / 1e9:.0f} GB are free on that disk."
     if len(offers) == 1:
-        model, size = offers[0].model, _size(offers[0])
-        return f"Draftline needs {model} on this machine, a download of {size}. {free}"
+        model, about = offers[0].model, offers[0].about
+        return f"Draftline needs {model} on this machine, a download of {about}. {free}"
     larger, *others = sorted(offers, key=lambda one: -one.size)
     rest = ", ".join(
-        f"or the smaller and faster {download.model} ({_size(download)})" for download in others
+        f"or the smaller and faster {download.model} ({download.about})" for download in others
     )
     return (
         f"Draftline needs a language model on this machine, downloaded once: {larger.model} "
-        f"({_size(larger)}), which answers better, {rest}. {free}"
+        f"({larger.about}), which answers better, {rest}. {free}"
     )
-
-
-def _size(offer: Download) -> str:
-    return f"{offer.size / 1e9:.1f} GB" if offer.size else "a size that only the hub knows"

@@ -7,6 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from engine.weights import model_list
+from engine.weights.catalogue.builtins import HubModel
+from engine.weights.fetch import download
+from engine.weights.model_list import Machine
+from lsp_server.sharing.consent import question
 from tests.support.command import draftline, one_line
 from tests.support.tiny_gguf import usual_models
 from ui.common import consent
@@ -80,6 +85,26 @@ def test_the_terminal_asks_which_model(
     assert consent.agreed(model) == chosen
     text = shown.getvalue()
     assert "GB are free" in text and ("tiny: " in text) == (model is None)
+
+
+def test_a_larger_model_that_runs_well_here_is_offered_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known = HubModel(4_700_000_000, "Apache-2.0", is_gguf=True, least_memory=1)
+    monkeypatch.setattr(model_list, "LARGER", {"maker/large": known})
+    monkeypatch.setattr(download, "LARGER", {"maker/large": known})
+    monkeypatch.setattr(download, "free_where_the_cache_is", lambda: 10**12)
+    machine = Machine(10**11, 10**11, 0, native_bf16=True, bandwidth=47e9)
+    monkeypatch.setattr(Machine, "this", lambda measured=False: machine)
+    shown = at_terminal(monkeypatch, "3\n")
+    assert consent.agreed(None) == "maker/large"
+    last = "3  maker/large: 4.7 GB, Apache-2.0, about 10 tokens/s; answers better"
+    assert last in shown.getvalue()
+    offers = download.downloads()
+    assert [one.model for one in offers] == ["tiny", "small", "maker/large"]
+    assert "maker/large (4.7 GB, Apache-2.0, about 10 tokens/s), which answers" in question(offers)
+    monkeypatch.setattr(download, "free_where_the_cache_is", lambda: 10**9)
+    assert [one.model for one in download.downloads()] == ["tiny", "small"]
 
 
 @pytest.mark.parametrize("typed", ["n\n", "No\n", ""])

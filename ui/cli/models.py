@@ -19,7 +19,7 @@ from typing import Any
 from engine import weights
 from engine.weights import WeightsError
 from engine.weights.memory import CONTEXT_TOKENS
-from engine.weights.model_list import Machine, Row, all_rows
+from engine.weights.model_list import Machine, Row, all_rows, larger
 from ui.cli import model_check
 from ui.cli.options import add_command
 from ui.common.errors import FAILED, OK, Failure
@@ -173,12 +173,12 @@ def _path(args: argparse.Namespace) -> None:
 # -- the list ----------------------------------------------------------------------------------
 
 
-COLUMNS = ("model", "where", "type", "size", "memory", "fits", "licence")
-NUMBERS = {"size", "memory"}  # columns aligned on the right
+COLUMNS = ("model", "where", "type", "size", "memory", "fits", "tokens/s", "licence")
+NUMBERS = {"size", "memory", "tokens/s"}  # columns aligned on the right
 
 
 def _list(args: argparse.Namespace) -> None:
-    machine = Machine.this()
+    machine = Machine.this(measured=True)
     listed, problems = all_rows(machine)
     if getattr(args, "json", False):
         memory = {"memory": machine.memory_bytes, "available": machine.available_bytes}
@@ -186,15 +186,26 @@ def _list(args: argparse.Namespace) -> None:
         write_json({"home": str(weights.home()), **memory, "models": models, "problems": problems})
         return
     _print_table(listed)
-    for problem in problems:
-        write_line(problem)
-    write_line("`--model NAME` runs one; `draftline models pull NAME` fetches it first.")
-    available, memory_bytes = machine.available_bytes, machine.memory_bytes
-    write_line(
+    for line in (*problems, *_notes(machine)):
+        write_line(line)
+
+
+def _notes(machine: Machine) -> list[str]:
+    """Say which larger models this machine runs well, and what the figures mean."""
+    available, memory = format_bytes(machine.available_bytes), format_bytes(machine.memory_bytes)
+    offers = [
+        f"{row.name} runs well here:\n  {format_bytes(row.bytes)}, {row.licence}, "
+        + (f"about {row.speed:.0f} tokens/s" if row.speed else "on the card")
+        for row in larger(machine)
+    ]
+    return [
+        *offers,
+        "`--model NAME` runs one; `draftline models pull NAME` fetches it first.",
         f"Memory is an estimate, with {CONTEXT_TOKENS:,} tokens of context; "
-        f"{format_bytes(available)} of {format_bytes(memory_bytes)} are available now."
-    )
-    write_line(f"The cache is {weights.home()}")
+        f"{available} of {memory} are free.",
+        "Tokens/s are predicted, without drafts, from the memory's speed just now.",
+        f"The cache is {weights.home()}",
+    ]
 
 
 def _cells(row: Row) -> tuple[str, ...]:
@@ -205,27 +216,31 @@ def _cells(row: Row) -> tuple[str, ...]:
         format_bytes(row.bytes),
         format_bytes(row.memory_bytes),
         row.fits_in_words,
+        f"{row.speed:.0f}" if row.speed >= 1 else "",
         row.licence,
     )
 
 
-def _style(row: Row) -> str | None:
-    return "bold" if row.default else "dim" if row.state == "by hub id" else None
+def _style(row: Row) -> str:
+    return "bold" if row.default else "dim" if row.state == "by hub id" else ""
 
 
 def _print_table(rows: Sequence[Row]) -> None:
+    """Print a line for each model, or two on a narrow terminal: its name, and the rest."""
+    from rich.cells import cell_len, set_cell_size
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="underline")
-    for column in COLUMNS:
-        table.add_column(
-            column,
-            no_wrap=column != "model",
-            overflow="fold",
-            justify="right" if column in NUMBERS else "left",
-        )
-    for row in rows:
-        table.add_row(*map(Text, _cells(row)), style=_style(row))  # Text: names are not markup
-    Console(width=None if sys.stdout.isatty() else PIPE_COLUMNS).print(table)
+    console = Console(width=None if sys.stdout.isatty() else PIPE_COLUMNS)
+    lines = [COLUMNS, *map(_cells, rows)]
+    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+    narrow = sum(widths) + 2 * len(widths) > console.width
+    for line, style in zip(lines, ["underline", *map(_style, rows)], strict=True):
+        cells = [
+            " " * (width - cell_len(cell)) + cell if name in NUMBERS else set_cell_size(cell, width)
+            for name, cell, width in zip(COLUMNS, line, widths, strict=True)
+        ]
+        if narrow:
+            console.print(Text(line[0], style))  # Text: names are not markup
+            cells[0] = ""
+        console.print(Text("  ".join(cells).rstrip(), style))

@@ -63,11 +63,11 @@ def agreed(model: str | None, yes: bool = False) -> str:
 
 def _ask(offers: list[Download]) -> str | None:
     """Ask at the terminal which of the offers the user chooses; None stands for none of them."""
-    say("a language model is needed on this machine; it is downloaded once")
+    say(f"a language model is needed on this machine, downloaded once; {offers[0].room}")
     largest = max(offer.size for offer in offers)
     for number, offer in enumerate(offers, 1):
         about = "answers better" if offer.size == largest else "smaller and faster"
-        shown = f"{offer.model}: {offer.described}" + (f"; {about}" if len(offers) > 1 else "")
+        shown = f"{offer.model}: {offer.about}" + (f"; {about}" if len(offers) > 1 else "")
         print(f"  {number}  {shown}", file=sys.stderr)
     numbers = [str(number) for number in range(1, len(offers) + 1)]
     while True:

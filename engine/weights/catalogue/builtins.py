@@ -97,14 +97,6 @@ BUILTINS = {
     )
 }
 
-# Larger models, by hub id only: bytes of their bf16 weights, and licence.
-LARGER = {
-    "Qwen/Qwen2.5-Coder-3B-Instruct": (6_170_000_000, "Qwen research"),
-    "Qwen/Qwen2.5-Coder-7B-Instruct": (15_230_000_000, "Apache-2.0"),
-    "Qwen/Qwen2.5-Coder-14B-Instruct": (29_540_000_000, "Apache-2.0"),
-    "Qwen/Qwen2.5-Coder-32B-Instruct": (65_530_000_000, "Apache-2.0"),
-}
-
 
 @dataclass(frozen=True, slots=True)
 class HubModel:
@@ -113,7 +105,36 @@ class HubModel:
     size: int
     licence: str
     is_gguf: bool = False
+    file: str = ""  # the GGUF file of a repository that has several
+    active_bytes: int = 0  # bytes of weights that a token reads; 0: all
+    least_memory: int = 0  # bytes of memory of a machine to which a GGUF file is offered; 0: none
 
+
+# Larger models, by hub id only; those that take more memory later.
+LARGER = {
+    "Qwen/Qwen2.5-Coder-7B-Instruct-GGUF": HubModel(
+        4_683_000_000,
+        "Apache-2.0",
+        is_gguf=True,
+        file="qwen2.5-coder-7b-instruct-q4_k_m.gguf",
+        least_memory=12_000_000_000,
+    ),
+    "Qwen/Qwen2.5-Coder-3B-Instruct": HubModel(6_170_000_000, "Qwen research"),
+    "unsloth/Qwen3-Coder-30B-A3B-Instruct-GGUF": HubModel(
+        18_557_000_000,
+        "Apache-2.0",
+        is_gguf=True,
+        file="Qwen3-Coder-30B-A3B-Instruct-Q4_K_M.gguf",
+        active_bytes=2_000_000_000,
+        least_memory=28_000_000_000,
+    ),
+    "Qwen/Qwen2.5-Coder-7B-Instruct": HubModel(15_230_000_000, "Apache-2.0"),
+    "Qwen/Qwen2.5-Coder-14B-Instruct": HubModel(29_540_000_000, "Apache-2.0"),
+    "Qwen/Qwen3-Coder-30B-A3B-Instruct": HubModel(
+        61_070_000_000, "Apache-2.0", active_bytes=6_600_000_000
+    ),
+    "Qwen/Qwen2.5-Coder-32B-Instruct": HubModel(65_530_000_000, "Apache-2.0"),
+}
 
 # Models made for next edits. Their names tell the format of their prompts.
 NEXT_EDITS = {

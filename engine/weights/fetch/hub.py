@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.weights.catalogue.builtins import Builtin
+from engine.weights.catalogue.builtins import LARGER, Builtin
 from engine.weights.catalogue.local_models.hub_cache import blobs
 from engine.weights.errors import OFFLINE, Progress, WeightsError
 from engine.weights.fetch.checksums import check_sum, sha256_of
@@ -43,7 +43,8 @@ class HubFiles:
 def hub_list(repository: str) -> HubFiles:
     """Ask the hub for a repository's safetensors, configs and tokenizer.
 
-    If it has a GGUF file and no safetensors, the list is that file.
+    If it has a GGUF file and no safetensors, the list is that file; of several, the one that the
+    list of models names.
     """
     with _client(f"{repository} (there is no such folder)"):
         from huggingface_hub import HfApi
@@ -58,6 +59,8 @@ def hub_list(repository: str) -> HubFiles:
     files = {name: about for name, about in listed.items() if name.endswith(PATTERNS)}
     ggufs = {name: about for name, about in listed.items() if name.endswith(".gguf")}
     if ggufs and not any(name.endswith(".safetensors") for name in files):
+        if (known := LARGER.get(repository)) and known.file in ggufs:
+            ggufs = {known.file: ggufs[known.file]}
         if len(ggufs) > 1:
             raise WeightsError(
                 f"hub model {repository}: it has {len(ggufs)} GGUF files: download one of "
