@@ -10,6 +10,7 @@ import asyncio
 import random
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -131,6 +132,34 @@ async def test_a_rule_renames_without_the_model(editor: Open) -> None:
         asked = one.begin("draftline/edit", asking(one, "def f", instruction="Rename y to total"))
         code, message = await refused(asked)
         assert code == FAILED and "`y` is not in the selection" in message
+
+
+async def test_an_edit_is_tried_by_the_command_of_the_settings(
+    editor: Open, tmp_path: Path
+) -> None:
+    """The command sees open documents as they are, and the folder of the file."""
+    (tmp_path / "a.py").write_text("x=1\n")
+    (tmp_path / "b.py").write_text("saved\n")
+    uri, other = (tmp_path / "a.py").as_uri(), (tmp_path / "b.py").as_uri()
+    async with editor() as one:
+        one.open(uri, "x=1\n")
+        one.open(other, "typed\n")
+        asked = lsp_editor.asking(one, uri, "x=1")
+        answer = await one.ask("draftline/edit", asked)
+        assert answer["seen"] == "not run: syntax, lost definitions and names looked at"
+        for command in ("grep -q x=9 a.py", "grep -q typed b.py", "grep -q x=1 a.py"):
+            one.configure(check=command, checkCandidates=2)
+            answer = await one.ask("draftline/edit", asked)
+            if command.endswith("x=1 a.py"):
+                assert answer["warnings"] == [f"`{command}` fails with exit code 1"]
+                assert answer["seen"] == f"check this: {answer['warnings'][0]}"
+                assert answer["stats"]["requests"] == 2
+            else:
+                assert answer["seen"] == f"checked by {command}" and not answer["warnings"]
+        one.configure(check="no-such-program")
+        code, message = await refused(one.begin("draftline/edit", asked))
+        assert code == FAILED and message.startswith("no-such-program: no such program: install it")
+    assert (tmp_path / "a.py").read_text() == "x=1\n"
 
 
 async def test_an_edit_that_fails_a_check_is_asked_for_again_and_has_a_warning(
