@@ -220,7 +220,7 @@ def test_the_screen_shows_keys_notes_and_both_texts(nvim: Neovim) -> None:
         for text in ("do accept · dr reject · ga accept all · q reject all", *after, *before):
             assert text in screen, screen
         assert "▏By rule: moved" in screen and "▏a note" in screen
-        assert "⚠ check: a string is lost" in screen
+        assert "⚠ check this: a string is lost" in screen
         pressed(nvim, "q")
 
 

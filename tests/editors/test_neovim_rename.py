@@ -141,7 +141,7 @@ def test_else_it_is_made_by_rule(
     nvim = opened(neovim, tmp_path, *answers)
     nvim.keys(":DraftlineEdit Rename x to total<CR>")
     nvim.until_lua(PROPOSED)
-    assert "▏By rule: `x` renamed to `total` in 2 places" in "\n".join(nvim.screen())
+    assert "▏made by rule: `x` renamed to `total` in 2 places" in "\n".join(nvim.screen())
 
 
 def test_what_is_no_rename_is_not_asked_for(neovim: Neovim, tmp_path: Path) -> None:

@@ -198,7 +198,7 @@ def test_an_edit_by_rule_says_so(short: Neovim, tmp_path: Path, artefacts: Path)
     nvim.until_lua(PROPOSED)
     screen = "\n".join(nvim.screen())
     (artefacts / "neovim-by-rule.txt").write_text(screen, "utf-8")
-    assert re.search("▏By rule: .*x.*y", screen) and "y=1" in screen
+    assert re.search("▏made by rule: .*x.*y", screen) and "y=1" in screen
     nvim.keys("ga")
     nvim.until(lambda: nvim.text() == TEXT.replace("x=", "y="), "the edit is accepted")
 
@@ -211,7 +211,7 @@ def test_a_warning_is_shown_above_the_hunk(short: Neovim, tmp_path: Path) -> Non
     short.keys(":1,2DraftlineEdit tidy up<CR>")
     short.until_lua(PROPOSED)
     screen = "\n".join(short.screen())
-    assert re.search("⚠ check: .*`f`", screen), screen
+    assert re.search("⚠ check this: .*`f`", screen), screen
     short.keys("q")
     short.until_lua("return not require('draftline.hunks').is_open(vim.fn.bufnr())")
     assert short.lua(TRACES) == 0

@@ -50,17 +50,20 @@ end
 ---@field edits lsp.TextEdit[]
 ---@field version? integer of the buffer that they are for
 ---@field warning? string what to check before accepting
----@field notes string[] what a rule did, and what the user should know
+---@field notes string[] what was seen of it, what a rule did, and what the user should know
 
----@param result { warnings?: string[], stats?: table, edit: lsp.WorkspaceEdit }
+---@param result { warnings?: string[], seen?: string, stats?: table, edit: lsp.WorkspaceEdit }
 ---@return draftline.Answer
 local function answer_of(result)
   local _, edits, version = text.only_document(result.edit)
   local warning = table.concat(result.warnings or {}, '; ')
   local stats, notes = result.stats or {}, {}
   if type(stats.rule) == 'string' then
-    notes[1] = 'By rule: ' .. stats.rule
+    notes[1] = 'made by rule: ' .. stats.rule
     vim.list_extend(notes, stats.notes or {})
+  end
+  if warning == '' and type(result.seen) == 'string' and result.seen ~= 'made by rule' then
+    notes[#notes + 1] = result.seen
   end
   version = version or result.version -- Neovim 0.11 gets edits without a version
   return { edits = edits, version = version, warning = warning ~= '' and warning or nil, notes = notes }

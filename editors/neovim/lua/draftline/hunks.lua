@@ -69,7 +69,7 @@ local function draw(list)
         above[#above + 1] = { { '▏' .. note, 'DraftlineHint' } }
       end
       if list.warning then
-        above[#above + 1] = { { '▏⚠ check: ' .. list.warning, 'DraftlineWarning' } }
+        above[#above + 1] = { { '▏⚠ check this: ' .. list.warning, 'DraftlineWarning' } }
       end
     end
     local number = #list.hunks > 1 and ('%d/%d ]c next · '):format(index, #list.hunks) or ''
@@ -340,7 +340,7 @@ function M.open(bufnr, hunks, notes, warning, go, quiet)
     show_top(bufnr, list.hunks[1].above)
   end
   if warning and not quiet then
-    draftline.tell('check this edit: ' .. warning, vim.log.levels.WARN)
+    draftline.tell('check this: ' .. warning, vim.log.levels.WARN)
   elseif not quiet then
     announce(list)
   end

@@ -145,7 +145,7 @@ function M.open(bufnr, lines, warning)
     keys.map(bufnr, { ['do'] = { run = taking(proposal, 'do'), desc = 'Take this hunk' } })
   )
   local beside = vim.api.nvim_open_win(proposal.scratch, true, { split = 'right', win = window })
-  local check = warning and ('⚠ check: %s '):format(warning) or ''
+  local check = warning and ('⚠ check this: %s '):format(warning) or ''
   vim.wo[beside][0].statusline = HINT .. check:gsub('%%', '%%%%') -- a winbar would shift its lines
   vim.api.nvim_win_call(window, vim.cmd.diffthis)
   vim.cmd.diffthis()
@@ -155,7 +155,7 @@ function M.open(bufnr, lines, warning)
     vim.cmd.normal({ args = { ']c' }, bang = true }) -- to the first hunk
   end
   if warning then
-    draftline.tell('check this edit: ' .. warning, vim.log.levels.WARN)
+    draftline.tell('check this: ' .. warning, vim.log.levels.WARN)
   else
     draftline.say(vim.trim(HINT))
   end

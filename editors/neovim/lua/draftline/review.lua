@@ -44,7 +44,7 @@ function M.open(title, proposals, problems)
       items[#items + 1] = {
         bufnr = each.bufnr,
         lnum = math.max(1, math.min(hunk.row + 1, #each.before)),
-        text = (check and ('[check: %s] '):format(check) or '') .. described(hunk),
+        text = (check and ('[check this: %s] '):format(check) or '') .. described(hunk),
         type = check and 'W' or '',
       }
     end
