@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from engine import weights
 from engine.prompts.next_edit.formats import format_of
 from engine.weights import WeightsError, model_list
+from engine.weights.bandwidth import bandwidth
 from engine.weights.catalogue.builtins import LARGER, NEXT_EDITS
 from engine.weights.memory import gguf_memory
 from engine.weights.model_list import Machine, check_both_fit, larger, rows
@@ -224,6 +226,12 @@ def test_models_fit_the_memory_of_the_cpu_or_the_gpu(
         assert [size for size in sizes if any(f"-{size}" in name for name in fit)] == fitting
     assert {row.fits_in_words for row in free} <= {"yes", "no"}
     assert gpu or {row.fits_in_words for row in busy} <= {"not now", "no"}
+
+
+def test_a_machine_is_measured_once() -> None:
+    speed = bandwidth()
+    assert 0 < speed < math.inf and bandwidth() == speed
+    assert (Machine.this().bandwidth, Machine.this(measured=True).bandwidth) == (0, speed)
 
 
 SIZES = st.integers(0, 100 * GB)

@@ -18,7 +18,7 @@ from huggingface_hub import constants
 from engine import weights
 from engine.weights import Builtin
 from engine.weights.catalogue.builtins import LARGER, HubModel
-from engine.weights.fetch.download import download_of
+from engine.weights.fetch.download import download_of, downloads, usual_model
 from engine.weights.memory import gguf_memory
 from engine.weights.model_list import Machine, memory_of
 from tests.support.local_models import add_to_hub
@@ -140,6 +140,10 @@ def test_of_several_gguf_files_the_one_that_is_offered_is_fetched(
     folder = weights.locate("someone/model")
     assert folder.with_name("someone--model.gguf").read_bytes() == weights_file
     assert download_of("someone/model") is None
+    monkeypatch.delenv("DRAFTLINE_MODEL", raising=False)
+    assert usual_model() == "someone/model" and downloads() == []  # it was the user's choice
+    monkeypatch.setenv("DRAFTLINE_MODEL", "tiny")
+    assert usual_model() != "someone/model"
 
 
 def test_incomplete_and_altered_hub_models_are_refused(home: Path, hub: type[Hub]) -> None:

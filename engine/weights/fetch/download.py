@@ -10,7 +10,7 @@ from engine.config import DEFAULT_MODEL, MODEL_VARIABLE, SMALL_MODEL, USUAL_MODE
 from engine.weights.cache import free_bytes
 from engine.weights.catalogue.builtins import BUILTINS, LARGER, NEXT_EDITS
 from engine.weights.model_list import Machine, larger, rows
-from engine.weights.resolve import find, gguf, home, path_of
+from engine.weights.resolve import find, gguf, home, installed, path_of
 
 GB = 1e9
 
@@ -58,12 +58,13 @@ def download_of(name: str) -> Download | None:
 def usual_model() -> str:
     """Choose the model of whoever names none.
 
-    It is the default one, or another of the usual ones if only that is here.
+    It is the default one, or if that is not here, a larger one that was fetched in its place, or
+    another of the usual ones.
     """
-    for name in _usual_names():
-        if download_of(name) is None:
-            return name
-    return DEFAULT_MODEL
+    default, *others = _usual_names()
+    fetched = [model.name for model in installed() if model.name in LARGER] if others else []
+    here = (name for name in (default, *fetched, *others) if download_of(name) is None)
+    return next(here, DEFAULT_MODEL)
 
 
 def downloads(name: str | None = None) -> list[Download]:
