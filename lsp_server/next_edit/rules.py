@@ -33,6 +33,7 @@ from lsp_server.next_edit.edit_history import (
     tokens,
     trim_common,
 )
+from lsp_server.next_edit.keys import key_places
 from lsp_server.next_edit.renames import (
     KEYWORDS,
     MAX_PLACES,
@@ -168,6 +169,10 @@ def _renames(sources: Sources, edits: list[RecentEdit], number: int) -> Iterator
         old, new, at = swap
         meant = renamed(home, edits, swap) if (old, new) not in undone else None
         if meant is None:
+            keys = key_places(home, old, new, at) if (old, new) not in undone else []
+            for place in keys[:MAX_PLACES]:
+                if not _was_typed(home, edits, number, old, place.start):
+                    yield False, place.start, _rename(home, old, new, place, keys)
             continue
         for source, groups in _places(sources, home, meant, old, new):
             for in_text, group in zip((False, True), groups, strict=True):

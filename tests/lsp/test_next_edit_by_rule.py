@@ -125,3 +125,41 @@ def test_it_goes_on_to_the_last_one() -> None:
         ]
         steps.append((A, *made[0]))
     assert by_rule(ROWS, *[(old, new) for _, old, new in steps]) == []
+
+
+KEYS = """\
+def f(other):
+    sizes = {"width": 1, "height": 2}
+    sizes["height"] += sizes["width"] + other["width"]
+    return sizes.get("width", "width")
+
+def g(sizes):
+    return sizes["width"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("step", "made"),
+    [
+        (
+            ('{"width"', '{"breadth"'),
+            [
+                'sizes["height"] += sizes["breadth"] + other["width"]',
+                'return sizes.get("breadth", "width")',
+            ],
+        ),
+        (
+            ('get("width"', 'get("breadth"'),
+            [
+                'sizes = {"breadth": 1, "height": 2}',
+                'sizes["height"] += sizes["breadth"] + other["width"]',
+            ],
+        ),
+        (('other["width"', 'other["breadth"'), []),
+        (('"width")', '"breadth")'), []),  # a value
+    ],
+)
+def test_a_key_of_a_mapping_is_renamed_with_its_other_uses(
+    step: tuple[str, str], made: list[str]
+) -> None:
+    assert sorted(new for _, new in by_rule(KEYS, step)) == sorted(made)
