@@ -53,6 +53,7 @@ MAX_DOCUMENT_CHARS = 1 << 18  # characters; larger documents are not searched
 REPEAT_RADIUS_LINES = 30  # lines on either side that are searched for similar ones
 MIN_SHARED_TOKENS = 0.6  # share of tokens that must be equal if the change was made once only
 MAX_CALLS = 300  # calls of a function in a document
+MAX_RECEIVER_CHARS = 80
 CONSTRUCTORS = ("__init__", "__new__", "constructor")
 PARAMETER_FIELDS = ("positional", "required", "keyword_only", "variadic", "variadic_keywords")
 REPLACE_INSTRUCTION = "Replace `{old}` by `{new}`."
@@ -240,11 +241,11 @@ def _signatures(sources: Sources, edits: list[RecentEdit], number: int) -> Itera
         if new.owner and name in (*CONSTRUCTORS, new.owner[0]):
             name, at = new.owner
         meant = reference(home, name, at)
-        is_known = meant and (meant.kind != "member" or _is_only_method(sources, name))
+        own = _own_calls(sources, new) if meant and meant.kind == "member" else None
         for source, (places, _) in _places(sources, home, meant, name, name) if meant else ():
             shown = None
-            own = {place.start for place in islice(places, MAX_CALLS)} - {new.name_at}
-            calls = find_calls(source.tree, own) if source.tree else []
+            spots = {place.start for place in islice(places, MAX_CALLS)} - {new.name_at}
+            calls = find_calls(source.tree, spots) if source.tree else []
             for call in calls:
                 start, stop = source.line_span(call.name_at)
                 if stop - start > MAX_CANDIDATE_CHARS:
@@ -254,18 +255,25 @@ def _signatures(sources: Sources, edits: list[RecentEdit], number: int) -> Itera
                     start, _ = source.statement_span(call.name_at)
                     _, stop = source.statement_span(call.close_at)
                     found = dataclasses.replace(shown, start=start, stop=stop)
-                    if is_known and (
+                    head = source.text[max(0, call.name_at - MAX_RECEIVER_CHARS) : call.name_at]
+                    if (own is None or own.search(head)) and (
                         made := with_new_arguments(source, (start, stop), calls, old, new)
                     ):
                         found = dataclasses.replace(found, instruction="", expected=made)
                     yield False, call.name_at, found
 
 
-def _is_only_method(sources: Sources, name: str) -> bool:
-    """Return whether Python's files define a name once, so that every call of it is of that one."""
-    defined = re.compile(rf"\bdef\s+{re.escape(name)}\b")
+def _own_calls(sources: Sources, method: Signature) -> re.Pattern[str]:
+    """Return the pattern of what is before a call that is certainly one of a class's method.
+
+    That is the class, or the object itself where Python's files define no other of this name.
+    """
+    defined = re.compile(rf"\bdef\s+{re.escape(method.name)}\b")
     texts = [source.text for source in sources.values() if source.language == "python"]
-    return sum(len(defined.findall(text)) for text in texts) == 1
+    receivers = [re.escape(method.owner[0])] if method.owner else []
+    if sum(len(defined.findall(text)) for text in texts) == 1:
+        receivers += ["self", "cls"]
+    return re.compile(rf"(?<![\w.])(?:{'|'.join(receivers)})\.$" if receivers else r"(?!)")
 
 
 def _call(
@@ -336,6 +344,10 @@ def _repeats(sources: Sources, edits: list[RecentEdit], number: int) -> Iterator
                 found[start] = stop, expected
         here = [each.at for one, each in made if one.uri == edit.uri]
         certain = _next_in_row(here, [*found])
+        if certain is not None and not _with_same_change(
+            line, source.text[certain : found[certain][0]], False
+        ):
+            certain = None  # it has little in common with the line
         for start, (stop, expected) in found.items():
             was, now = _difference(source.text[start:stop], expected)
             instruction = REPLACE_INSTRUCTION.format(old=was, new=now)

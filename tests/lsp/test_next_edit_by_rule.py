@@ -88,9 +88,17 @@ def _bound(signature: inspect.Signature, call: str) -> dict[str, str]:
         ("def f(a):\n    pass\n\nf(1)\n\ndef g(b): pass\n", ("(a)", "(a, b)"), []),
         ("def f(a):\n    pass\n\nf(*x)\n", ("(a)", "()"), []),
         ("def f(a, *b):\n    pass\n\nf(1, 2)\n", ("(a, *b)", "(a)"), []),
-        ("class A:\n    def f(self, a): pass\n\nx.f(1)\n", ("self, a", "self"), ["x.f()"]),
+        ("class A:\n    def f(self, a): pass\n\nx.f(1)\n", ("self, a", "self"), []),
+        ("class A:\n    def f(self, a): super().f(1)\n", ("self, a", "self"), []),
+        ("class A:\n    def f(self, a): self.b.f(1)\n", ("self, a", "self"), []),
+        ("class A:\n    def f(self, a): pass\n\nA.f(1)\n", ("self, a", "self"), ["A.f()"]),
         (
-            "class A:\n    def f(self, a): pass\n\nclass B:\n    def f(self, a): pass\n\nx.f(1)\n",
+            "class A:\n    def f(self, a): pass\n\n    def g(self):\n        self.f(1)\n",
+            ("self, a", "self"),
+            ["self.f()"],
+        ),
+        (
+            "class A:\n    def f(self, a): pass\n\nclass B:\n    def f(self, a): self.f(1)\n",
             ("self, a", "self"),
             [],
         ),
@@ -114,6 +122,7 @@ def test_a_change_made_twice_is_offered_in_the_next_similar_line() -> None:
     assert by_rule(apart, step[4], step[3]) == [("row2 = int(data[2])", "row2 = float(data[2])")]
     assert by_rule(apart, step[0], step[2]) == []  # one was left out
     assert by_rule(apart, step[4], step[5]) == []  # no line is left that way
+    assert by_rule("a = 1\nb = 1\nc = 1\n", ("a = 1", "a = 2"), ("b = 1", "b = 2")) == []
 
 
 def test_it_goes_on_to_the_last_one() -> None:
