@@ -116,6 +116,11 @@ def certain(place: ImportPlace, names: list[str], path: str, text: str) -> str:
 def missing(path: str, before: str, answer: str, after: str, read: Read) -> str:
     """Say which name or module an answer imports that does not exist; "" if there is none."""
     text = before + answer + after
+    written = import_place(path, before + after, len(before))
+    first = re.split(r"[)}\n]", answer)[0] if written else ""
+    for name in _names(f"{written.typed if written else ''}{first}"):
+        if written and name in written.listed:
+            return f"{name} is imported already"
     place = import_place(path, text, len(before))
     start = place.start if place else len(before) - len(line_before(before))
     end = len(before + answer)

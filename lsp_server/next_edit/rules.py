@@ -33,13 +33,13 @@ from lsp_server.next_edit.edit_history import (
     tokens,
     trim_common,
 )
-from lsp_server.next_edit.keys import key_places
 from lsp_server.next_edit.renames import (
     KEYWORDS,
     MAX_PLACES,
     Reference,
     Sources,
     defines,
+    key_places,
     mentions,
     places_elsewhere,
     reference,

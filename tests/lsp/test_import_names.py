@@ -140,6 +140,13 @@ def test_what_is_certainly_meant(path: str, marked: str, text: str) -> None:
         ("/p/pkg/a.py", "from .lazy import ¦\n", "anything", ""),
         ("/p/pkg/a.py", "from json import ¦\n", "anything", ""),
         ("/p/app.py", "from other import ¦\n", "anything", ""),
+        (
+            "/p/a.py",
+            "from typing import (\n    ¦\n    Any,\n)\n",
+            "Any,",
+            "Any is imported already",
+        ),
+        ("/p/a.py", "from typing import ¦\n", "Any, List", ""),
         ("/p/web/a.ts", "import { ¦ } from './x'\n", "five", "./x has no five"),
         ("/p/web/a.ts", "¦\n", "import { one as five, type Shape } from './x';", ""),
         ("/p/web/a.js", "const { ¦ } = require('./built');\n", "anything", ""),
@@ -162,6 +169,11 @@ def test_a_module_that_is_not_there_is_not_imported(tmp_path: Path) -> None:
         ("a.ts", "import { x } from './styles.css'", ""),
     ):
         assert missing(str(tmp_path / path), "", line, "\n", nothing) == wrong
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "__init__.py").touch()
+    inside = str(tmp_path / "own" / "a.py")
+    assert missing(inside, "", "from own.nope import x", "\n", nothing) == "there is no own.nope"
+    assert missing(inside, "", "from other.nope import x", "\n", nothing) == ""
     assert missing("/not/there/a.py", "", "from .nope import x", "\n", nothing) == ""
 
 

@@ -5,43 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.editing.scopes.names import Place
-from lsp_server.next_edit.renames import reference
-from lsp_server.next_edit.source_text import SourceText
 
 if TYPE_CHECKING:
-    from tree_sitter import Node
-
     from engine.editing.syntax import Tree
 
 STRINGS = frozenset({"string", "string_content", "string_fragment"})  # types of nodes
 READERS = frozenset({"get", "pop", "setdefault"})  # methods whose first argument is a key
 
 
-def key_places(source: SourceText, old: str, new: str, at: int) -> list[Place]:
-    """Find the strings `old` that are keys of the mapping whose key at an offset is now `new`.
+def key_owner(tree: Tree, at: int, name: str) -> Place | None:
+    """Find the variable of the mapping that has the string `name` at an offset for a key.
 
-    The mapping is known by its variable; none where that is not a plain name.
+    None where that is not a plain name.
     """
-    tree = source.tree
-    owner = _owner(source, tree, at, new) if tree else None
-    if tree is None or owner is None:
-        return []
-    start, stop = tree.span(owner)
-    meant = reference(source, source.text[start:stop], start)
-    if meant is None or meant.kind not in ("local", "module"):
-        return []
-    same = {place.start for place in meant.places}
-    found = []
-    for spot in source.find_words(old):
-        other = _owner(source, tree, spot, old)
-        if other is not None and tree.span(other)[0] in same:
-            found.append(Place(spot, spot + len(old)))
-    return found
-
-
-def _owner(source: SourceText, tree: Tree, at: int, name: str) -> Node | None:
-    """Return the variable of the mapping that has the string at an offset for a key."""
-    quotes = source.text[at - 1 : at], source.text[at + len(name) : at + len(name) + 1]
+    quotes = tree.text[at - 1 : at], tree.text[at + len(name) : at + len(name) + 1]
     if quotes[0] != quotes[1] or quotes[0] not in ("'", '"'):
         return None
     byte = tree.byte(at)
@@ -63,4 +40,6 @@ def _owner(source: SourceText, tree: Tree, at: int, name: str) -> Node | None:
         called = method and method.child_by_field_name("attribute")
         if method and called and tree.text_of(called) in READERS:
             owner = method.child_by_field_name("object")
-    return owner if owner is not None and owner.type == "identifier" and owner != node else None
+    if owner is None or owner.type != "identifier" or owner == node:
+        return None
+    return Place(*tree.span(owner))
