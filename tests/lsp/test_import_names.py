@@ -17,6 +17,7 @@ from lsp_server.completion.import_names import (
     import_place,
     importable,
     missing,
+    reader,
     undefined,
 )
 from tests.lsp.test_complete import figures, inline, listed, why
@@ -175,6 +176,18 @@ def test_a_module_that_is_not_there_is_not_imported(tmp_path: Path) -> None:
     assert missing(inside, "", "from own.nope import x", "\n", nothing) == "there is no own.nope"
     assert missing(inside, "", "from other.nope import x", "\n", nothing) == ""
     assert missing("/not/there/a.py", "", "from .nope import x", "\n", nothing) == ""
+
+
+def test_files_outside_of_the_workspace_are_not_read(tmp_path: Path) -> None:
+    root, other = tmp_path / "root", tmp_path / "other"
+    for folder in (root, other):
+        folder.mkdir()
+        (folder / "a.py").write_text("x = 1\n")
+    (root / "link").symlink_to(other)
+    read = reader({"/open.py": "y"}, [root])
+    assert read(str(root / "a.py")) == "x = 1\n" and read("/open.py") == "y"
+    for path in (other / "a.py", root / ".." / "other" / "a.py", root / "link" / "a.py"):
+        assert read(str(path)) is None
 
 
 @pytest.mark.parametrize(
