@@ -9,9 +9,10 @@ from __future__ import annotations
 import builtins
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from engine.editing.code_parts import undefined_names
 from engine.editing.edits import BOM
@@ -116,6 +117,11 @@ def certain(place: ImportPlace, names: list[str], path: str, text: str) -> str:
 def missing(path: str, before: str, answer: str, after: str, read: Read) -> str:
     """Say which name or module an answer imports that does not exist; "" if there is none."""
     text = before + answer + after
+    written = import_place(path, before + after, len(before))
+    first = re.split(r"[)}\n]", answer)[0] if written else ""
+    for name in _names(f"{written.typed if written else ''}{first}"):
+        if written and name in written.listed:
+            return f"{name} is imported already"
     place = import_place(path, text, len(before))
     start = place.start if place else len(before) - len(line_before(before))
     end = len(before + answer)
@@ -139,14 +145,17 @@ def missing(path: str, before: str, answer: str, after: str, read: Read) -> str:
     return ""
 
 
-def reader(opened: dict[str, str]) -> Read:
-    """Return what reads files: those that are open as they are there, others from the disk."""
+def reader(opened: dict[str, str], folders: Sequence[Path]) -> Read:
+    """Return what reads files: those that are open as they are there, others in some folders."""
+    inside = [folder.resolve() for folder in folders]
 
     def read(path: str) -> str | None:
         if path in opened:
             return opened[path]
-        with suppress(file_filter.Skipped):
-            return file_filter.read(path).removeprefix(BOM)
+        with suppress(file_filter.Skipped, OSError):
+            found = Path(path).resolve()
+            if any(found.is_relative_to(folder) for folder in inside):
+                return file_filter.read(path).removeprefix(BOM)
         return None
 
     return read

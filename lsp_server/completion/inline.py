@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from engine.editing.scopes.exports import exports
+from engine.editing.scopes.exports import Read, exports
 from engine.prompts.fim import window
 from engine.records import Done, Request, RequestError, Step
 from lsp_server.completion.checks import checked, unfit_place
@@ -195,13 +196,16 @@ async def names_to_import(
     is_off = session.disabled_reason(document) or not session.settings.checks
     if place is None or not document.path or is_off:
         return None, []
-    read = reader(_open_texts(session))
+    read = _reader(session, document.path)
     found = await asyncio.to_thread(exports, path, place.module, read)
     return place, importable(place, found)
 
 
-def _open_texts(session: Session) -> dict[str, str]:
-    return {each.path: each.text.text for each in session.documents if each.path}
+def _reader(session: Session, path: str) -> Read:
+    """Return what reads the files that a file may import: those of the workspace or its folder."""
+    opened = {each.path: each.text.text for each in session.documents if each.path}
+    roots = [root for root in session.index.roots if Path(path).is_relative_to(root)]
+    return reader(opened, roots or [Path(path).parent])
 
 
 async def _reuse(session: Session, document: OpenDocument, offset: int) -> list[Completion] | None:
@@ -289,7 +293,7 @@ async def _answer(
 async def _unknown_names(session: Session, query: _Query, answer: str) -> str:
     """Say what an answer imports or reads that nothing has; "" if there is nothing."""
     text, path, at = query.document.text.text, query.document.source_path, query.offset
-    before, after, read = text[:at], text[at:], reader(_open_texts(session))
+    before, after, read = text[:at], text[at:], _reader(session, query.document.path or "")
 
     def find() -> str:
         return missing(path, before, answer, after, read) or undefined(path, before, answer, after)

@@ -28,7 +28,7 @@ class Candidate:
     start: int  # code points
     stop: int
     kind: Literal["rename", "signature", "repeat"]
-    instruction: str  # for the model; "" for a rename, which is written as expected
+    instruction: str  # for the model; "" for what is certain, which is written as expected
     reason: str  # shown to the user
     old: str  # a name, a signature such as "f(a, b)", or a line
     new: str

@@ -1,7 +1,7 @@
 """Next-edit prediction: the first candidate whose new text is accepted.
 
-A rename is written by its rule. About the other candidates the model is asked, one after the other;
-its answers are cached, so asking again costs nothing.
+What is certain is written by its rule. About the other candidates the model is asked, one after the
+other; its answers are cached, so asking again costs nothing.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class NextEditPredictor:
             if not await is_current(document):
                 continue
             span = candidate.start, candidate.stop
-            if candidate.kind == "rename":
+            if not candidate.instruction:
                 return NextEdit(candidate.reason, document, *span, candidate.expected, candidate)
             key = (candidate.instruction, document.text.text[candidate.start : candidate.stop])
             if key not in self._answers:

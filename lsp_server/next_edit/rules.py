@@ -22,6 +22,7 @@ from engine.editing.signatures import (
     find_signatures,
     missing_parameters,
 )
+from lsp_server.next_edit.call_arguments import with_new_arguments
 from lsp_server.next_edit.candidate import Candidate
 from lsp_server.next_edit.edit_history import (
     ChangedLine,
@@ -38,6 +39,7 @@ from lsp_server.next_edit.renames import (
     Reference,
     Sources,
     defines,
+    key_places,
     mentions,
     places_elsewhere,
     reference,
@@ -51,6 +53,7 @@ MAX_DOCUMENT_CHARS = 1 << 18  # characters; larger documents are not searched
 REPEAT_RADIUS_LINES = 30  # lines on either side that are searched for similar ones
 MIN_SHARED_TOKENS = 0.6  # share of tokens that must be equal if the change was made once only
 MAX_CALLS = 300  # calls of a function in a document
+MAX_RECEIVER_CHARS = 80
 CONSTRUCTORS = ("__init__", "__new__", "constructor")
 PARAMETER_FIELDS = ("positional", "required", "keyword_only", "variadic", "variadic_keywords")
 REPLACE_INSTRUCTION = "Replace `{old}` by `{new}`."
@@ -167,6 +170,10 @@ def _renames(sources: Sources, edits: list[RecentEdit], number: int) -> Iterator
         old, new, at = swap
         meant = renamed(home, edits, swap) if (old, new) not in undone else None
         if meant is None:
+            keys = key_places(home, old, new, at) if (old, new) not in undone else []
+            for place in keys[:MAX_PLACES]:
+                if not _was_typed(home, edits, number, old, place.start):
+                    yield False, place.start, _rename(home, old, new, place, keys)
             continue
         for source, groups in _places(sources, home, meant, old, new):
             for in_text, group in zip((False, True), groups, strict=True):
@@ -234,10 +241,12 @@ def _signatures(sources: Sources, edits: list[RecentEdit], number: int) -> Itera
         if new.owner and name in (*CONSTRUCTORS, new.owner[0]):
             name, at = new.owner
         meant = reference(home, name, at)
+        own = _own_calls(sources, new) if meant and meant.kind == "member" else None
         for source, (places, _) in _places(sources, home, meant, name, name) if meant else ():
             shown = None
-            own = {place.start for place in islice(places, MAX_CALLS)} - {new.name_at}
-            for call in find_calls(source.tree, own) if source.tree else ():
+            spots = {place.start for place in islice(places, MAX_CALLS)} - {new.name_at}
+            calls = find_calls(source.tree, spots) if source.tree else []
+            for call in calls:
                 start, stop = source.line_span(call.name_at)
                 if stop - start > MAX_CANDIDATE_CHARS:
                     continue
@@ -245,7 +254,26 @@ def _signatures(sources: Sources, edits: list[RecentEdit], number: int) -> Itera
                     shown = shown or _call(source, source is home, old, new, name)
                     start, _ = source.statement_span(call.name_at)
                     _, stop = source.statement_span(call.close_at)
-                    yield False, call.name_at, dataclasses.replace(shown, start=start, stop=stop)
+                    found = dataclasses.replace(shown, start=start, stop=stop)
+                    head = source.text[max(0, call.name_at - MAX_RECEIVER_CHARS) : call.name_at]
+                    if (own is None or own.search(head)) and (
+                        made := with_new_arguments(source, (start, stop), calls, old, new)
+                    ):
+                        found = dataclasses.replace(found, instruction="", expected=made)
+                    yield False, call.name_at, found
+
+
+def _own_calls(sources: Sources, method: Signature) -> re.Pattern[str]:
+    """Return the pattern of what is before a call that is certainly one of a class's method.
+
+    That is the class, or the object itself where Python's files define no other of this name.
+    """
+    defined = re.compile(rf"\bdef\s+{re.escape(method.name)}\b")
+    texts = [source.text for source in sources.values() if source.language == "python"]
+    receivers = [re.escape(method.owner[0])] if method.owner else []
+    if sum(len(defined.findall(text)) for text in texts) == 1:
+        receivers += ["self", "cls"]
+    return re.compile(rf"(?<![\w.])(?:{'|'.join(receivers)})\.$" if receivers else r"(?!)")
 
 
 def _call(
@@ -305,20 +333,43 @@ def _repeats(sources: Sources, edits: list[RecentEdit], number: int) -> Iterator
         if any(renamed(source, edits, swap) for swap in replacements(line)):
             continue
         change = [(old, new) for old, new, _ in replacements(line)]
-        repeated = sum([(a, b) for a, b, _ in replacements(each)] == change for _, each in mine)
+        made = [each for each in mine if [(a, b) for a, b, _ in replacements(each[1])] == change]
+        found: dict[int, tuple[int, str]] = {}  # start of a line -> its end, and its new text
         for start, stop in source.neighbouring_lines(line.at, REPEAT_RADIUS_LINES):
             if start in done or stop - start > MAX_CANDIDATE_CHARS:
                 continue
             text = source.text[start:stop]
-            expected = _with_same_change(line, text, repeated > 1)
+            expected = _with_same_change(line, text, len(made) > 1)
             if expected is not None and expected != text:
-                was, now = _difference(text, expected)
-                instruction = REPLACE_INSTRUCTION.format(old=was, new=now)
-                reason = f"the same change as on line {source.line_number(line.at)}"
-                yield False, start, Candidate(
-                    edit.uri, start, stop, "repeat", instruction, reason, line.old.strip(),
-                    line.new.strip(), expected,
-                )  # fmt: skip
+                found[start] = stop, expected
+        here = [each.at for one, each in made if one.uri == edit.uri]
+        certain = _next_in_row(here, [*found])
+        if certain is not None and not _with_same_change(
+            line, source.text[certain : found[certain][0]], False
+        ):
+            certain = None  # it has little in common with the line
+        for start, (stop, expected) in found.items():
+            was, now = _difference(source.text[start:stop], expected)
+            instruction = REPLACE_INSTRUCTION.format(old=was, new=now)
+            reason = f"the same change as on line {source.line_number(line.at)}"
+            yield False, start, Candidate(
+                edit.uri, start, stop, "repeat", "" if start == certain else instruction, reason,
+                line.old.strip(), line.new.strip(), expected,
+            )  # fmt: skip
+
+
+def _next_in_row(made: list[int], left: list[int]) -> int | None:
+    """Return the line that certainly gets a change next, by where it starts; None if none does.
+
+    The change was made twice, in the order of `made`, and no line that is `left` is between.
+    """
+    if len(made) < 2:
+        return None
+    before, last = made[-2:]
+    if any(min(before, last) < start < max(before, last) for start in left):
+        return None
+    ahead = [start for start in left if (start > last) == (last > before)]
+    return min(ahead, key=lambda start: abs(start - last), default=None)
 
 
 def _with_same_change(line: ChangedLine, text: str, repeated: bool) -> str | None:

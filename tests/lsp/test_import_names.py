@@ -17,6 +17,7 @@ from lsp_server.completion.import_names import (
     import_place,
     importable,
     missing,
+    reader,
     undefined,
 )
 from tests.lsp.test_complete import figures, inline, listed, why
@@ -140,6 +141,13 @@ def test_what_is_certainly_meant(path: str, marked: str, text: str) -> None:
         ("/p/pkg/a.py", "from .lazy import ¦\n", "anything", ""),
         ("/p/pkg/a.py", "from json import ¦\n", "anything", ""),
         ("/p/app.py", "from other import ¦\n", "anything", ""),
+        (
+            "/p/a.py",
+            "from typing import (\n    ¦\n    Any,\n)\n",
+            "Any,",
+            "Any is imported already",
+        ),
+        ("/p/a.py", "from typing import ¦\n", "Any, List", ""),
         ("/p/web/a.ts", "import { ¦ } from './x'\n", "five", "./x has no five"),
         ("/p/web/a.ts", "¦\n", "import { one as five, type Shape } from './x';", ""),
         ("/p/web/a.js", "const { ¦ } = require('./built');\n", "anything", ""),
@@ -162,7 +170,24 @@ def test_a_module_that_is_not_there_is_not_imported(tmp_path: Path) -> None:
         ("a.ts", "import { x } from './styles.css'", ""),
     ):
         assert missing(str(tmp_path / path), "", line, "\n", nothing) == wrong
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "__init__.py").touch()
+    inside = str(tmp_path / "own" / "a.py")
+    assert missing(inside, "", "from own.nope import x", "\n", nothing) == "there is no own.nope"
+    assert missing(inside, "", "from other.nope import x", "\n", nothing) == ""
     assert missing("/not/there/a.py", "", "from .nope import x", "\n", nothing) == ""
+
+
+def test_files_outside_of_the_workspace_are_not_read(tmp_path: Path) -> None:
+    root, other = tmp_path / "root", tmp_path / "other"
+    for folder in (root, other):
+        folder.mkdir()
+        (folder / "a.py").write_text("x = 1\n")
+    (root / "link").symlink_to(other)
+    read = reader({"/open.py": "y"}, [root])
+    assert read(str(root / "a.py")) == "x = 1\n" and read("/open.py") == "y"
+    for path in (other / "a.py", root / ".." / "other" / "a.py", root / "link" / "a.py"):
+        assert read(str(path)) is None
 
 
 @pytest.mark.parametrize(

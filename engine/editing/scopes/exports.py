@@ -8,10 +8,13 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
-from engine.editing.scopes import javascript_modules, python_modules
 from engine.editing.scopes.javascript import JavaScriptNames
+from engine.editing.scopes.javascript_modules import find_module as find_script
+from engine.editing.scopes.javascript_modules import stem_of as script_stem
 from engine.editing.scopes.names import Unsure, fields
 from engine.editing.scopes.python import PythonNames
+from engine.editing.scopes.python_modules import find_module as find_python
+from engine.editing.scopes.python_modules import stem_of as python_stem
 from engine.editing.syntax import Tree, language_of, parse
 
 if TYPE_CHECKING:
@@ -41,7 +44,7 @@ def exports(path: str, module: str, read: Read, seen: set[str] | None = None) ->
     """
     seen = set() if seen is None else seen
     is_python = language_of(path) == "python"
-    find = python_modules.find_module if is_python else javascript_modules.find_module
+    find = find_python if is_python else find_script
     home = find(path, module, lambda each: read(each) is not None)
     if home is None or len(seen) == MAX_MODULES:
         return UNKNOWN
@@ -55,10 +58,11 @@ def exports(path: str, module: str, read: Read, seen: set[str] | None = None) ->
 
 
 def lacks_module(path: str, module: str, read: Read) -> bool:
-    """Return whether a module that a file names relative to itself certainly does not exist."""
-    of = python_modules if language_of(path) == "python" else javascript_modules
-    stem = of.stem_of(path, module)
-    known = of.find_module(path, module, lambda each: read(each) is not None)
+    """Return whether a module of the file's own package certainly does not exist."""
+    is_python = language_of(path) == "python"
+    stem = (python_stem if is_python else script_stem)(path, module)
+    find = find_python if is_python else find_script
+    known = find(path, module, lambda each: read(each) is not None)
     if stem is None or known or not Path(path).parent.is_dir():
         return False
     name = PurePosixPath(stem).name

@@ -219,12 +219,21 @@ def is_module(path: str, module: str, home: str) -> bool:
 
 
 def stem_of(path: str, module: str) -> str | None:
-    """Return the path, without its ending, of a module relative to a file; None for others."""
+    """Return the path, without its ending, of a module of the file's own package.
+
+    None for modules of other packages.
+    """
     dots = len(module) - len(module.lstrip("."))
     above = PurePosixPath(path).parents
-    if not 0 < dots <= len(above):
-        return None
-    return str(above[dots - 1] / module[dots:].replace(".", "/"))
+    tail = module[dots:].replace(".", "/")
+    if dots:
+        return str(above[dots - 1] / tail) if dots <= len(above) else None
+    first = tail.split("/")[0]
+    for each in above:
+        is_package = each.name == first and exists(f"{each}/__init__.py")
+        if is_package and not exists(f"{each.parent}/__init__.py"):
+            return str(each.parent / tail)
+    return None
 
 
 def find_module(path: str, module: str, has: Callable[[str], bool]) -> str | None:
@@ -234,10 +243,9 @@ def find_module(path: str, module: str, has: Callable[[str], bool]) -> str | Non
     file, and those named "src" in them.
     """
     above = [*PurePosixPath(path).parents]
-    if module.startswith("."):
-        stem = stem_of(path, module)
-        stems = {stem} if stem else set()
-    elif module.split(".")[0] in sys.stdlib_module_names:
+    if stem := stem_of(path, module):
+        stems = {stem}
+    elif module.startswith(".") or module.split(".")[0] in sys.stdlib_module_names:
         return None
     else:
         tail = module.replace(".", "/")
