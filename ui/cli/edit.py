@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ui.cli.options import (
+    OUTPUT,
     add_command,
     add_max_tokens,
     add_options,
     add_workspace,
     check_workspace,
+    group,
     text_argument,
 )
 from ui.common.consent import choose_model
@@ -75,7 +77,7 @@ def add_parser(commands: Any) -> None:
 
 def add_output(parser: argparse.ArgumentParser) -> None:
     """Add the options of a command that edits a file."""
-    output = parser.add_mutually_exclusive_group()
+    output = group(parser, OUTPUT).add_mutually_exclusive_group()
     for name, text in {
         "diff": "print a unified diff, to read or for `git apply` (default)",
         "apply": "write the file, atomically",
@@ -84,7 +86,7 @@ def add_output(parser: argparse.ArgumentParser) -> None:
         output.add_argument(
             f"--{name}", dest="output", action="store_const", const=name, default="diff", help=text
         )
-    parser.add_argument(
+    group(parser, OUTPUT).add_argument(
         "--force", action="store_true", help="with --apply: write what fails a check all the same"
     )
 

@@ -48,10 +48,10 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER", help="where to work")
     add_model(parser)
-    add_drafting(parser)
     add_server(parser)
     add_engine(parser)
     add_yes(parser)
+    add_drafting(parser)
 
 
 def run(args: argparse.Namespace) -> int:
