@@ -99,6 +99,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _serve(args: argparse.Namespace) -> int:
+    if args.transport == "stdio" and args.listen_fd is None and not (sys.stdin and sys.stdout):
+        raise _Failure(USAGE, "lsp: stdin or stdout is closed: an editor starts this with both")
     elsewhere = _elsewhere(args)
     shares = args.server != OWN and elsewhere is None
     notice = ""

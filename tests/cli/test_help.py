@@ -3,12 +3,18 @@ probably meant."""
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.command import environment
+from tests.support.questions import Terminal
 from ui.cli.main import make_parser
 from ui.cli.parser import Formatter, Parser
 from ui.common.errors import Failure
@@ -82,3 +88,42 @@ def test_the_options_of_a_command_are_in_groups() -> None:
         assert [*groups][2:] == ["output", "model", "sampling", "drafting"]
         own = set(groups["options"])
         assert not own & {"model", "device", "temperature", "drafter", "stats", "server"}
+
+
+CLOSED = [
+    (["models"], ">&-", 0),
+    (["apply", "empty", "--update", "a.py"], ">&-", 0),
+    (["mcp"], "<&-", 2),
+    (["mcp"], ">&-", 2),
+    (["lsp", "--server", "own"], "<&-", 2),
+]
+
+
+@pytest.mark.parametrize(("arguments", "closed", "code"), CLOSED)
+def test_closed_streams_are_no_bug(
+    tmp_path: Path, arguments: list[str], closed: str, code: int
+) -> None:
+    (tmp_path / "a.py").write_text("a = 1\n", "utf-8")
+    (tmp_path / "empty").touch()
+    command = [sys.executable, "-m", "ui.cli", *arguments]
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closed}', "sh", *command],
+        cwd=tmp_path,
+        env=environment(tmp_path),
+        capture_output=True,
+    )
+    assert done.returncode == code, done.stderr
+    assert b"a bug in draftline" not in done.stderr and b"Traceback" not in done.stderr
+
+
+def test_lists_fit_the_terminal(tmp_path: Path) -> None:
+    """Names that one copies are whole."""
+    columns, seen = 60, ""
+    for command in ("models", "storage"):
+        terminal = Terminal(tmp_path, command, COLUMNS=str(columns))
+        assert terminal.end() == 0
+        seen += terminal.seen
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", seen).splitlines()
+    wide = [line for line in lines if len(line) > columns]
+    assert all(len(line.split()[-1]) > columns - 24 for line in wide), wide  # a long path
+    assert "Qwen/Qwen2.5-Coder-7B-Instruct" in lines

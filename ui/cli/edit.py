@@ -287,7 +287,7 @@ def model(
     with join_or_open(args, view.progress) as engine:
         if args.engine:
             check(engine.info.model)
-        if args.verbose and sys.stderr.isatty():
+        if args.verbose and sys.stderr and sys.stderr.isatty():
             view.legend()
         try:
             yield lambda one: view.follow(engine.submit(one, not args.no_speculation))

@@ -65,7 +65,9 @@ def run(args: argparse.Namespace) -> int:
     for folder in args.folders:
         if not folder.is_dir():
             raise Failure(USAGE, f"{folder}: not a folder: name one to work in")
-    if sys.stdin is None or sys.stdin.isatty():
+    if not (sys.stdin and sys.stdout):
+        raise Failure(USAGE, "mcp: stdin or stdout is closed: an agent starts this with both")
+    if sys.stdin.isatty():
         say("an agent starts this and speaks to it; Ctrl-C ends it")
     from index.documents.documents import Documents
     from ui.mcp.tools import Tools

@@ -228,4 +228,22 @@ def _print_table(rows: Sequence[Row]) -> None:
         )
     for row in rows:
         table.add_row(*map(Text, _cells(row)), style=_style(row))  # Text: names are not markup
-    Console(width=None if sys.stdout.isatty() else PIPE_COLUMNS).print(table)
+    console = Console(width=None if sys.stdout and sys.stdout.isatty() else PIPE_COLUMNS)
+    wide = console.options.update_width(PIPE_COLUMNS)
+    if console.measure(table, options=wide).maximum <= console.width:
+        console.print(table)
+    else:
+        _print_narrow(rows)
+
+
+def _print_narrow(rows: Sequence[Row]) -> None:
+    """Print each name on a line of its own, where it can be copied from, and its cells below it."""
+    cells = [COLUMNS, *map(_cells, rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)][1:]
+    for name, *others in cells:
+        write_line(name)
+        shown = [
+            f"{cell:>{width}}" if column in NUMBERS else f"{cell:<{width}}"
+            for cell, width, column in zip(others, widths, COLUMNS[1:], strict=True)
+        ]
+        write_line(f"  {'  '.join(shown)}".rstrip())

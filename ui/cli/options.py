@@ -221,7 +221,7 @@ def _offer_embedding() -> None:
     """Say once that an embedding model can be installed, to a person who can do it."""
     from ui.common.embedding_offer import COMMAND, SIZE, TERMINAL, close, is_open
 
-    if is_open(TERMINAL) and sys.stderr.isatty():
+    if is_open(TERMINAL) and sys.stderr and sys.stderr.isatty():
         say(f"to find passages by meaning too, in 16 languages: {COMMAND} ({SIZE})")
         close(TERMINAL)
 

@@ -69,5 +69,6 @@ def _meant(word: str, words: Iterable[str]) -> str:
     """Name the most similar of the words, if there is one."""
     from difflib import get_close_matches
 
-    near = get_close_matches(word, words, n=1)
-    return f" (did you mean {near[0]}?)" if near else ""
+    by_letters = {each.lstrip("-"): each for each in words}
+    near = get_close_matches(word.lstrip("-"), by_letters, n=1)
+    return f" (did you mean {by_letters[near[0]]}?)" if near else ""
