@@ -99,6 +99,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _serve(args: argparse.Namespace) -> int:
+    if args.transport == "stdio" and args.listen_fd is None and not (sys.stdin and sys.stdout):
+        raise _Failure(USAGE, "lsp: stdin or stdout is closed: an editor starts this with both")
     elsewhere = _elsewhere(args)
     shares = args.server != OWN and elsewhere is None
     notice = ""
@@ -307,7 +309,8 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         help=f"the shared engine ends so long after its last client; default: {IDLE_MINUTES}",
     )
     add("--listen-fd", type=int, help=argparse.SUPPRESS)
-    transport = parser.add_mutually_exclusive_group()
+    connection = parser.add_argument_group("connection", "how the editor is connected")
+    transport = connection.add_mutually_exclusive_group()
     for name, text in {
         "stdio": "one client over stdin and stdout (default)",
         "tcp": "clients over TCP",
@@ -320,14 +323,17 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
             default="stdio",
             help=text,
         )
-    add("--host", default="127.0.0.1", metavar="H", help="a loopback address, for --tcp")
-    add(
+    connection.add_argument(
+        "--host", default="127.0.0.1", metavar="H", help="a loopback address, for --tcp"
+    )
+    connection.add_argument(
         "--port",
         type=_port,
         default=0,
         metavar="P",
         help="0 (default): any free port, printed on stderr",
     )
+    add = parser.add_argument_group("model", "which model answers").add_argument
     add(
         "--model", metavar="M", help="a built-in name or a folder; overrides what clients configure"
     )
@@ -344,6 +350,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         help="of its prompts, where its name does not tell",
     )
     add("--yes", action="store_true", help="fetch a missing model without asking")
+    add = parser.add_argument_group("checks and the log").add_argument
     add("--check", action="store_true", help="load the model, print its speed, and exit")
     add("--version", action="store_true", help="show the version and exit")
     add("--log-file", type=Path, metavar="FILE", help="log to a file instead of stderr")

@@ -239,7 +239,10 @@ def _read_bytes(path: Path, name: str) -> bytes:
         reason = getattr(error, "strerror", None) or error
         raise DocumentError(f"{name}: {reason}; choose a readable file") from error
     try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode):
+            raise DocumentError(f"{name}: a folder; name the files in it")
+        if not stat.S_ISREG(mode):
             raise DocumentError(f"{name}: not a regular file; choose one")
         with os.fdopen(descriptor, "rb", closefd=False) as file:
             return file.read(MAX_FILE_BYTES + 1)

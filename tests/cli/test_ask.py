@@ -145,7 +145,7 @@ def test_unreadable_files_are_reported_and_the_others_are_used(guide: Path, mode
         (["ask", "guide.md", "-q", "x", "--top-p", "2"], "top_p 2.0: must be"),
         (["ask", "guide.md", "-q", "x", "--max-tokens", "0"], "give a whole number of 1 or more"),
         (["summarize", "missing.md"], "missing.md"),
-        (["summarize", "."], "not a regular file"),
+        (["summarize", "."], "a folder; name the files in it"),
         (["summarize", "guide.md", "--temperature", "-1"], "temperature -1.0: must be"),
         (["chat", "--top-k", "-1"], "top_k -1: must be"),
         (["chat", "--system", "\udcff"], "--system: not text"),

@@ -34,7 +34,9 @@ def talk(folder: Path, model: Path, messages: str, *more: str) -> tuple[list[str
     return lines(result.stdout), lines(result.stderr)
 
 
-def test_commands(tmp_path: Path, model: Path) -> None:
+@pytest.mark.parametrize("ending", ["/bye", "!!exit"])
+def test_commands(tmp_path: Path, model: Path, ending: str) -> None:
+    """With either sign before them."""
     messages = "\n".join(
         [
             "first",
@@ -47,14 +49,14 @@ def test_commands(tmp_path: Path, model: Path) -> None:
             "!!reset",
             "!!remove",
             "!!regen",
-            "!!frobnicate",
-            "!!save",
-            "!!load missing.json",
-            "!!load talk.json",
+            "/frobnicate",
+            "/save",
+            "/load missing.json",
+            "/load talk.json",
             "third",
-            "!!save all.json",
-            "!!help",
-            "!!exit",
+            "/save all.json",
+            "/help",
+            ending,
             "never read",
         ]
     )
@@ -69,8 +71,8 @@ def test_commands(tmp_path: Path, model: Path) -> None:
         "the conversation is forgotten",
         "the conversation is empty",
         "the conversation is empty",
-        "!!frobnicate: no such command",
-        "!!save: no file",
+        "/frobnicate: no such command",
+        "/save: no file",
         "missing.json: not read",
         "talk.json: 4 messages loaded",
     ]
@@ -88,9 +90,10 @@ def test_commands(tmp_path: Path, model: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "messages", "answers"),
     [
-        ([], "one\n\ntwo\n", 1),
+        ([], "\none\n\n \ntwo\n", 2),
+        ([], "/usr/bin is a path\n/bin/sh, too\n", 2),
         ([], "", 0),
-        (["--multiline"], "one\nstill one\n\ntwo\n\n\nthree", 2),
+        (["--multiline"], "\none\nstill one\n\ntwo\n\n\nthree", 3),
         (["--no-history"], "one\ntwo", 2),
     ],
 )
@@ -132,6 +135,8 @@ def test_colours_on_a_terminal_show_which_drafts_were_accepted(tmp_path: Path, m
     terminal.until("passes")
     terminal.until("you: ")
     terminal.type("\n")
+    terminal.until("you: ")
+    terminal.type("/bye\n")
     assert terminal.end() == 0
     for name, colour in (("accepted draft", 31), ("correction", 34), ("bonus", 35)):
         assert f"\x1b[{colour}m{name} " in terminal.seen
@@ -147,7 +152,7 @@ def test_ctrl_c_stops_the_answer_and_not_the_conversation(tmp_path: Path) -> Non
     terminal.interrupt()
     terminal.until("what was written is kept")
     terminal.until("you: ")
-    terminal.type("!!save talk.json\n")
+    terminal.type("/save talk.json\n")
     terminal.until("2 messages saved")
     terminal.until("you: ")
     assert terminal.interrupt_at_prompt() == 130
@@ -198,7 +203,7 @@ def test_a_saved_conversation_is_loaded_as_it_was(
 def test_files_that_are_no_conversation_are_refused(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "talk.json"
     file.write_bytes(content)
-    with pytest.raises(ConversationError, match=r"talk.json: .*: name a file that !!save wrote"):
+    with pytest.raises(ConversationError, match=r"talk.json: .*: name a file that /save wrote"):
         Conversation.load(file)
 
 

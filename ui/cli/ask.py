@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ui.cli.options import (
+    OUTPUT,
     add_command,
     add_embed,
     add_max_tokens,
     add_options,
     embedding,
+    group,
     sampling,
     text_argument,
 )
@@ -53,7 +55,9 @@ def add_parser(commands: Any) -> None:
         metavar="FILE",
         help="a file to read whole, if it fits; can be repeated",
     )
-    add("--json", action="store_true", help="one JSON object: answer, citations, figures")
+    group(parser, OUTPUT).add_argument(
+        "--json", action="store_true", help="one JSON object: answer, citations, figures"
+    )
     add_embed(parser)
     add_max_tokens(parser)
     add_options(parser)

@@ -1,20 +1,29 @@
 """`draftline chat`: a conversation with the model in the terminal.
 
-A line that starts with `!!` is a command. Ctrl-C stops an answer and keeps what was written; at the
-prompt it ends the command. Only `!!save` writes to disk.
+A line such as `/help` is a command; `!!help` is the same. Ctrl-C stops an answer and keeps what was
+written; at the prompt it ends the conversation, as Ctrl-D does. Only `/save` writes to disk.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ui.cli.conversation import Conversation, ConversationError
-from ui.cli.options import add_command, add_max_tokens, add_options, checked_text, sampling
+from ui.cli.options import (
+    OUTPUT,
+    add_command,
+    add_max_tokens,
+    add_options,
+    checked_text,
+    group,
+    sampling,
+)
 from ui.common.consent import choose_model
 from ui.common.errors import FAILED, OK, Failure, say
 from ui.common.interrupt import AnswerInterrupt
@@ -27,14 +36,16 @@ if TYPE_CHECKING:
     from ui.common.answer_view import AnswerView, Tally
 
 COMMANDS = """\
-!!exit         leave; so does an empty message
-!!reset        forget the conversation
-!!remove       forget the last question and its answer
-!!regen        answer the last question again; if text is sampled, with another seed
-!!save FILE    write the conversation to a new file
-!!load FILE    continue a saved conversation
-!!help         show these commands
+/help          show these commands
+/bye           leave; so does Ctrl-D
+/reset         forget the conversation
+/remove        forget the last question and its answer
+/regen         answer the last question again; if text is drawn by chance, anew
+/save FILE     write the conversation to a new file
+/load FILE     continue a saved conversation
 """
+COMMAND = re.compile(r"(?:/|!!)([a-z]+)(?:\s+(.*))?")  # a path has more than letters
+ENDS = ("bye", "exit", "quit")
 DEFAULT_MAX_TOKENS = 1024
 VERDICT_COLOURS = {"accepted draft": "red", "correction": "blue", "bonus": "magenta"}
 
@@ -52,7 +63,9 @@ def add_parser(commands: Any) -> None:
     add("--system", default="", metavar="TEXT", help="the system message")
     add("--multiline", action="store_true", help="a message ends with an empty line")
     add("--no-history", action="store_true", help="answer each message on its own")
-    add("--json", action="store_true", help="print each answer as a JSON object")
+    group(parser, OUTPUT).add_argument(
+        "--json", action="store_true", help="print each answer as a JSON object"
+    )
     add_max_tokens(parser)
     add_options(parser)
 
@@ -76,30 +89,35 @@ def run(args: argparse.Namespace) -> int:
 
 def _talk(chat: Chat, multiline: bool) -> None:
     if sys.stdin and sys.stdin.isatty():
-        say("an empty message ends the conversation; !!help shows the commands")
+        say("/help shows the commands, /bye ends the conversation")
         with contextlib.suppress(ImportError):
             import readline  # noqa: F401  line editing in input()
-    while (message := read_message(multiline)).strip():
+    while (message := read_message(multiline)) is not None:
         if not chat.take(message):
             break
 
 
-def read_message(multiline: bool) -> str:
-    """Read the next message; "" at the end of the input."""
+def read_message(multiline: bool) -> str | None:
+    """Read the next message, without empty lines before it; None at the end of the input."""
     lines: list[str] = []
-    while line := _read_line("... " if lines else "you: "):
-        lines.append(line)
-        if not multiline or lines[0].startswith("!!"):
+    while (line := _read_line("... " if lines else "you: ")) is not None:
+        if not lines and not line.strip():
+            continue
+        if not line:
             break
-    return "\n".join(lines)
+        lines.append(line)
+        if not multiline or COMMAND.fullmatch(lines[0].strip()):
+            break
+    return "\n".join(lines) if lines else None
 
 
-def _read_line(prompt: str) -> str:
-    """Read the next line without its line end; "" at the end of the input."""
+def _read_line(prompt: str) -> str | None:
+    """Read the next line without its line end; None at the end of the input."""
     if not sys.stdin:
-        return ""
+        return None
     if not sys.stdin.isatty():
-        return sys.stdin.buffer.readline().decode("utf-8", "replace").rstrip("\r\n")
+        line = sys.stdin.buffer.readline().decode("utf-8", "replace")
+        return line.rstrip("\r\n") if line else None
     try:
         if sys.stdout and sys.stdout.isatty():
             line = input(prompt)
@@ -108,7 +126,8 @@ def _read_line(prompt: str) -> str:
             line = input()
         return line.encode("utf-8", "replace").decode()
     except EOFError:
-        return ""
+        print(file=sys.stderr)  # the shell's prompt goes on a line of its own
+        return None
     except UnicodeDecodeError:
         say("the input is not UTF-8: set the terminal to UTF-8")
         return _read_line(prompt)
@@ -145,18 +164,19 @@ class Chat:
 
     def take(self, message: str) -> bool:
         """Answer a message, or run it as a command. Returns False if it ends the conversation."""
-        if not message.startswith("!!"):
+        command = COMMAND.fullmatch(message.strip())
+        if not command:
             self.regenerations = 0
             self.answer(message)
             return True
-        name, _, argument = message[2:].strip().partition(" ")
-        if name == "exit":
+        name, argument = command[1], command[2] or ""
+        if name in ENDS:
             return False
         if name not in self.commands:
-            say(f"!!{name}: no such command: !!help shows them")
+            say(f"/{name}: no such command: /help shows them")
             return True
         try:
-            self.commands[name](argument.strip())
+            self.commands[name](argument)
         except ConversationError as error:
             say(str(error))
         return True
@@ -230,7 +250,7 @@ class Chat:
         if self.args.stats:
             print_stats(done, tally)
         if done.reason == "cancelled":
-            say("stopped: what was written is kept; !!regen answers again")
+            say("stopped: what was written is kept; /regen answers again")
         elif done.reason == "length":
             say("the answer was cut off: --max-tokens allows more")
 
@@ -251,13 +271,13 @@ class Chat:
 
     def _save(self, argument: str) -> None:
         if not argument:
-            raise ConversationError("!!save: no file: write its name behind the command")
+            raise ConversationError("/save: no file: write its name behind the command")
         self.conversation.save(Path(argument).expanduser())
         say(f"{argument}: {len(self.conversation.turns)} messages saved")
 
     def _load(self, argument: str) -> None:
         if not argument:
-            raise ConversationError("!!load: no file: write its name behind the command")
+            raise ConversationError("/load: no file: write its name behind the command")
         self.conversation, self.first_turn = Conversation.load(Path(argument).expanduser()), 0
         say(f"{argument}: {len(self.conversation.turns)} messages loaded")
 

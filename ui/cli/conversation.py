@@ -74,22 +74,20 @@ class Conversation:
             why = f"{path}: not read ({reason(error)}): check the name"
             raise ConversationError(why) from error
         if large:
-            why = f"{path}: over {MAX_FILE_BYTES >> 20} MiB: name a file that !!save wrote"
+            why = f"{path}: over {MAX_FILE_BYTES >> 20} MiB: name a file that /save wrote"
             raise ConversationError(why)
         try:
             found = json.loads(data)
         except (ValueError, RecursionError) as error:
-            raise ConversationError(f"{path}: not JSON: name a file that !!save wrote") from error
+            raise ConversationError(f"{path}: not JSON: name a file that /save wrote") from error
         if not isinstance(found, list) or not all(map(_is_message, found)):
-            raise ConversationError(
-                f"{path}: not a list of messages: name a file that !!save wrote"
-            )
+            raise ConversationError(f"{path}: not a list of messages: name a file that /save wrote")
         system = ""
         if found and found[0]["role"] == "system":
             system = found.pop(0)["content"]
         roles = [message["role"] for message in found]
         if roles != [*ROLES] * (len(found) // 2):
-            why = f"{path}: not questions and answers in turn: name a file that !!save wrote"
+            why = f"{path}: not questions and answers in turn: name a file that /save wrote"
             raise ConversationError(why)
         return cls(system, found)
 

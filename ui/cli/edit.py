@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ui.cli.options import (
+    OUTPUT,
     add_check,
     add_command,
     add_max_tokens,
     add_options,
     add_workspace,
     check_workspace,
+    group,
     text_argument,
     trial,
 )
@@ -78,7 +80,7 @@ def add_parser(commands: Any) -> None:
 
 def add_output(parser: argparse.ArgumentParser) -> None:
     """Add the options of a command that edits a file."""
-    output = parser.add_mutually_exclusive_group()
+    output = group(parser, OUTPUT).add_mutually_exclusive_group()
     for name, text in {
         "diff": "print a unified diff, to read or for `git apply` (default)",
         "apply": "write the file, atomically",
@@ -87,7 +89,7 @@ def add_output(parser: argparse.ArgumentParser) -> None:
         output.add_argument(
             f"--{name}", dest="output", action="store_const", const=name, default="diff", help=text
         )
-    parser.add_argument(
+    group(parser, OUTPUT).add_argument(
         "--force", action="store_true", help="with --apply: write what fails a check all the same"
     )
 
@@ -290,7 +292,7 @@ def model(
     with join_or_open(args, view.progress) as engine:
         if args.engine:
             check(engine.info.model)
-        if args.verbose and sys.stderr.isatty():
+        if args.verbose and sys.stderr and sys.stderr.isatty():
             view.legend()
         try:
             yield lambda one: view.follow(engine.submit(one, not args.no_speculation))

@@ -222,7 +222,8 @@ def _print_table(built: Build, skipped: dict[str, str]) -> None:
     table = Table.grid(padding=(0, 2))
     for name, value in rows.items():
         table.add_row(name, one_line(value))
-    Console(highlight=False, width=None if sys.stdout.isatty() else 100).print(table)
+    is_terminal = sys.stdout and sys.stdout.isatty()
+    Console(highlight=False, width=None if is_terminal else 100).print(table)
 
 
 def _print_skipped(skipped: dict[str, str]) -> None:
@@ -304,7 +305,9 @@ def _import(args: argparse.Namespace, workspace: Workspace) -> None:
     except BadArchive as error:
         raise Failure(FAILED, str(error)) from error
     except OSError as error:
-        raise Failure(FAILED, f"--import {args.archive}: {reason(error)}") from error
+        raise Failure(
+            FAILED, f"--import {args.archive}: {reason(error)}: check the name"
+        ) from error
     say(f"imported {args.archive}, identity {info.identity}")
 
 

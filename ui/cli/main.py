@@ -10,9 +10,10 @@ import argparse
 import os
 import sys
 from contextlib import nullcontext
-from typing import Any, NoReturn
+from typing import Any
 
 from ui.cli.edit import EXIT_CODES
+from ui.cli.parser import Parser
 from ui.common.errors import FAILED, INTERRUPTED, OK, USAGE, Failure, say, warnings_on_stderr
 from ui.common.interrupt import Interrupt
 
@@ -66,13 +67,6 @@ def _run(argv: list[str], interrupt: Interrupt) -> int:
         return end.code if isinstance(end.code, int) else FAILED
 
 
-class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line."""
-
-    def error(self, message: str) -> NoReturn:
-        raise Failure(USAGE, f"{message}: see `{self.prog} --help`")
-
-
 def make_parser(argv: list[str]) -> Parser:
     """Build the parser of the command line.
 
@@ -88,7 +82,6 @@ def make_parser(argv: list[str]) -> Parser:
         description="A local code-editing assistant: text that already exists is the draft, "
         "the model verifies it, and the answer never changes.",
         epilog=EXIT_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")

@@ -51,10 +51,10 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER", help="where to work")
     add_check(parser)
     add_model(parser)
-    add_drafting(parser)
     add_server(parser)
     add_engine(parser)
     add_yes(parser)
+    add_drafting(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -68,7 +68,9 @@ def run(args: argparse.Namespace) -> int:
     for folder in args.folders:
         if not folder.is_dir():
             raise Failure(USAGE, f"{folder}: not a folder: name one to work in")
-    if sys.stdin is None or sys.stdin.isatty():
+    if not (sys.stdin and sys.stdout):
+        raise Failure(USAGE, "mcp: stdin or stdout is closed: an agent starts this with both")
+    if sys.stdin.isatty():
         say("an agent starts this and speaks to it; Ctrl-C ends it")
     from index.documents.documents import Documents
     from ui.mcp.tools import Tools

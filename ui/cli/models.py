@@ -231,7 +231,7 @@ def _print_table(rows: Sequence[Row]) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    console = Console(width=None if sys.stdout.isatty() else PIPE_COLUMNS)
+    console = Console(width=None if sys.stdout and sys.stdout.isatty() else PIPE_COLUMNS)
     lines = [COLUMNS, *map(_cells, rows)]
     widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
     narrow = sum(widths) + 2 * len(widths) > console.width

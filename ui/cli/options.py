@@ -47,7 +47,6 @@ def add_command(
         help=help,
         description=description,
         epilog=exit_codes,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.set_defaults(run=run)
@@ -56,35 +55,53 @@ def add_command(
 
 # -- groups of options -------------------------------------------------------------------------
 
+OUTPUT, MODEL, SAMPLING_GROUP, SPEED = "output", "model", "sampling", "drafting"
+ABOUT = {
+    MODEL: "which model answers, and where it runs",
+    SAMPLING_GROUP: "a text drawn by chance; without these, the likeliest one",
+    SPEED: "how soon the answer is there, not what it says",
+}
+
+
+def group(parser: argparse.ArgumentParser, title: str) -> argparse._ArgumentGroup:
+    """Return the group of options with this title, which is added if there is none yet."""
+    for known in parser._action_groups:
+        if known.title == title:
+            return known
+    return parser.add_argument_group(title, ABOUT.get(title))
+
 
 def add_options(
     parser: argparse.ArgumentParser, verbose: str = "colour the text by its source"
 ) -> None:
     """Add the options of a command that answers: model, drafting, sampling and output."""
-    add = parser.add_argument
+    output = group(parser, OUTPUT)
+    output.add_argument("--stats", action="store_true", help="print figures on stderr")
+    output.add_argument("-v", "--verbose", action="store_true", help=verbose)
     add_model(parser)
-    add_drafting(parser)
+    add_server(parser)
+    add_engine(parser)
+    add_yes(parser)
+    add = group(parser, SAMPLING_GROUP).add_argument
     add("--temperature", type=finite, default=0.0, metavar="T", help="0 (default) is greedy")
     add("--top-k", type=int, default=0, metavar="K", help="sample from the K likeliest; 0: all")
     add("--top-p", type=finite, default=1.0, metavar="P", help="nucleus sampling; 1 (default): all")
     add("--seed", type=int, default=0, metavar="S", help="the same seed gives the same text")
-    add("--no-speculation", action="store_true", help="decode plainly: the same text, slower")
-    add_server(parser)
-    add_engine(parser)
-    add_yes(parser)
-    add("--stats", action="store_true", help="print figures on stderr")
-    add("-v", "--verbose", action="store_true", help=verbose)
+    add_drafting(parser)
+    group(parser, SPEED).add_argument(
+        "--no-speculation", action="store_true", help="decode plainly: the same text, slower"
+    )
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
     """Add --model, --device, --dtype and --exact."""
-    parser.add_argument("--model", metavar="M", help=MODEL_HELP)
+    group(parser, MODEL).add_argument("--model", metavar="M", help=MODEL_HELP)
     add_device(parser)
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:
     """Add --device, --dtype and --exact."""
-    add = parser.add_argument
+    add = group(parser, MODEL).add_argument
     add(
         "--device",
         type=device,
@@ -94,6 +111,7 @@ def add_device(parser: argparse.ArgumentParser) -> None:
     add(
         "--dtype",
         choices=DTYPES,
+        metavar="T",
         help="of the weights: auto, f32 or bf16; on a CPU also q8 and q4, on a card int8, fp8 and "
         "int4, which take a half and a quarter of bf16's memory",
     )
@@ -107,7 +125,7 @@ def add_device(parser: argparse.ArgumentParser) -> None:
 
 def add_drafting(parser: argparse.ArgumentParser) -> None:
     """Add --drafter, --corpus and --verification."""
-    add = parser.add_argument
+    add = group(parser, SPEED).add_argument
     add(
         "--drafter",
         type=_drafter,
@@ -124,7 +142,7 @@ def add_drafting(parser: argparse.ArgumentParser) -> None:
 
 
 def add_server(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    group(parser, MODEL).add_argument(
         "--server",
         default=os.environ.get(SERVER_VARIABLE, ""),
         metavar="S",
@@ -135,7 +153,7 @@ def add_server(parser: argparse.ArgumentParser) -> None:
 
 
 def add_engine(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    group(parser, MODEL).add_argument(
         "--engine",
         default=os.environ.get(ENGINE_VARIABLE, ""),
         metavar="URL",
@@ -146,29 +164,31 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
 
 
 def add_yes(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--yes", action="store_true", help="fetch a missing model without asking")
+    group(parser, MODEL).add_argument(
+        "--yes", action="store_true", help="fetch a missing model without asking"
+    )
 
 
 def add_check(parser: argparse.ArgumentParser) -> None:
     """Add --check, --candidates and --check-seconds."""
     from engine.editing.running.trial import CANDIDATES, MAX_CANDIDATES, SECONDS
 
-    group = parser.add_argument_group("a check that runs")
-    group.add_argument(
+    add = group(parser, "a check that runs").add_argument
+    add(
         "--check",
         metavar="CMD",
         help="run this command on each of the model's answers, beside the workspace and not in it, "
         "and take the first that passes; it has no shell and no network. `auto`: no command, but "
         "the linters and type checkers that the workspace has",
     )
-    group.add_argument(
+    add(
         "--candidates",
         type=positive,
         default=CANDIDATES,
         metavar="N",
         help=f"answers that --check may try, up to {MAX_CANDIDATES} (default: {CANDIDATES})",
     )
-    group.add_argument(
+    add(
         "--check-seconds",
         type=positive,
         default=int(SECONDS),
@@ -230,7 +250,7 @@ def _offer_embedding() -> None:
     """Say once that an embedding model can be installed, to a person who can do it."""
     from ui.common.embedding_offer import COMMAND, SIZE, TERMINAL, close, is_open
 
-    if is_open(TERMINAL) and sys.stderr.isatty():
+    if is_open(TERMINAL) and sys.stderr and sys.stderr.isatty():
         say(f"to find passages by meaning too, in 16 languages: {COMMAND} ({SIZE})")
         close(TERMINAL)
 

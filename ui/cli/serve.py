@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from engine.remote.engine_url import OPENAI
 from ui.api.addresses import is_loopback
 from ui.cli.options import (
+    MODEL,
     add_command,
     add_drafting,
     add_embed,
@@ -33,6 +34,7 @@ from ui.cli.options import (
     check_workspace,
     embedding,
     embedding_name,
+    group,
 )
 from ui.common.consent import choose_model
 from ui.common.errors import OK, USAGE, Failure, reason, say
@@ -80,7 +82,7 @@ def add_parser(commands: Any) -> None:
         "If a key is set, people log in to the page: --auth.",
         EXIT_CODES,
     )
-    add = parser.add_argument
+    add = group(parser, "access").add_argument
     add("--host", default="127.0.0.1", metavar="H", help="address to bind; default: 127.0.0.1")
     add("--port", type=_port, default=8000, metavar="P", help="default: 8000; 0: any free port")
     add(
@@ -103,6 +105,7 @@ def add_parser(commands: Any) -> None:
         metavar="NAME:PASSWORD",
         help=f"a login for the page; can be repeated; {AUTH_VARIABLE} hides it from other users",
     )
+    add = parser.add_argument
     add("--no-page", action="store_true", help="serve the API only")
     add(
         "--alias",
@@ -123,7 +126,7 @@ def add_parser(commands: Any) -> None:
     add_workspace(parser)
     add_embed(parser)
     add_drafting(parser)
-    add(
+    group(parser, MODEL).add_argument(
         "--engine",
         default="",
         metavar="URL",

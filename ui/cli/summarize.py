@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ui.cli.options import add_command, add_options, sampling
+from ui.cli.options import OUTPUT, add_command, add_options, group, sampling
 from ui.common.consent import choose_model
 from ui.common.errors import FAILED, INTERRUPTED, OK, USAGE, Failure, say
 from ui.common.interrupt import AnswerInterrupt
@@ -47,7 +47,11 @@ def add_parser(commands: Any) -> None:
     )
     add("--bullets", action="store_true", help="write a list of points")
     add("--fresh", action="store_true", help="neither use nor keep what the model wrote before")
-    add("--json", action="store_true", help="one JSON object: summary, chapters, citations, speed")
+    group(parser, OUTPUT).add_argument(
+        "--json",
+        action="store_true",
+        help="one JSON object: summary, chapters, citations, speed",
+    )
     add_options(parser)
 
 

@@ -263,7 +263,7 @@ def load_tokenizer(model: str, fetch: bool = True) -> Tokenizer:
 @contextmanager
 def progress_bars() -> Iterator[Progress]:
     """Make a callback that draws one bar a stage on stderr, or one line without a terminal."""
-    if not sys.stderr.isatty():
+    if not (sys.stderr and sys.stderr.isatty()):
         reported: set[str] = set()
 
         def report(label: str, done: int, total: int) -> None:
@@ -315,7 +315,7 @@ def _amount(stage: str, total: int, done: int | None = None) -> str:
 @contextmanager
 def spinner(text: str) -> Iterator[None]:
     """Show `text` with a spinner on stderr, on a terminal only."""
-    if not sys.stderr.isatty():
+    if not (sys.stderr and sys.stderr.isatty()):
         yield
         return
     from rich.console import Console

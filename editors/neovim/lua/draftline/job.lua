@@ -115,7 +115,8 @@ function M.start(client, bufnr, method, params, job)
   params.workDoneToken = token
   params.partialResultToken = job.on_text and token .. '/text' or nil
   running[token] = job
-  draftline.say(job.label .. ' …')
+  local waits = draftline.is_asking(client.id)
+  draftline.say(job.label .. (waits and ' waits: may a model be downloaded?' or ' …'))
   local sent, id = client:request(method, params, function(err, result)
     finish(job, err, result)
   end, bufnr)

@@ -2,6 +2,7 @@
 -- too often. One short line says so, in place of Neovim's own, which is wider than most screens
 -- and would wait for Enter.
 local draftline = require('draftline')
+local program = require('draftline.program')
 
 local M = {}
 
@@ -178,6 +179,11 @@ end
 --- `:DraftlineRestart`: stop the server if it runs, and start it.
 function M.command()
   ends, last = {}, nil
+  local missing = program.missing()
+  if missing then
+    program.report_missing(missing)
+    return
+  end
   local clients = vim.lsp.get_clients({ name = 'draftline' })
   for _, client in ipairs(clients) do
     restarting[client.id] = true
