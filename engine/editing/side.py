@@ -18,6 +18,9 @@ from engine.editing.code_parts import (
     tokens,
 )
 from engine.editing.instruction import Addition, words
+from engine.editing.scopes.names import Unsure
+from engine.editing.scopes.python_renames import PythonRenames
+from engine.editing.signatures import Signature, find_signatures
 from engine.editing.syntax import parse
 
 CODE: tuple[Kind, ...] = ("code", "string", "import", "annotation")  # kinds of tokens
@@ -65,6 +68,26 @@ class Side:
     def imported(self) -> dict[str, str]:
         """The names that the part imports -> what they stand for."""
         return imported_names(self.tree, self.span) if self.tree else {}
+
+    @cached_property
+    def names_of_python(self) -> PythonRenames | None:
+        """What the names of a Python file refer to; None where that is not understood."""
+        if not self.tree or self.tree.language != "python" or self.tree.errors:
+            return None
+        names = PythonRenames(self.tree)
+        try:
+            names.read()
+        except Unsure:
+            return None
+        return None if names.unsure else names
+
+    @cached_property
+    def signatures(self) -> dict[tuple[str, str], Signature]:
+        """The signatures of the file by class and name, without those that share these."""
+        found: dict[tuple[str, str], list[Signature]] = {}
+        for each in find_signatures(self.tree, 0, len(self.text)) if self.tree else ():
+            found.setdefault((each.owner[0] if each.owner else "", each.name), []).append(each)
+        return {key: every[0] for key, every in found.items() if len(every) == 1}
 
     @cached_property
     def names(self) -> set[str]:
