@@ -24,7 +24,7 @@ def keep_blank_lines(request: Request, new: str) -> str:
     tree = parse(request.path, new)
     if tree is None or tree.errors or texts[0] == texts[1] or speaks_of_layout(request.instruction):
         return new
-    edges = _edges(tree)
+    starts, ends = _edges(tree)
     origin = {
         k + n: i + n for same, i, j, k, _ in align(*texts) if same for n in range(j - i)
     }  # of each new line that is not blank
@@ -38,7 +38,7 @@ def keep_blank_lines(request: Request, new: str) -> str:
         elif before is None and after is not None and after - 1 not in stayed:
             before = after - 1
         is_same = before is not None and after == before + 1 and 0 <= before < len(old_rows) - 1
-        if is_same and before is not None and edges & {row, following}:
+        if is_same and before is not None and (following in starts or row in ends):
             gap = old_lines[old_rows[before] + 1 : old_rows[before + 1]]
         out += [*gap, new_lines[following]]
     return "".join([*out, *new_lines[new_rows[-1] + 1 :]]) if new_rows else new
@@ -49,9 +49,10 @@ def _full(lines: list[str]) -> list[int]:
     return [row for row, line in enumerate(lines) if line.strip()]
 
 
-def _edges(tree: Tree) -> set[int]:
+def _edges(tree: Tree) -> tuple[set[int], set[int]]:
     """Return the rows where definitions begin, or the comments right above them, and end."""
-    found: set[int] = set()
+    starts: set[int] = set()
+    ends: set[int] = set()
     todo = [tree.root]
     while todo:
         node = todo.pop()
@@ -61,5 +62,6 @@ def _edges(tree: Tree) -> set[int]:
             above = node.prev_sibling
             while above and "comment" in above.type and above.start_point[0] == first - 1:
                 first, above = first - 1, above.prev_sibling
-            found |= {first, node.end_point[0] - (node.end_point[1] == 0)}
-    return found
+            starts.add(first)
+            ends.add(node.end_point[0] - (node.end_point[1] == 0))
+    return starts, ends

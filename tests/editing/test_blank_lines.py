@@ -66,6 +66,8 @@ def test_the_blank_lines_between_lines_that_stay_are_the_files(old: str, new: st
 def test_layout_that_is_asked_for_and_lines_inside_functions_are_the_answers() -> None:
     new = FILE.replace("return 2", "return 3").replace("\n\n\n", "\n\n")
     assert kept(new, "Reformat it, and return 3") == new
+    new = FILE.replace("    return os.open(path)\n\n", "    path = 1\n    return path\n\n")
+    assert kept(new.replace("1\n    r", "1\n\n    r")) == new.replace("1\n    r", "1\n\n    r")
     new = FILE.replace("    return os", "    path = 1\n\n    return os")
     assert kept(new) == new
     blank = FILE.replace("\n\n\n", "\n\n")
