@@ -20,8 +20,8 @@ from engine.editing.code_parts import (
 from engine.editing.instruction import Addition, words
 from engine.editing.scopes.names import Unsure
 from engine.editing.scopes.python_renames import PythonRenames
+from engine.editing.script_parts import is_component, parse_scripts
 from engine.editing.signatures import Signature, find_signatures
-from engine.editing.syntax import parse
 
 CODE: tuple[Kind, ...] = ("code", "string", "import", "annotation")  # kinds of tokens
 MAX_QUOTED_CHARS = 40
@@ -48,7 +48,8 @@ class Side:
         self.text, self.span = text, span
         self.part = text[slice(*span)]
         self.outside = text[: span[0]] + "\n" + text[span[1] :]
-        self.tree = parse(path, text)
+        self.tree = parse_scripts(path, text)
+        self.is_all_code = not is_component(path)  # else its tree is of scripts alone
 
     @cached_property
     def tokens(self) -> list[Token]:
@@ -91,8 +92,9 @@ class Side:
 
     @cached_property
     def names(self) -> set[str]:
-        """The words of the part's code; without a grammar, all of its words."""
-        return words(" ".join(self.of_kind(*CODE)) if self.tree else self.part)
+        """The words of the part's code; without a grammar for all of it, all of its words."""
+        is_code = self.tree and self.is_all_code
+        return words(" ".join(self.of_kind(*CODE)) if is_code else self.part)
 
     def of_kind(self, *kinds: Kind) -> list[str]:
         """Return the texts of the part's tokens of some kinds."""

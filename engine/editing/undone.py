@@ -26,7 +26,7 @@ from engine.editing.signatures import find_signatures
 
 def blank(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
     """Check that more than white space has changed."""
-    if before.tree and after.tree:
+    if before.tree and after.tree and after.is_all_code:
         old, new = ([(token.kind, token.text) for token in side.tokens] for side in (before, after))
         same = old == new
     else:
@@ -54,7 +54,8 @@ def _count(name: str, side: Side) -> int:
 
 def additions(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
     """Check that the comments, docstrings and annotations that were asked for have changed."""
-    for kind in sorted(only_requested(instruction)) if before.tree else ():
+    asked = sorted(only_requested(instruction))
+    for kind in asked if before.tree and before.is_all_code else ():
         if before.of_kind(*kinds_of(kind)) == after.of_kind(*kinds_of(kind)):
             yield FailedCheck(
                 "additions", f"the {kind}s did not change", f"Change the {kind}s, too."
