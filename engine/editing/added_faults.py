@@ -167,8 +167,8 @@ def unused(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]
     old, new = before.names_of_python, after.names_of_python
     if not old or not new or new.dynamic:
         return
-    known = [_owner_and_name(old, each) for each in _unread(old)]
-    counts = Counter(owner for owner, _ in known)
+    had = [_owner_and_name(old, each) for each in _unread(old)]
+    known, counts = {*had}, Counter(owner for owner, _ in had)
     heads = {key[1]: {*each.parameters} for key, each in before.signatures.items()}
     found = []
     for binding in _unread(new):
@@ -215,35 +215,38 @@ def _owner_and_name(names: PythonRenames, binding: Binding) -> tuple[str, str]:
 
 def calls(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
     """Check that the calls in the file fit the functions whose parameters have changed."""
-    names = after.names_of_python
+    names, old = after.names_of_python, before.signatures
     if not before.names_of_python or not names or not after.tree:
         return
-    old = before.signatures
-    for (owner, name), each in after.signatures.items():
-        was = old.get((owner, name))
-        if was is None or was.text == each.text or names.is_decorated(each.name_at):
-            continue
-        places = {
-            use.place.start
-            for use, binding in names.resolved
-            if binding
-            and not use.kind
-            and binding.scope is names.top
-            and (binding.name, binding.kinds)
-            == ((owner, {"class"}) if name == "__init__" else (name, {"function"}))
-        }
-        if owner and name != "__init__":
-            places = {
-                member.place.start
-                for member in names.members
-                if member.name == name and names.class_name(member) == owner
-            }
-        for call in find_calls(after.tree, places):
-            if not call_fits(each, call):
-                row = after.text[: call.name_at].count("\n") + 1
-                warning = f"line {row}: the call of `{name}` does not fit its new parameters"
-                yield FailedCheck("calls", warning, f"Adapt the calls of `{name}`.")
-                return
+    changed = {
+        key: each
+        for key, each in after.signatures.items()
+        if key in old and old[key].text != each.text and each.name_at not in names.decorated
+    }
+    if not changed:
+        return
+    places = {at: key for at, key in _called(names) if key in changed}
+    for call in find_calls(after.tree, places):
+        owner, name = places[call.name_at]
+        if not call_fits(changed[owner, name], call):
+            row = after.text[: call.name_at].count("\n") + 1
+            name = owner if name == "__init__" else name
+            warning = f"line {row}: the call of `{name}` does not fit its new parameters"
+            yield FailedCheck("calls", warning, f"Adapt the calls of `{name}`.")
+            return
+
+
+def _called(names: PythonRenames) -> Iterator[tuple[int, tuple[str, str]]]:
+    """Yield the places where functions and methods are used, each with its class and name."""
+    for use, binding in names.resolved:
+        if binding and not use.kind and binding.scope is names.top:
+            if binding.kinds == {"class"}:
+                yield use.place.start, (use.name, "__init__")
+            elif binding.kinds == {"function"}:
+                yield use.place.start, ("", use.name)
+    for member in names.members:
+        if owner := names.class_name(member):
+            yield member.place.start, (owner, member.name)
 
 
 def returns(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:

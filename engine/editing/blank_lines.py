@@ -5,10 +5,12 @@ from __future__ import annotations
 from itertools import pairwise
 
 from engine.editing.code_parts import DEFINITIONS, WRAPPERS
-from engine.editing.edits import LINE, align
+from engine.editing.edits import LINE, align, common_prefix
 from engine.editing.instruction import speaks_of_layout
 from engine.editing.syntax import Tree, parse
 from engine.records import Request
+
+MAX_LINES = 2000  # lines between the first and the last change
 
 
 def keep_blank_lines(request: Request, new: str) -> str:
@@ -23,6 +25,9 @@ def keep_blank_lines(request: Request, new: str) -> str:
              ((old_lines, old_rows), (new_lines, new_rows))]  # fmt: skip
     tree = parse(request.path, new)
     if tree is None or tree.errors or texts[0] == texts[1] or speaks_of_layout(request.instruction):
+        return new
+    same = common_prefix(*texts) + common_prefix(texts[0][::-1], texts[1][::-1])
+    if max(map(len, texts)) - same > MAX_LINES:
         return new
     starts, ends = _edges(tree)
     origin = {

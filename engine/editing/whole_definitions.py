@@ -8,6 +8,7 @@ where a definition may stand for another one, or would lose a part.
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from engine.editing.code_parts import DEFINITIONS, IMPORTS, WRAPPERS, definitions, name_of, tokens
 from engine.editing.placed_imports import clash, with_imports
+from engine.editing.scopes.names import whole_word
 from engine.editing.syntax import Tree, parse
 
 if TYPE_CHECKING:
@@ -244,7 +246,7 @@ def _replaced(
         raise Doubt
     inside = {each.name for each in definitions(new, new.span(part.inner))}
     inside -= {each.name for each in definitions(old, old.span(place.inner))}
-    if any(each.name in inside for each in definitions(old, (0, len(old.text)))):
+    if inside and re.search(rf"\b(?:class|def|fn|func|function) {whole_word(*inside)}", old.text):
         raise Doubt  # a definition of its own, which is indented too far
     first = place.first if part.first < part.start else place.start
     if place.node != place.inner and part.node.type != place.node.type:

@@ -109,13 +109,11 @@ class PythonRenames(PythonNames):
         name = scope.node.child_by_field_name("name") if scope and scope.node else None
         return self.tree.text_of(name) if name else ""
 
-    def is_decorated(self, at: int) -> bool:
-        """Return whether the function whose name is at a code point has decorators."""
-        return any(
-            self.tree.span(child(function, "name"))[0] == at and function.id in self._decorated
-            for function in self.functions.values()
-            if function.type != "lambda"
-        )
+    @cached_property
+    def decorated(self) -> set[int]:
+        """The offsets where the names of functions with decorators begin."""
+        functions = (each for each in self.functions.values() if each.id in self._decorated)
+        return {self.tree.span(child(each, "name"))[0] for each in functions}
 
     def is_assigned(self, place: Place) -> bool:
         """Return whether a name is all that an assignment binds there."""
