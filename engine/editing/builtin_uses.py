@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 
 from engine.editing.code_parts import BUILTINS
-from engine.editing.scopes.names import Unsure
 from engine.editing.scopes.python import PythonNames
-from engine.editing.syntax import Tree
 
 TOKEN = re.compile(r"\w+|[^\w\s]")
 NEARBY_CHARS = 80  # characters next to a name in which its neighbour is searched
@@ -15,25 +13,16 @@ NEARBY_CHARS = 80  # characters next to a name in which its neighbour is searche
 NameUse = tuple[str, str, str]  # a name between the tokens before and after it
 
 
-def builtin_uses(tree: Tree) -> tuple[set[NameUse], set[NameUse]]:
-    """Return the uses of builtins' names as variables of functions, and those as builtins.
-
-    There are none of a text with errors, in another language, or that is not understood.
-    """
+def builtin_uses(names: PythonNames) -> tuple[set[NameUse], set[NameUse]]:
+    """Return the uses of builtins' names as variables of functions, and those as builtins."""
+    text = names.tree.text
     local: set[NameUse] = set()
     free: set[NameUse] = set()
-    if tree.language != "python" or tree.errors:
-        return local, free
-    names = PythonNames(tree)
-    try:
-        names.read()
-    except Unsure:
-        return local, free
     for use, binding in names.resolved:
         if use.kind or use.name not in BUILTINS:
             continue
-        before = TOKEN.findall(tree.text[max(0, use.place.start - NEARBY_CHARS) : use.place.start])
-        after = TOKEN.search(tree.text, use.place.stop, use.place.stop + NEARBY_CHARS)
+        before = TOKEN.findall(text[max(0, use.place.start - NEARBY_CHARS) : use.place.start])
+        after = TOKEN.search(text, use.place.stop, use.place.stop + NEARBY_CHARS)
         found = ((before or [""])[-1], use.name, after[0] if after else "")
         if binding is None:
             free.add(found)

@@ -13,9 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
-from engine.editing import undone
+from engine.editing import added_faults, docstrings, undone
 from engine.editing.brackets import scan
-from engine.editing.builtin_uses import builtin_uses
 from engine.editing.code_parts import (
     Body,
     Token,
@@ -36,7 +35,6 @@ from engine.editing.instruction import (
     named_words,
     only_requested,
     speaks_of_comments,
-    speaks_of_docstrings,
     speaks_of_imports,
     speaks_of_texts,
     wanted_names,
@@ -66,9 +64,6 @@ TASK = re.compile(  # comments that go when done; "the implementation of" is non
 )
 MARKDOWN = (".md", ".markdown")
 PROSE = frozenset((*MARKDOWN, ".rst", ".txt", ".adoc", ".tex", ""))  # files without brackets
-LANGUAGE = re.compile(r"translat|spell|typo|wording|english|german|french|spanish", re.I)
-DOCTEST = re.compile(r"^[ \t]*>>>", re.M)
-MIN_DOC_WORDS = 8  # different words of a docstring that is not to be written anew
 MIN_LINES = 4  # lines of a text of which more than half may be missed
 MIN_LETTERS = 8  # letters of a string literal that may be missed
 
@@ -258,7 +253,7 @@ def _comments(
         text
         for row, text in old
         if not TASK.search(text)
-        and _bare(text) not in texts
+        and _bare(text) not in texts | {""}
         and row in code
         and not any(row == each for each, _ in new)
         and (among is None or any(text.split("\n")[0] in line for line in among))
@@ -269,39 +264,6 @@ def _comments(
             f"the comment {quoted(lost[0])} would be lost",
             "Keep every comment as it is.",
         )
-
-
-def _docstrings(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
-    """Check that no definition loses its docstring."""
-    if speaks_of_docstrings(instruction):
-        return
-    had = {each.name for each in before.definitions if each.documented}
-    has = {each.name: each.documented for each in after.definitions}
-    if lost := [name for name in had if has.get(name) is False]:
-        yield FailedCheck(
-            "docstrings",
-            f"the docstring of {listed(sorted(lost))} would be lost",
-            "Keep every docstring as it is.",
-        )
-
-
-def _rewritten(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
-    """Check that docstrings keep their examples and, if they are long, half of their words."""
-    if speaks_of_docstrings(instruction) or asks_rewriting(instruction):
-        return
-    if LANGUAGE.search(instruction) or not before.tree or _lost_definitions(before, after):
-        return
-    old, new = (side.of_kind("docstring") for side in (before, after))
-    kept = [words(text) for text in new]
-    for text in old if len(old) <= len(new) else ():
-        own = words(text)
-        if len(own) >= MIN_DOC_WORDS and not any(2 * len(own & each) >= len(own) for each in kept):
-            warning = f"the docstring {quoted(text)} would be rewritten"
-            yield FailedCheck("docstrings", warning, "Keep every docstring as it is.")
-            return
-    if len(DOCTEST.findall("\n".join(old))) > len(DOCTEST.findall("\n".join(new))):
-        warning = "an example in a docstring would be lost"
-        yield FailedCheck("docstrings", warning, "Keep the examples in docstrings.")
 
 
 def _texts(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
@@ -317,7 +279,8 @@ def _texts(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]
         for text in dict.fromkeys(old)
         if text not in new and _is_message(text) and not words(text) <= parts
     ]
-    if lost:
+    asked = [text for text in new if text not in old and text in instruction]
+    if len(lost) > len(asked):
         yield FailedCheck(
             "strings",
             f"the text {quoted(lost[0])} would be lost",
@@ -425,20 +388,6 @@ def _undefined(instruction: str, before: Side, after: Side) -> Iterator[FailedCh
         yield FailedCheck("undefined", warning, f"Import or define {listed(names)}.")
 
 
-def _builtins(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
-    """Check that no use is left of a local variable that is gone, where its name is a builtin's.
-
-    Only a use between the same tokens as before is one that was left.
-    """
-    if "built" in instruction.lower() or not before.tree or not after.tree:
-        return
-    old_local, old_free = builtin_uses(before.tree)
-    new_local, new_free = builtin_uses(after.tree)
-    if names := sorted({use[1] for use in (old_local - old_free) & (new_free - new_local)}):
-        warning = f"{listed(names)} would be the builtin, no longer a variable"
-        yield FailedCheck("builtins", warning, f"Replace every use of {listed(names)}.")
-
-
 def _unused_imports(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
     """Check that nothing is imported that the file does not use."""
     if speaks_of_imports(instruction):
@@ -537,9 +486,10 @@ def _hidden(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck
 Check = Callable[[str, Side, Side], Iterator[FailedCheck]]
 CHECKS: tuple[Check, ...] = (
     _deleted, _definitions, undone.missing_names, undone.blank, undone.remaining,
-    _only_requested, _comments, _docstrings, _rewritten, _texts, _headings, _elsewhere,
-    _kept, _undefined, _builtins, _hidden, _unused_imports,
-    _duplicates, _loose, _idle, undone.additions, undone.renamed, undone.parameters,
+    _only_requested, _comments, docstrings.lost, docstrings.rewritten, docstrings.top,
+    docstrings.exports, _texts, _headings, _elsewhere,
+    _kept, _undefined, _hidden, _unused_imports,
+    _duplicates, _loose, _idle, *undone.CHECKS, *added_faults.CHECKS,
 )  # fmt: skip
 MERGE_CHECKS: tuple[Check, ...] = (_deleted, _duplicates)
 FORM_INDEPENDENT = 5  # checks, the first ones of CHECKS, that run even where the syntax is broken

@@ -125,7 +125,7 @@ def tokens(tree: Tree, span: Span) -> list[Token]:
 def definitions(tree: Tree, span: Span, siblings: bool = False) -> list[Definition]:
     """Find what is defined in a part of the text, in order, and with `siblings` next to it."""
     found = []
-    for node in _nodes(tree, span, siblings):
+    for node in nodes_of(tree, span, siblings):
         name = name_of(node)
         if name is None or not (siblings or span[0] <= tree.offset(name.start_byte) < span[1]):
             continue
@@ -193,7 +193,7 @@ def imported_names(tree: Tree, span: Span) -> dict[str, str]:
     They stand for names such as "typing.Any".
     """
     found: dict[str, str] = {}
-    for node in _nodes(tree, span) if tree.language == "python" else ():
+    for node in nodes_of(tree, span) if tree.language == "python" else ():
         if node.type in IMPORTS and tree.offset(node.start_byte) >= span[0]:
             found |= {name: origin for name, origin, _ in imported_by(tree, node)}
     return found
@@ -237,7 +237,7 @@ def broken_rows(tree: Tree, span: Span) -> list[int]:
     """
     rows = [node.start_point[0] for node in tree.error_nodes()]
     if tree.language == "python":
-        blocks = (node for node in _nodes(tree, span) if node.type == "block")
+        blocks = (node for node in nodes_of(tree, span) if node.type == "block")
         rows += [node.start_point[0] for node in blocks if not node.named_child_count]
         outside = (node for node in tree.root.children if node.type == "return_statement")
         rows += [node.start_point[0] for node in outside]
@@ -250,7 +250,7 @@ def idle_rows(tree: Tree, span: Span) -> list[int]:
         return []
     return [
         node.start_point[0]
-        for node in _nodes(tree, span)
+        for node in nodes_of(tree, span)
         if node.type in ("for_statement", "while_statement", "if_statement")
         and (body := node.child_by_field_name("body") or node.child_by_field_name("consequence"))
         and [child.type for child in body.named_children if child.type != "comment"]
@@ -264,7 +264,7 @@ def variables(tree: Tree, span: Span) -> list[set[str]]:
     Those of functions inside a function are not among its own.
     """
     found: dict[int, set[str]] = {}
-    for node in _nodes(tree, span):
+    for node in nodes_of(tree, span):
         if node.type == "identifier" and not _is_label(node):
             around = node.parent
             while around is not None and around.type not in (*DEFINITIONS, *FUNCTIONS):
@@ -281,13 +281,13 @@ def undefined_names(tree: Tree, span: Span, known: set[str]) -> list[str]:
     if tree.language != "python":
         return []
     read: dict[str, bool] = {}
-    for node in _nodes(tree, span):
+    for node in nodes_of(tree, span):
         if node.type == "wildcard_import":
             return []
         if node.type == "identifier" and not node.has_error:
             name = tree.text_of(node)
             if name not in known and name not in BUILTINS and not _is_label(node):
-                read[name] = read.get(name, True) and _is_read(node)
+                read[name] = read.get(name, True) and is_read(node)
     return [name for name, only_read in read.items() if only_read]
 
 
@@ -299,7 +299,7 @@ def _is_label(node: Node) -> bool:
     return parent.child_by_field_name(LABELS[parent.type]) == node
 
 
-def _is_read(node: Node) -> bool:
+def is_read(node: Node) -> bool:
     """Return whether a Python identifier is certainly read, not bound."""
     parent = node.parent
     if parent is None:
@@ -310,7 +310,7 @@ def _is_read(node: Node) -> bool:
     return any(parent.child_by_field_name(field) == node for field in fields)
 
 
-def _nodes(tree: Tree, span: Span, siblings: bool = False) -> Iterator[Node]:
+def nodes_of(tree: Tree, span: Span, siblings: bool = False) -> Iterator[Node]:
     """Yield the nodes in a part of the text, in order, with `siblings` those next to them."""
     todo = [tree.root]
     while todo:

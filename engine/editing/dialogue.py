@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from engine.editing import imports, rename_request
+from engine.editing.blank_lines import keep_blank_lines
 from engine.editing.checks import failed_checks, looked_at
 from engine.editing.edits import EditRefused, apply
 from engine.editing.moved_imports import move_imports
@@ -162,13 +163,14 @@ def by_rule(request: Request) -> Outcome | None:
 
 
 def judge(request: Request, done: Done, checks: bool = True) -> Outcome:
-    """Move the answer's new imports, and check it; without `checks` take the text as it is.
+    """Keep blank lines, move the answer's new imports, and check it; without `checks` do nothing.
 
     Raises EditRefused if it is unusable.
     """
     text = apply(request, done)
     if not checks:
         return Outcome(text)
+    text = keep_blank_lines(request, text)
     failed = failed_checks(request, text)
     if all(check.kind != "hidden" for check in failed):
         text = move_imports(request, text)

@@ -124,6 +124,38 @@ GONE = re.compile(
     r"[`'\"]?(?P<name>[^\W\d]\w*(?:(?:\.|::)\w+)*)",
     re.I,
 )
+_NAME = r"[`'\"]?(?P<name>[^\W\d]\w*)[`'\"]?"
+# "Add a parameter `name`", "add an optional argument called name".
+NEW_PARAMETER = re.compile(
+    rf"\badd(?:ing)? (?:an?|the|one) (?:new |optional |keyword(?:-only)? |boolean |bool |second )*"
+    rf"(?:parameter|param|argument|arg) (?:named |called )?{_NAME}",
+    re.I,
+)
+OPTIONAL = re.compile(
+    r"\bcompatib|\boptional|\bby default\b|\bdefaults? (?:to|of|value|is)\b", re.I
+)
+RAISED = re.compile(
+    r"\b(?i:rais(?:e|es|ing)|throws?|throwing|catch(?:es|ing)?|handl(?:e|es|ing)|except) "
+    r"(?:an? |the )?[`'\"]?(?P<name>[A-Z]\w+(?:Error|Exception|Warning))\b"
+)
+CHANGED = re.compile(
+    r"^\W*(?:please |can you |could you )?(?:fix|modify|change|update|improve|optimi[sz]e|rewrite|"
+    r"refactor|extend|simplify|let|make) (?:the )?(?:(?:function|method|class) )?"
+    rf"{_NAME}(?:\(\))?(?: (?:function|method|class))?\b",
+    re.I,
+)
+EXAMPLES = re.compile(r"\be\.g|\bexamples?\b|\bsuch as\b|\blike\b", re.I)
+LITERAL = re.compile(  # a value that the new code must have
+    r"\b(?i:to|with|by|returns?|default(?: value)?(?: (?:of|to|is))?|prints?|value|message)\s+"
+    r"(?:(?P<number>-?\d+(?:\.\d+)?(?:e-?\d+)?)(?![\w%.]|\s*(?:st|nd|rd|th|to|or|and|-)\b)"
+    r"|(?P<mark>[\"'`])(?P<text>(?:(?!(?P=mark)).){2,60})(?P=mark))"
+)
+NOT_NAMES = frozenset((  # words that may follow "parameter"
+    "to", "that", "for", "which", "so", "and", "or", "of", "in", "as", "is", "if", "when", "from",
+    "with", "by", "whether", "on", "at", "it", "its", "a", "an", "the", "this", "specifying",
+    "indicating", "allowing", "into", "instead", "also", "where", "whose", "what", "how",
+))  # fmt: skip
+MAX_PLAIN_CHARS = 150  # characters of an instruction whose values are not taken for examples
 VALUES = frozenset(("nil", "null", "None", "none", "true", "True", "false", "False", "undefined"))
 
 
@@ -242,3 +274,40 @@ def gone_names(instruction: str) -> list[tuple[str, bool]]:
         if len(match["name"]) > 2 and match["name"] not in VALUES:
             found.append((match["name"], every is not None))
     return found
+
+
+def new_parameters(instruction: str) -> list[str]:
+    """Find the names of parameters that are to be added."""
+    found = [match["name"] for match in NEW_PARAMETER.finditer(instruction)]
+    return [name for name in found if name.lower() not in NOT_NAMES]
+
+
+def raised_errors(instruction: str) -> list[str]:
+    """Find the exceptions that are to be raised or handled."""
+    return [
+        match["name"]
+        for match in RAISED.finditer(instruction)
+        if not NOT_WANTED.search(instruction[: match.start()])
+    ]
+
+
+def changed_name(instruction: str) -> str:
+    """Return the name of the definition that an instruction begins to speak of; "" for none."""
+    found = CHANGED.match(instruction)
+    return found["name"] if found else ""
+
+
+def wanted_values(instruction: str) -> list[str]:
+    """Find the numbers and the quoted texts that the new code should have."""
+    if len(instruction) > MAX_PLAIN_CHARS or EXAMPLES.search(instruction):
+        return []
+    return [
+        match["number"] or match["text"]
+        for match in LITERAL.finditer(instruction)
+        if not NOT_WANTED.search(instruction[: match.start() + 3])
+    ]
+
+
+def asks_optional(instruction: str) -> bool:
+    """Return whether what calls the code now is to go on working."""
+    return OPTIONAL.search(instruction) is not None

@@ -18,7 +18,10 @@ from engine.editing.code_parts import (
     tokens,
 )
 from engine.editing.instruction import Addition, words
-from engine.editing.syntax import parse
+from engine.editing.scopes.names import Unsure
+from engine.editing.scopes.python_renames import PythonRenames
+from engine.editing.script_parts import is_component, parse_scripts
+from engine.editing.signatures import Signature, find_signatures
 
 CODE: tuple[Kind, ...] = ("code", "string", "import", "annotation")  # kinds of tokens
 MAX_QUOTED_CHARS = 40
@@ -45,7 +48,8 @@ class Side:
         self.text, self.span = text, span
         self.part = text[slice(*span)]
         self.outside = text[: span[0]] + "\n" + text[span[1] :]
-        self.tree = parse(path, text)
+        self.tree = parse_scripts(path, text)
+        self.is_all_code = not is_component(path)  # else its tree is of scripts alone
 
     @cached_property
     def tokens(self) -> list[Token]:
@@ -67,9 +71,30 @@ class Side:
         return imported_names(self.tree, self.span) if self.tree else {}
 
     @cached_property
+    def names_of_python(self) -> PythonRenames | None:
+        """What the names of a Python file refer to; None where that is not understood."""
+        if not self.tree or self.tree.language != "python" or self.tree.errors:
+            return None
+        names = PythonRenames(self.tree)
+        try:
+            names.read()
+        except Unsure:
+            return None
+        return None if names.unsure else names
+
+    @cached_property
+    def signatures(self) -> dict[tuple[str, str], Signature]:
+        """The signatures of the file by class and name, without those that share these."""
+        found: dict[tuple[str, str], list[Signature]] = {}
+        for each in find_signatures(self.tree, 0, len(self.text)) if self.tree else ():
+            found.setdefault((each.owner[0] if each.owner else "", each.name), []).append(each)
+        return {key: every[0] for key, every in found.items() if len(every) == 1}
+
+    @cached_property
     def names(self) -> set[str]:
-        """The words of the part's code; without a grammar, all of its words."""
-        return words(" ".join(self.of_kind(*CODE)) if self.tree else self.part)
+        """The words of the part's code; without a grammar for all of it, all of its words."""
+        is_code = self.tree and self.is_all_code
+        return words(" ".join(self.of_kind(*CODE)) if is_code else self.part)
 
     def of_kind(self, *kinds: Kind) -> list[str]:
         """Return the texts of the part's tokens of some kinds."""

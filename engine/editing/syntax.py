@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache, cached_property
 from itertools import accumulate
 from pathlib import PurePath
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from zlib import compress
 
 if TYPE_CHECKING:
-    from tree_sitter import Language, Node, Point
+    from tree_sitter import Language, Node, Point, Range
 
 MAX_PARSE_CHARS = 1 << 20  # characters; the largest modules of the standard library have a third
 MAX_PARSE_SECONDS, MAX_PARSE_SECONDS_PER_MIB = 0.2, 2.0  # processor seconds; plain code takes 10 %
@@ -135,8 +135,8 @@ def language_of(path: str) -> str | None:
     return LANGUAGES.get(PurePath(path).suffix.lower())
 
 
-def parse(path: str, text: str) -> Tree | None:
-    """Parse a file's text into its syntax tree, which may have errors.
+def parse(path: str, text: str, parts: Sequence[tuple[int, int]] = ()) -> Tree | None:
+    """Parse a file's text, or only parts of it, into its syntax tree, which may have errors.
 
     Returns None for a language without a grammar, for a text of more than MAX_PARSE_CHARS, for one
     that takes too long, and for one that repeats itself without end.
@@ -149,7 +149,7 @@ def parse(path: str, text: str) -> Tree | None:
     data = memoryview(_utf8(text))
     if _is_repetitive(data):
         return None
-    parser = Parser(_grammar(language))
+    parser = Parser(_grammar(language), included_ranges=[_range(text, *part) for part in parts])
     end = thread_time() + MAX_PARSE_SECONDS + MAX_PARSE_SECONDS_PER_MIB * len(data) / (1 << 20)
 
     def read(offset: int, _: Point) -> memoryview:
@@ -163,6 +163,17 @@ def parse(path: str, text: str) -> Tree | None:
     except ValueError:  # given up
         return None
     return Tree(language, text, tree.root_node)
+
+
+def _range(text: str, start: int, stop: int) -> Range:
+    """Return a part of a text as tree-sitter counts it."""
+    from tree_sitter import Point, Range
+
+    before, inside = _utf8(text[:start]), _utf8(text[:stop])
+    first, last = (
+        Point(each.count(b"\n"), len(each) - 1 - each.rfind(b"\n")) for each in (before, inside)
+    )
+    return Range(first, last, len(before), len(inside))
 
 
 def _is_repetitive(data: memoryview) -> bool:

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from engine.editing.code_parts import variables
 from engine.editing.instruction import (
     KEYWORDS,
+    asks_optional,
+    changed_name,
     gone_names,
     only_requested,
+    raised_errors,
     speaks_of_layout,
     wanted_names,
+    wanted_values,
     words,
 )
+from engine.editing.instruction import new_parameters as asked_parameters
 from engine.editing.rename_request import read, replaced_names
-from engine.editing.side import FailedCheck, Side, kinds_of, listed
+from engine.editing.side import FailedCheck, Side, kinds_of, listed, quoted
 from engine.editing.signatures import find_signatures
 
 
 def blank(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
     """Check that more than white space has changed."""
-    if before.tree and after.tree:
+    if before.tree and after.tree and after.is_all_code:
         old, new = ([(token.kind, token.text) for token in side.tokens] for side in (before, after))
         same = old == new
     else:
@@ -49,7 +54,8 @@ def _count(name: str, side: Side) -> int:
 
 def additions(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
     """Check that the comments, docstrings and annotations that were asked for have changed."""
-    for kind in sorted(only_requested(instruction)) if before.tree else ():
+    asked = sorted(only_requested(instruction))
+    for kind in asked if before.tree and before.is_all_code else ():
         if before.of_kind(*kinds_of(kind)) == after.of_kind(*kinds_of(kind)):
             yield FailedCheck(
                 "additions", f"the {kind}s did not change", f"Change the {kind}s, too."
@@ -99,3 +105,63 @@ def missing_names(instruction: str, before: Side, after: Side) -> Iterator[Faile
         names = listed(missing)
         warning = f"{names} {'does' if len(missing) == 1 else 'do'} not occur in the new text"
         yield FailedCheck("missing", warning, f"The new code must contain {names}.")
+
+
+def new_parameters(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
+    """Check that the parameters that are to be added are parameters."""
+    asked = asked_parameters(instruction)
+    if not asked or not after.tree:
+        return
+    found = {name for each in find_signatures(after.tree, *after.span) for name in each.parameters}
+    if missing := [name for name in asked if name not in found]:
+        warning = f"no function has the parameter {listed(missing)}"
+        yield FailedCheck("missing", warning, f"Add the parameter {listed(missing)}.")
+
+
+def optional(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
+    """Check that no parameter is added that calls must give, where it is to be optional."""
+    if not asks_optional(instruction):
+        return
+    for key, each in after.signatures.items():
+        old = before.signatures.get(key)
+        added = {*each.parameters} - {*old.parameters} if old else set()
+        missed = sorted(added & each.required)
+        if old and missed and len(each.parameters) > len(old.parameters):
+            warning = f"calls of `{key[1]}` would have to give {listed(missed)}"
+            yield FailedCheck("optional", warning, f"Give {listed(missed)} a default value.")
+            return
+
+
+def raised(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
+    """Check that the exceptions that are to be raised or handled are there."""
+    if missing := [name for name in raised_errors(instruction) if name not in after.names]:
+        warning = f"{listed(missing)} does not occur in the new text"
+        yield FailedCheck("missing", warning, f"The new code must use {listed(missing)}.")
+
+
+def values(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
+    """Check that the values that the instruction gives are there."""
+    text = "".join(after.text.split())
+    missing = [value for value in wanted_values(instruction) if "".join(value.split()) not in text]
+    if missing:
+        warning = f"{quoted(missing[0])} does not occur in the new text"
+        yield FailedCheck("missing", warning, f"The new code must have {missing[0]}.")
+
+
+def unchanged(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
+    """Check that what the instruction begins to speak of has changed."""
+    name = changed_name(instruction)
+    old, new = before.bodies, after.bodies
+    if name in old and name in new and only_requested(instruction) == frozenset():
+        inside = old[name].inside | new[name].inside
+        same = [
+            each in old and each in new and old[each].code == new[each].code
+            for each in (name, *inside)
+        ]
+        if all(same):
+            yield FailedCheck("untouched", f"`{name}` did not change", f"Change `{name}`.")
+
+
+CHECKS: tuple[Callable[[str, Side, Side], Iterator[FailedCheck]], ...] = (
+    additions, renamed, parameters, new_parameters, optional, raised, values, unchanged,
+)  # fmt: skip

@@ -8,6 +8,7 @@ where a definition may stand for another one, or would lose a part.
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from engine.editing.code_parts import DEFINITIONS, IMPORTS, WRAPPERS, definitions, name_of, tokens
 from engine.editing.placed_imports import clash, with_imports
+from engine.editing.scopes.names import whole_word
 from engine.editing.syntax import Tree, parse
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ class Doubt(Exception):
     """A reason why an update may be no list of whole definitions of a file."""
 
 
-class Part(NamedTuple):
+class Statement(NamedTuple):
     """A statement of a module or a member of a class. Its name is "" if it defines nothing."""
 
     node: Node  # with decorators and `export`
@@ -102,9 +104,9 @@ def _holds(node: Node, child: Node) -> bool:
     return around is None or is_body or node.type in WRAPPERS
 
 
-def _parts(tree: Tree, parent: Node, is_mark: IsMark) -> list[Part]:
+def _parts(tree: Tree, parent: Node, is_mark: IsMark) -> list[Statement]:
     """Return the parts of a module, or of a class's body."""
-    found: list[Part] = []
+    found: list[Statement] = []
     above: Node | None = None  # the first comment of those right above
     last_row, after_mark = -1, False
     for node in parent.named_children:
@@ -123,7 +125,7 @@ def _parts(tree: Tree, parent: Node, is_mark: IsMark) -> list[Part]:
         start, stop = _lines(tree, node)
         is_close = above is not None and node.start_point[0] == last_row + 1
         first = _lines(tree, above)[0] if above and is_close else start
-        found.append(Part(node, inner, _name(tree, inner), first, start, stop, after_mark))
+        found.append(Statement(node, inner, _name(tree, inner), first, start, stop, after_mark))
         above, last_row, after_mark = None, _last_row(node), False
     return found
 
@@ -161,8 +163,8 @@ def _lines(tree: Tree, node: Node) -> tuple[int, int]:
 def _merged(
     old: Tree,
     new: Tree,
-    own: Sequence[Part],
-    given: Sequence[Part],
+    own: Sequence[Statement],
+    given: Sequence[Statement],
     has_marks: bool,
     is_mark: IsMark,
 ) -> Iterator[Change]:
@@ -189,7 +191,9 @@ def _merged(
             yield _added(old, new, own, given, places, at)
 
 
-def _place(old: Tree, new: Tree, own: Sequence[Part], part: Part, is_mark: IsMark) -> Part | None:
+def _place(
+    old: Tree, new: Tree, own: Sequence[Statement], part: Statement, is_mark: IsMark
+) -> Statement | None:
     """Find the definition that one of the update stands for; None for a new one. Raises Doubt."""
     named = [each for each in own if each.name == part.name]
     if not named and _is_method(new, part):
@@ -206,7 +210,7 @@ def _place(old: Tree, new: Tree, own: Sequence[Part], part: Part, is_mark: IsMar
     return named[0] if named else None
 
 
-def _is_method(tree: Tree, part: Part) -> bool:
+def _is_method(tree: Tree, part: Statement) -> bool:
     """Return whether a function of Python outside of a class is one of a class."""
     parameters = part.inner.child_by_field_name("parameters")
     first = parameters.named_children[:1] if parameters else []
@@ -214,13 +218,13 @@ def _is_method(tree: Tree, part: Part) -> bool:
     return outside and bool(first) and tree.text_of(first[0]) in RECEIVERS
 
 
-def _members(tree: Tree, holder: Part, is_mark: IsMark) -> list[Part]:
+def _members(tree: Tree, holder: Statement, is_mark: IsMark) -> list[Statement]:
     body = holder.inner.child_by_field_name("body")
     return _parts(tree, body, is_mark) if holder.inner.type in HOLDERS and body else []
 
 
 def _replaced(
-    old: Tree, new: Tree, part: Part, place: Part, has_marks: bool, is_mark: IsMark
+    old: Tree, new: Tree, part: Statement, place: Statement, has_marks: bool, is_mark: IsMark
 ) -> Iterator[Change]:
     """Yield the changes that make one definition of the file that of the update. Raises Doubt."""
     for tree, each in ((old, place), (new, part)):
@@ -242,7 +246,7 @@ def _replaced(
         raise Doubt
     inside = {each.name for each in definitions(new, new.span(part.inner))}
     inside -= {each.name for each in definitions(old, old.span(place.inner))}
-    if any(each.name in inside for each in definitions(old, (0, len(old.text)))):
+    if inside and re.search(rf"\b(?:class|def|fn|func|function) {whole_word(*inside)}", old.text):
         raise Doubt  # a definition of its own, which is indented too far
     first = place.first if part.first < part.start else place.start
     if place.node != place.inner and part.node.type != place.node.type:
@@ -256,11 +260,11 @@ def _replaced(
         yield first, place.stop, lines
 
 
-def _key(tree: Tree, part: Part) -> str:
+def _key(tree: Tree, part: Statement) -> str:
     return part.name or tree.text_of(part.node).strip()
 
 
-def _head(tree: Tree, part: Part, is_mark: IsMark) -> str:
+def _head(tree: Tree, part: Statement, is_mark: IsMark) -> str:
     """Return a definition up to its body, with decorators and `export`."""
     body = part.inner.child_by_field_name("body")
     start, stop = tree.span(part.node)
@@ -277,7 +281,7 @@ def _is_empty(node: Node) -> bool:
     return all([part.type for part in each.children] in (["ellipsis"], ["string"]) for each in code)
 
 
-def _lines_of(old: Tree, new: Tree, span: tuple[int, int], place: Part) -> str:
+def _lines_of(old: Tree, new: Tree, span: tuple[int, int], place: Statement) -> str:
     """Return lines of the update, indented like a definition of the file. Raises Doubt."""
     lines = new.text[slice(*span)].split("\n")
     shown, wanted = (
@@ -296,9 +300,9 @@ def _lines_of(old: Tree, new: Tree, span: tuple[int, int], place: Part) -> str:
 def _added(
     old: Tree,
     new: Tree,
-    own: Sequence[Part],
-    given: Sequence[Part],
-    places: Sequence[Part | None],
+    own: Sequence[Statement],
+    given: Sequence[Statement],
+    places: Sequence[Statement | None],
     at: int,
 ) -> Change:
     """Return the change that adds new definitions from the one at `at` on. Raises Doubt."""

@@ -128,7 +128,7 @@ def test_an_unusable_answer_is_refused() -> None:
 def test_a_new_import_moves_unless_it_hides_a_name() -> None:
     log = GOOD.replace("return ", "logging.info(path)\n    return ")
     new = judge(asked("Log the path."), answer(f"import logging\n\n\n{log}"))
-    assert new.text.startswith("import os\nimport logging\n\n\ndef f") and not new.failed
+    assert new.text.startswith("import logging\nimport os\n\n\ndef f") and not new.failed
     hidden = judge(asked("Log the path."), answer(f"from json import load as os\n\n\n{GOOD}"))
     assert [one.kind for one in hidden.failed] == ["hidden"]
     assert "\n\nfrom json import load as os\n" in hidden.text

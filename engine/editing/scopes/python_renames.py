@@ -51,15 +51,18 @@ class PythonRenames(PythonNames):
         self._decorated: dict[int, Node] = {}  # a definition's id -> the node with its decorators
         self._callers: dict[tuple[str, str], _Callers] = {}  # by its old and new name
         self._scopes: dict[Binding, Scope | None] = {}  # scope of the class it is bound to
+        self._assigned: set[int] = set()  # starts of names that an assignment binds alone
         self._typed: dict[int, Node] = {}  # start of a name -> the class that its value is said of
 
     def visit(self, node: Node, scope: Scope, kind: str) -> list[Visit]:
         if node.type == "decorated_definition":
             self._decorated[child(node, "definition").id] = node
-        elif node.type == "assignment":
-            value = node.child_by_field_name("right")
-            if value and value.type == "call":
-                self._typed[self.tree.span(child(node, "left"))[0]] = child(value, "function")
+        elif node.type in ("assignment", "augmented_assignment"):
+            value, left = node.child_by_field_name("right"), child(node, "left")
+            if left.type == "identifier":
+                self._assigned.add(self.tree.span(left)[0])
+            if value and value.type == "call" and node.type == "assignment":
+                self._typed[self.tree.span(left)[0]] = child(value, "function")
         return super().visit(node, scope, kind)
 
     def _parameter(self, node: Node, inside: Scope, outside: Scope) -> list[Visit]:
@@ -100,6 +103,22 @@ class PythonRenames(PythonNames):
                 found[scope] = None
         return list(found)
 
+    def class_name(self, member: Member) -> str:
+        """Return the name of the class whose member it certainly is; "" if that is not known."""
+        scope = self._class_of(member)
+        name = scope.node.child_by_field_name("name") if scope and scope.node else None
+        return self.tree.text_of(name) if name else ""
+
+    @cached_property
+    def decorated(self) -> set[int]:
+        """The offsets where the names of functions with decorators begin."""
+        functions = (each for each in self.functions.values() if each.id in self._decorated)
+        return {self.tree.span(child(each, "name"))[0] for each in functions}
+
+    def is_assigned(self, place: Place) -> bool:
+        """Return whether a name is all that an assignment binds there."""
+        return place.start in self._assigned
+
     def member_uses(self) -> list[tuple[str, Place]]:
         return [(member.name, member.place) for member in self.members]
 
@@ -111,7 +130,7 @@ class PythonRenames(PythonNames):
         """
         if name.startswith("__") or new.startswith("__"):
             raise Unsure("names that start with two underscores are special")
-        if self._bases(scope):
+        if self.has_bases(scope):
             raise Unsure("the class has base classes that may know the name")
         if scope.node and scope.node.id in self._decorated:
             raise Unsure("the class has decorators that may use the name")
@@ -127,7 +146,7 @@ class PythonRenames(PythonNames):
         if own and own.unsure:
             raise Unsure(own.unsure)
         others = {one for one in self.classes_with(name) if one is not scope}
-        if any(self._bases(one) for one in others) or (others and self._has_heirs_of_several):
+        if any(self.has_bases(one) for one in others) or (others and self._has_heirs_of_several):
             raise Unsure(f"a class may inherit `{name}`")
         assigned = [each for each in self.members if each.name == name and _is_assigned(each)]
         own_names = {one for one in others if name in one.bindings}
@@ -297,7 +316,7 @@ class PythonRenames(PythonNames):
         if found is around:
             return "yes" if self._definitions(around.bindings["__init__"]) == 1 else "maybe"
         has_own = found is not None and "__init__" in found.bindings
-        return "no" if has_own and found and not self._bases(found) else "maybe"
+        return "no" if has_own and found and not self.has_bases(found) else "maybe"
 
     def _calls_method(self, name: Node, own: Binding, around: Scope) -> str:
         """Return whether `name` in `object.name(...)` is a class's method.
@@ -310,10 +329,10 @@ class PythonRenames(PythonNames):
         found = self._class_of(member)
         if found is around and self._of_classes[own.name] == 1 and self._definitions(own) == 1:
             return "yes"
-        certain = found is not None and found is not around and not self._bases(found)
+        certain = found is not None and found is not around and not self.has_bases(found)
         return "no" if certain else "maybe"
 
-    def _bases(self, scope: Scope) -> bool:
+    def has_bases(self, scope: Scope) -> bool:
         """Return whether a class has base classes or other arguments."""
         return any(each.named_child_count for each in fields(scope.node, "superclasses"))
 
