@@ -20,6 +20,7 @@ from lsp_server.completion.completion_cache import Completion
 from lsp_server.completion.inline import PromptLayout, complete
 from lsp_server.completion.read_ahead import ReadAhead
 from lsp_server.editing import code_actions
+from lsp_server.editing.at_cursor import edit_target, placed_code
 from lsp_server.editing.edit import (
     EditResult,
     current_document,
@@ -41,8 +42,10 @@ from lsp_server.protocol.messages import (
     CursorParams,
     EditFilesParams,
     EditParams,
+    EditTargetParams,
     FindFilesParams,
     NextEditParams,
+    PlaceCodeParams,
     RenamePlacesParams,
     ShownParams,
     failed,
@@ -237,6 +240,14 @@ def _edits(server: Server, session: Session) -> None:
     @feature("draftline/renamePlaces")
     async def places(params: RenamePlacesParams) -> dict[str, Any] | None:
         return await find_rename_places(server, session, params)
+
+    @feature("draftline/editTarget")
+    async def target(params: EditTargetParams) -> dict[str, Any]:
+        return await edit_target(server, params)
+
+    @feature("draftline/placeCode")
+    async def placed(params: PlaceCodeParams) -> dict[str, Any]:
+        return await placed_code(server, params)
 
     @feature("draftline/findFiles")
     async def found_files(params: FindFilesParams) -> dict[str, Any]:

@@ -125,7 +125,7 @@ def definitions(tree: Tree, span: Span, siblings: bool = False) -> list[Definiti
     """Find what is defined in a part of the text, in order, and with `siblings` next to it."""
     found = []
     for node in _nodes(tree, span, siblings):
-        name = _name_of(node)
+        name = name_of(node)
         if name is None or not (siblings or span[0] <= tree.offset(name.start_byte) < span[1]):
             continue
         around = node.parent
@@ -158,8 +158,8 @@ def bodies(tree: Tree, span: Span) -> dict[str, Body]:
             continue
         defined = node
         if node.type in WRAPPERS:  # decorators belong to what they decorate
-            defined = next((one for one in node.named_children if _name_of(one)), node)
-        name = _name_of(defined)
+            defined = next((one for one in node.named_children if name_of(one)), node)
+        name = name_of(defined)
         if name is not None and (not owners or owners[-1] != defined.id):
             for owner in owners:
                 inside[owner].add(tree.text_of(name))
@@ -181,7 +181,7 @@ def bodies(tree: Tree, span: Span) -> dict[str, Body]:
 def _names_around(tree: Tree, node: Node) -> Iterator[str]:
     around = node.parent
     while around is not None:
-        if (name := _name_of(around)) is not None:
+        if (name := name_of(around)) is not None:
             yield tree.text_of(name)
         around = around.parent
 
@@ -342,7 +342,7 @@ def _kind(node: Node) -> Kind:
     return "docstring" if alone else "string"
 
 
-def _name_of(node: Node) -> Node | None:
+def name_of(node: Node) -> Node | None:
     """Return the name of what a node defines; None if it is no definition."""
     if node.type in DEFINITIONS:
         if node.type.endswith("_specifier") and node.child_by_field_name("body") is None:

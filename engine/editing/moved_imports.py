@@ -119,6 +119,11 @@ def _places(tree: Tree) -> tuple[int, int]:
     return head, max(head, last)
 
 
+def end_of_imports(tree: Tree) -> int:
+    """Return the offset after the lines of a file's imports, or of its head without any."""
+    return _places(tree)[1]
+
+
 def _margin(part: str) -> int:
     """Return the indentation of a text's shallowest line, in characters."""
     lines = [line for line in LINE.findall(part) if line.strip()]
