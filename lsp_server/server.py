@@ -395,6 +395,14 @@ def _commands(server: Server, session: Session) -> None:
         session.send_status()
         return {"enabled": session.enabled}
 
+    @command("draftline.download")
+    def download(model: str) -> dict[str, str]:
+        try:
+            session.shared_engine.fetch(model)
+        except ValueError as reason:
+            raise failed(reason) from None
+        return {"model": model}
+
     @command("draftline.reindex")
     async def reindex() -> dict[str, int]:
         try:
