@@ -38,10 +38,15 @@ const ENGINE_KEY = "DRAFTLINE_ENGINE_KEY";
 /** Settings that the server does not hear of. */
 const EXTENSION_ONLY = ["command", "editView", "server", "engine"];
 
+/** Settings of which an older server does not know: it hears of them once they are not the default any more. */
+const NEWER = new Set(["check", "checkCandidates"]);
+
 /** The settings that are sent to the server. */
 function serverSettings(): Record<string, unknown> {
+  const configuration = vscode.workspace.getConfiguration("draftline");
   const all = vscode.workspace.getConfiguration().get<Record<string, unknown>>("draftline", {});
-  return Object.fromEntries(Object.entries(all).filter(([key]) => !EXTENSION_ONLY.includes(key)));
+  for (const key of NEWER) if (all[key] !== configuration.inspect(key)?.defaultValue) NEWER.delete(key);
+  return Object.fromEntries(Object.entries(all).filter(([key]) => !EXTENSION_ONLY.includes(key) && !NEWER.has(key)));
 }
 
 /** Reports that the server's program is missing, and what to do. */
@@ -69,15 +74,15 @@ export class Server implements vscode.Disposable {
   /**
    * `folder` is the server's working directory: not the workspace, from which Python would import
    * modules. `find` answers the path of a program, if there is one. `engineKey` answers the key of
-   * an engine on another machine, which is passed on where other users cannot read it. `onClient` is called with each new client before it starts, `onFailure` with the reason
-   * if it does not start.
+   * an engine on another machine, which is passed on where other users cannot read it. `onClient` is called with each
+   * new client before it starts, `onFailure` with the reason if it does not start, and a command that may help.
    */
   constructor(
     private readonly folder: string,
     private readonly find: (program: string) => string | undefined,
     private readonly engineKey: () => Thenable<string | undefined>,
     private readonly onClient: (client: LanguageClient) => void,
-    private readonly onFailure: (message: string) => void,
+    private readonly onFailure: (message: string, remedy?: string) => void,
   ) {
     this.settings = vscode.workspace.onDidChangeConfiguration((event) => {
       if (!event.affectsConfiguration("draftline")) return;
@@ -137,7 +142,7 @@ export class Server implements vscode.Disposable {
     if (program === undefined) {
       const message = `no program "${name}"`;
       this.output.error(`${message}: see the setting draftline.command`);
-      this.onFailure(message);
+      this.onFailure(`${message}: find or install it`, "draftline.setUpServer");
       void reportMissing(name);
       return;
     }
