@@ -17,8 +17,9 @@ const REVIEWING = "draftline.reviewing"; // context key: the active editor has c
 const SCHEME = "draftline-before";
 const ATTEMPTS = 20; // to change a document that changes at the same time
 const LENS = 160; // characters of deleted lines
-const HINT = 60;
-const MARK = 100; // characters of what is known of the whole edit
+const FIRST = 55; // characters of these, and of what is known of the whole edit, beside the links for all changes
+const HINT = 60; // characters of deleted lines
+const TITLE = 100; // characters of what is known of the whole edit
 const KEYS = process.platform === "darwin" ? "Cmd+Alt" : "Alt"; // Ctrl+Alt is AltGr
 const ALL = process.platform === "darwin" ? "Cmd+Enter" : "Ctrl+Enter";
 
@@ -116,7 +117,7 @@ export class Review implements vscode.Disposable, vscode.CodeLensProvider, vscod
     if (!proposal) return;
     const { uri } = proposal.document;
     this.olds.fire(oldOf(uri));
-    const title = `${proposal.title}${proposal.mark && ` (${shortened(proposal.mark, MARK)})`}`;
+    const title = `${proposal.title}${proposal.mark && ` (${shortened(proposal.mark, TITLE)})`}`;
     await vscode.commands.executeCommand("vscode.diff", oldOf(uri), uri, title);
     this.draw();
   }
@@ -134,20 +135,21 @@ export class Review implements vscode.Disposable, vscode.CodeLensProvider, vscod
     const { pending, mark } = proposal;
     return pending.flatMap((each, index) => {
       const text = document.getText().slice(each.start, each.end);
-      const lenses: [string, string][] = [
+      const room = index > 0 || pending.length === 1 ? LENS - (mark.length > 0 ? FIRST : 0) : FIRST;
+      const lenses: [string, string, string?][] = [
         [`$(check) Accept ${KEYS}+Y`, "draftline.acceptHunk"],
         [`$(close) Reject ${KEYS}+N`, "draftline.rejectHunk"],
       ];
       if (index === 0 && pending.length > 1) {
         lenses.push([`$(check-all) Accept All ${ALL}`, "draftline.acceptAll"], ["$(close-all) Reject All", "draftline.rejectAll"]);
       }
-      if (index === 0 && mark) lenses.push([plain(shortened(mark, MARK)), "draftline.compareEdit"]);
-      lenses.push([plain(described(each.old, text, LENS)), "draftline.compareEdit"]);
+      if (index === 0 && mark) lenses.push([plain(shortened(mark, FIRST)), "draftline.compareEdit", mark]);
+      lenses.push([plain(described(each.old, text, room)), "draftline.compareEdit"]);
       const at = document.positionAt(each.start);
       const range = new vscode.Range(at, at);
-      return lenses.map(([title, command]) => {
+      return lenses.map(([title, command, more]) => {
         const isOne = command.endsWith("Hunk");
-        const tooltip = TOOLTIPS[command];
+        const tooltip = more ?? TOOLTIPS[command];
         const lens = { title, command, ...(tooltip && { tooltip }), ...(isOne && { arguments: [each.id] }) };
         return new vscode.CodeLens(range, lens);
       });
