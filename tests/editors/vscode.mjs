@@ -456,7 +456,9 @@ const SCENARIOS = {
       return found;
     });
     writeFileSync(settings, place.defaults);
-    await editor.see(BAR, /^\s*Draftline\s*$/);
+    await until("the model to be back", async () =>
+      (await editor.texts(BAR)).every((text) => !/Download|loading/.test(text)) &&
+      (await page.locator(`${BAR} .codicon-error`).count()) === 0);
     await editor.command("Notifications: Clear All Notifications");
   },
 

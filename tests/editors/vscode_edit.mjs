@@ -173,7 +173,7 @@ export function editScenarios(editor, place) {
       const made = await editor.lines(LINES);
       const changed = before.flatMap((line, at) => (line === made[at] ? [] : [at]));
       assert.ok(changed.length >= 3, made.join("\n"));
-      await editor.see(LENS, /by rule/);
+      await editor.seeDecoration(/by rule/);
       await editor.see(LENS, /was: def total\(amount, price\):/);
       await click("Reject"); // the first one
       await until("its old text", async () => (await editor.lines(LINES))[changed[0]] === before[changed[0]]);

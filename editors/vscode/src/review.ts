@@ -2,8 +2,9 @@
  * An edit that is made in a document, accepted or rejected change by change.
  *
  * The document has the new text. Accepting a change leaves it there, rejecting it puts its old text back.
- * Above each change a CodeLens has both, with their keys, and shows what was there; a hint does where these are
- * off, and in the diff of the old text and the document, which is another view of the same changes.
+ * Above each change a CodeLens has both, with their keys, and shows what was there; a hint in its first line does
+ * where these are off, and in the diff of the old text and the document, which is another view of the same
+ * changes. The hint of the first change says what is known of the whole edit.
  */
 
 import * as vscode from "vscode";
@@ -17,7 +18,7 @@ const REVIEWING = "draftline.reviewing"; // context key: the active editor has c
 const SCHEME = "draftline-before";
 const ATTEMPTS = 20; // to change a document that changes at the same time
 const LENS = 160; // characters of deleted lines
-const FIRST = 55; // characters of these, and of what is known of the whole edit, beside the links for all changes
+const FIRST = 55; // characters of these beside the links for all changes
 const HINT = 60; // characters of deleted lines
 const TITLE = 100; // characters of what is known of the whole edit
 const KEYS = process.platform === "darwin" ? "Cmd+Alt" : "Alt"; // Ctrl+Alt is AltGr
@@ -132,24 +133,23 @@ export class Review implements vscode.Disposable, vscode.CodeLensProvider, vscod
   provideCodeLenses(document: vscode.TextDocument): vscode.CodeLens[] {
     const proposal = this.proposals.get(document);
     if (!proposal) return [];
-    const { pending, mark } = proposal;
+    const { pending } = proposal;
     return pending.flatMap((each, index) => {
       const text = document.getText().slice(each.start, each.end);
-      const room = index > 0 || pending.length === 1 ? LENS - (mark.length > 0 ? FIRST : 0) : FIRST;
-      const lenses: [string, string, string?][] = [
+      const lenses: [string, string][] = [
         [`$(check) Accept ${KEYS}+Y`, "draftline.acceptHunk"],
         [`$(close) Reject ${KEYS}+N`, "draftline.rejectHunk"],
       ];
-      if (index === 0 && pending.length > 1) {
+      const hasAll = index === 0 && pending.length > 1;
+      if (hasAll) {
         lenses.push([`$(check-all) Accept All ${ALL}`, "draftline.acceptAll"], ["$(close-all) Reject All", "draftline.rejectAll"]);
       }
-      if (index === 0 && mark) lenses.push([plain(shortened(mark, FIRST)), "draftline.compareEdit", mark]);
-      lenses.push([plain(described(each.old, text, room)), "draftline.compareEdit"]);
+      lenses.push([plain(described(each.old, text, hasAll ? FIRST : LENS)), "draftline.compareEdit"]);
       const at = document.positionAt(each.start);
       const range = new vscode.Range(at, at);
-      return lenses.map(([title, command, more]) => {
+      return lenses.map(([title, command]) => {
         const isOne = command.endsWith("Hunk");
-        const tooltip = more ?? TOOLTIPS[command];
+        const tooltip = TOOLTIPS[command];
         const lens = { title, command, ...(tooltip && { tooltip }), ...(isOne && { arguments: [each.id] }) };
         return new vscode.CodeLens(range, lens);
       });
@@ -214,7 +214,7 @@ export class Review implements vscode.Disposable, vscode.CodeLensProvider, vscod
   }
 
   private goTo(document: vscode.TextDocument, offset: number | undefined): void {
-    const editor = editorOf(document);
+    const editor = reviewed(document);
     if (!editor || offset === undefined) return;
     const at = document.positionAt(offset);
     editor.selection = new vscode.Selection(at, at);
@@ -233,11 +233,13 @@ export class Review implements vscode.Disposable, vscode.CodeLensProvider, vscod
       const text = document.getText();
       const hasLenses = vscode.workspace.getConfiguration("editor", document).get<boolean>("codeLens", true);
       const isInDiff = editor.viewColumn === undefined;
-      const hints = hasLenses && !isInDiff ? [] : pending.map((each) => {
+      const mark = this.proposals.get(document)?.mark ?? "";
+      const hints = pending.flatMap((each, index) => {
         const what = isInDiff ? "" : described(each.old, text.slice(each.start, each.end), HINT);
-        const contentText = `✓ ${KEYS}+Y  ✗ ${KEYS}+N  ${what}`;
+        const keys = hasLenses && !isInDiff ? [] : [`✓ ${KEYS}+Y  ✗ ${KEYS}+N`, what];
+        const contentText = [...keys, index === 0 ? mark : ""].filter((part) => part).join("  ");
         const line = document.lineAt(document.positionAt(each.start).line).range;
-        return { range: line, renderOptions: { after: { contentText } } };
+        return contentText ? [{ range: line, renderOptions: { after: { contentText } } }] : [];
       });
       // A line end belongs to its line.
       const options = (each: Pending, end: number): vscode.DecorationOptions =>
@@ -256,6 +258,12 @@ const TOOLTIPS: Record<string, string> = {
   "draftline.rejectHunk": "Put the old text back",
   "draftline.compareEdit": "Compare with the old text",
 };
+
+/** The editor in which a document's changes are decided: it may be shown in a diff, too. */
+function reviewed(document: vscode.TextDocument): vscode.TextEditor | undefined {
+  const active = vscode.window.activeTextEditor;
+  return active?.document === document ? active : editorOf(document);
+}
 
 /** The document's text without what is left to decide. */
 function oldOf(uri: vscode.Uri): vscode.Uri {
@@ -277,6 +285,6 @@ function deleted(old: string, text: string): vscode.MarkdownString {
 /** The change at the cursor, else the next one below it, else the last. */
 function atCursor({ document, pending }: Proposal): Pending | undefined {
   const starts = lineStarts(document.getText());
-  const line = editorOf(document)?.selection.active.line ?? 0;
+  const line = reviewed(document)?.selection.active.line ?? 0;
   return pending.find(({ start, end }) => lineOf(starts, Math.max(start, end - 1)) >= line) ?? pending.at(-1);
 }
