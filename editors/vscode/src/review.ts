@@ -17,8 +17,8 @@ import { editorOf, replaceIn, type Made } from "./writing";
 const REVIEWING = "draftline.reviewing"; // context key: the active editor has changes to decide
 const SCHEME = "draftline-before";
 const ATTEMPTS = 20; // to change a document that changes at the same time
-const LENS = 160; // characters of deleted lines
-const FIRST = 55; // characters of these beside the links for all changes
+const LENS = 100; // characters of deleted lines
+const FIRST = 45; // characters of these beside the links for all changes
 const HINT = 60; // characters of deleted lines
 const TITLE = 100; // characters of what is known of the whole edit
 const KEYS = process.platform === "darwin" ? "Cmd+Alt" : "Alt"; // Ctrl+Alt is AltGr
