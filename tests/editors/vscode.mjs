@@ -88,6 +88,7 @@ function told() {
 
 /** Accepts the proposal that is to come, and answers the file as it is then. */
 async function accepted(name, shot) {
+  const before = editor.disk(name);
   await editor.seeDecoration(HINT);
   await editor.settle();
   await editor.shot(shot);
@@ -95,7 +96,10 @@ async function accepted(name, shot) {
   assert.deepEqual(await told(), []);
   await click("Accept All");
   await editor.gone(".monaco-diff-editor");
-  return editor.saved(name);
+  return until("the change", async () => {
+    const text = await editor.saved(name);
+    return text !== before && text;
+  });
 }
 
 /** Sees that everything in the refactor preview is ticked. */
