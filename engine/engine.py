@@ -66,13 +66,15 @@ class Engine:
         progress: Progress | None = None,
         slots: Slots | None = None,
         tensors: bool = False,
+        on_failure: Callable[[str], None] = lambda why: None,
     ) -> None:
         """Load the model, index the configured workspace, if any, and start the thread.
 
         A built-in model that is missing is fetched first. The model and what its drafter needs are
         loaded and checked. Engines of one process that share `slots` compute one at a time.
-        `tensors`: the model runs on torch whatever it is, for experiments. WeightsError,
-        UnsupportedModel, ValueError or OSError with one line.
+        `tensors`: the model runs on torch whatever it is, for experiments. `on_failure`: told why
+        the model's thread has ended, from that thread. WeightsError, UnsupportedModel, ValueError
+        or OSError with one line.
         """
         self.config = config or Config()
         drafter = choice_for(self.config)  # an unknown drafter fails before anything is loaded
@@ -105,7 +107,9 @@ class Engine:
             except BaseException:
                 self.workspace.close()
                 raise
-        self.worker = Worker(*self._background(), slots=slots, within=target.within)
+        self.worker = Worker(
+            *self._background(), slots=slots, within=target.within, on_failure=on_failure
+        )
 
     @property
     def info(self) -> Info:

@@ -319,15 +319,17 @@ class Worker:
         slots: Slots | None = None,
         within: Callable[[], AbstractContextManager[object]] = nullcontext,
         clock: Callable[[], float] = monotonic,
+        on_failure: Callable[[str], None] = lambda why: None,
     ) -> None:
         """Start the thread.
 
         `background`: work to do while idle. Each slice yields the seconds until the next one; the
         first that is due runs. A job waits for one slice at most. `slots`: shared with the other
         engines of this process. `within`: a context that the whole thread runs in. `clock`:
-        seconds, by which jobs take turns.
+        seconds, by which jobs take turns. `on_failure`: told why the thread has ended, where
+        `close` did not end it.
         """
-        self._within = within
+        self._within, self._on_failure = within, on_failure
         self._engines = slots or Slots()
         self._idle_at = monotonic() + IDLE_SECONDS  # when background work may go on
         # work -> when its next slice is due
@@ -387,6 +389,7 @@ class Worker:
                 jobs = [*self._begun, *self._schedule.clear_waiting()]
             for job in jobs:
                 job.put(Done("failed", error=self.failure))
+            self._on_failure(one_line(error))
 
     def _serve(self) -> None:
         while True:

@@ -20,6 +20,7 @@ from lsp_server.completion.completion_cache import Completion
 from lsp_server.completion.inline import PromptLayout, complete, names_to_import
 from lsp_server.completion.read_ahead import ReadAhead
 from lsp_server.editing import code_actions
+from lsp_server.editing.at_cursor import edit_target, placed_code
 from lsp_server.editing.edit import (
     EditResult,
     current_document,
@@ -41,8 +42,10 @@ from lsp_server.protocol.messages import (
     CursorParams,
     EditFilesParams,
     EditParams,
+    EditTargetParams,
     FindFilesParams,
     NextEditParams,
+    PlaceCodeParams,
     RenamePlacesParams,
     ShownParams,
     failed,
@@ -257,6 +260,14 @@ def _edits(server: Server, session: Session) -> None:
     async def places(params: RenamePlacesParams) -> dict[str, Any] | None:
         return await find_rename_places(server, session, params)
 
+    @feature("draftline/editTarget")
+    async def target(params: EditTargetParams) -> dict[str, Any]:
+        return await edit_target(server, params)
+
+    @feature("draftline/placeCode")
+    async def placed(params: PlaceCodeParams) -> dict[str, Any]:
+        return await placed_code(server, params)
+
     @feature("draftline/findFiles")
     async def found_files(params: FindFilesParams) -> dict[str, Any]:
         return await find_files(session, params)
@@ -402,6 +413,14 @@ def _commands(server: Server, session: Session) -> None:
         session.enabled = not session.enabled
         session.send_status()
         return {"enabled": session.enabled}
+
+    @command("draftline.download")
+    def download(model: str) -> dict[str, str]:
+        try:
+            session.shared_engine.fetch(model)
+        except ValueError as reason:
+            raise failed(reason) from None
+        return {"model": model}
 
     @command("draftline.reindex")
     async def reindex() -> dict[str, int]:

@@ -499,6 +499,9 @@ class Session:
             "acceptedShare": round(self.totals["accepted"] / tokens, 3) if tokens else None,
             "files": len(self.workspace.documents) if self.workspace else None,
             "tokens": self.workspace.size if self.workspace else None,
+            "downloads": [
+                {"model": offer.model, "bytes": offer.size} for offer in self.shared_engine.offers
+            ],
         }
 
     def send_status(self) -> None:

@@ -225,6 +225,17 @@ class SharedEngine:
             self._asking = client
             return self._offers
 
+    @property
+    def offers(self) -> list[Download]:
+        """The downloads of which a user may choose one."""
+        return self._offers
+
+    def fetch(self, model: str) -> None:
+        """Take the user's choice of a download. Raises ValueError if it is not offered."""
+        if model not in [offer.model for offer in self._offers]:
+            raise ValueError(f"{model[:80]}: is not offered for download now")
+        self.answer(model)
+
     def answer(self, model: str | None) -> None:
         """Take the user's choice of one of the downloads, or of none of them."""
         with self._lock:
@@ -232,7 +243,7 @@ class SharedEngine:
                 return
             if model is None:
                 name = self._wanted.model
-                self.state = "error"
+                self.state, self._offers = "error", []
                 self.message = (
                     f"{name} is not on this machine, and was not fetched: restart the server to be "
                     f"asked again, or run `draftline models pull {name}`"
@@ -377,7 +388,7 @@ class SharedEngine:
         config = Config(model=wanted.model, device=wanted.device)
         if self._main:
             config = replace(config, **SECOND_ENGINE)
-        return Engine(config, progress, self.slots)
+        return Engine(config, progress, self.slots, on_failure=self._on_failed)
 
     def _connect(self, url: EngineUrl, model: str) -> HttpEngine | OpenAiEngine:
         """Connect to the engine of another machine, as soon as it can be reached.
@@ -413,6 +424,15 @@ class SharedEngine:
                 return
             self._start(self._wanted, fetch=False)
             self.message = why
+        self._notify()
+
+    def _on_failed(self, why: str) -> None:
+        """Note that the engine answers no more. Called from the model's thread."""
+        with self._lock:
+            if self.state != "ready" or self._closed:
+                return
+            self.state = "error"
+            self.message = f"{self.model}: the model has failed ({why}): restart the server"
         self._notify()
 
     def _notify(self) -> None:

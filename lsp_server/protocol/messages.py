@@ -137,6 +137,23 @@ class RenamePlacesParams:
 
 
 @dataclass
+class EditTargetParams:
+    """Parameters of draftline/editTarget."""
+
+    textDocument: Identifier
+    position: types.Position
+
+
+@dataclass
+class PlaceCodeParams:
+    """Parameters of draftline/placeCode; an empty range is the cursor."""
+
+    textDocument: Identifier
+    range: types.Range
+    code: str
+
+
+@dataclass
 class ShownParams:
     """Parameters of textDocument/didShowCompletion and didPartiallyAcceptCompletion."""
 

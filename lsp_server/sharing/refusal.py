@@ -72,6 +72,7 @@ class _Refusal:
             method = "draftline/status"
             params = dict.fromkeys(("tokensPerSecond", "acceptedShare", "files", "tokens"))
             params |= {"state": "error", "message": self._reason, "model": "", "device": ""}
+            params["downloads"] = []
         _send({"method": method, "params": params})
 
 

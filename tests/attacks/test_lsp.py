@@ -204,6 +204,8 @@ def other_message(chance: random.Random) -> Message:
         "draftline/nextEdit": here,
         "draftline/edit": asked | {"instruction": "do", "workDoneToken": "t"},
         "draftline/renamePlaces": asked | {"instruction": "rename x to y"},
+        "draftline/editTarget": here,
+        "draftline/placeCode": asked | {"code": words(chance) + "def f():\n    pass"},
         "draftline/ask": asked | {"question": "why", "partialResultToken": 5},
         "workspace/executeCommand": {
             "command": f"draftline.{chance.choice(['status', 'stats', 'why', 'cancel', 'none'])}",

@@ -36,7 +36,7 @@ SCENARIOS = [
     "typing cancels",
     "accept all",
     "one by one",
-    "a file that moved on",
+    "typing beside an edit",
     "cancel an edit",
     "code action",
     "quick fix",
@@ -61,12 +61,14 @@ SCENARIOS = [
     "edit: typing into it",
     "edit: saving what is half-written",
     "edit: change by change",
+    "edit: deleted lines are shown",
     "edit: a hint where CodeLens is off",
     "edit: a code action in the file",
     "edit: a file that is renamed meanwhile",
     "edit: a server that ends meanwhile",
     "find the server",
     "choose a model",
+    "a model that is not here",
     "a missing program",
     "install the server",
 ]
@@ -141,6 +143,12 @@ ORDER = """import { sum } from "./cart";
 
 console.log(sum([1, 2]));
 """
+UNUSED = """import os
+import sys
+import re
+
+print(sys.path)
+"""
 LONG = "".join(SHOP.replace("total", f"total_{number}") + "\n\n" for number in range(8))
 STREAM = "".join(SHOP.replace("total", f"total_{number}") + "\n\n" for number in range(4))
 FILES = {
@@ -154,6 +162,7 @@ FILES = {
     "parting.py": STREAM,
     "shelf.py": SHOP,
     "rack.py": SHOP,
+    "unused.py": UNUSED,
     "toll.py": TAX,
     "tax.py": TAX,
     "bill.py": BILL,
@@ -224,8 +233,11 @@ def scenarios(
     server_command: list[str],
     server_environment: dict[str, str],
     artefacts: Path,
+    request: pytest.FixtureRequest,
 ) -> Iterator[Scenarios]:
     """VS Code in a browser, with the extension installed and a workspace open."""
+    chosen = {item.name for item in request.session.items}
+    wanted = [each for each in SCENARIOS if f"test_in_vs_code[{each}]" in chosen]
     root = tmp_path_factory.mktemp("vscode")
     put_uv(root / "tools", server_command)
     wheel = root / "draftline-0.1.0-cp312-abi3-linux_x86_64.whl"
@@ -276,6 +288,7 @@ def scenarios(
             "wheel": str(wheel),
             "uvLog": str(root / "tools" / "uv.log"),
             "go": str(go),
+            "wanted": ["walkthrough", "status", *wanted],
             "codeServer": running.pid,
         }
         with Scenarios(cache, HERE / "vscode.mjs", place, environment) as scenarios:

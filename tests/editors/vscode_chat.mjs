@@ -80,9 +80,19 @@ export function chatScenarios(editor, place) {
       await until("a proposal, or that nothing is to be changed", async () =>
         (await page.locator(".monaco-diff-editor").count()) > 0 ||
         (await editor.texts(MESSAGE)).some((text) => /has this code already/.test(text)));
-      assert.equal(editor.disk("stock.py"), before); // nothing happens before it is accepted
       await editor.shot("chat-apply");
-      await editor.command("View: Close All Editors");
+      if (await page.locator(".monaco-diff-editor").count()) await editor.command("Draftline: Reject All");
+      await editor.gone(".monaco-diff-editor");
+      const other = editor.disk("toll.py");
+      await editor.openFile("toll.py", "2:5"); // in a function
+      await chat.locator('[data-code="apply"]').first().click();
+      await page.waitForSelector(".monaco-diff-editor");
+      await until("new lines", async () => (await editor.lines(".editor.modified")).length > other.split("\n").length);
+      assert.ok((await editor.lines(".editor.modified")).join("\n").startsWith(other.trimEnd())); // they are behind it
+      await editor.shot("chat-apply-behind");
+      await editor.command("Draftline: Reject All");
+      await editor.gone(".monaco-diff-editor");
+      await editor.savesAs("toll.py", other);
       await editor.openFile("stock.py", "1:1");
       await chat.locator('[data-code="insert"]').first().click();
       const code = await chat.locator(".code code").first().innerText();

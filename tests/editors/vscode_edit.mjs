@@ -165,6 +165,7 @@ export function editScenarios(editor, place) {
     },
 
     async "edit: change by change"() {
+      await set({});
       const before = editor.disk("shelf.py").split("\n");
       await ask("shelf.py", RENAME, 1);
       await complete();
@@ -172,7 +173,7 @@ export function editScenarios(editor, place) {
       const made = await editor.lines(LINES);
       const changed = before.flatMap((line, at) => (line === made[at] ? [] : [at]));
       assert.ok(changed.length >= 3, made.join("\n"));
-      await editor.see(LENS, /by rule/);
+      await editor.seeDecoration(/by rule/);
       await editor.see(LENS, /was: def total\(amount, price\):/);
       await click("Reject"); // the first one
       await until("its old text", async () => (await editor.lines(LINES))[changed[0]] === before[changed[0]]);
@@ -188,6 +189,20 @@ export function editScenarios(editor, place) {
       const wanted = [...before];
       wanted[changed[1]] = made[changed[1]];
       await editor.savesAs("shelf.py", wanted.join("\n"));
+    },
+
+    async "edit: deleted lines are shown"() {
+      await set({});
+      const before = editor.disk("unused.py");
+      await ask("unused.py", "Remove unused imports");
+      await complete();
+      await editor.see(LENS, /removed: import os ⏎ import re/);
+      await editor.see(LENS, /Accept Alt\+Y/);
+      await editor.see(LENS, /Reject Alt\+N/);
+      await editor.shot("edit-deleted");
+      await editor.press("Control+z");
+      await editor.gone(LENS);
+      await editor.savesAs("unused.py", before);
     },
 
     async "edit: a hint where CodeLens is off"() {

@@ -5,15 +5,19 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lsp_server.shared_engine import SharedEngine
+from engine.records import Event, Request
+from engine.worker import Job
+from lsp_server.shared_engine import NotReady, SharedEngine
 from tests.support.command import EOS, FENCE, chain_model
 from tests.support.lsp_editor import TIMEOUT_S, Asked, connected, refused, serving
+from tests.support.server import wait_until
 from tests.support.tiny_gguf import usual_models
 
 URI = "file:///project/app.py"
@@ -56,6 +60,8 @@ async def test_a_model_is_fetched_once_the_user_agrees(
             status = await one.command("status")
             assert status["state"] == "loading" and "downloaded?" in status["message"]
             assert not tiny_builtin.exists() and not waiting.done()
+            offered = [each["model"] for each in status["downloads"]]
+            assert [f"Download {each}" for each in offered] == titles[:-1]
             asked.may_answer.set()
             assert (await one.ready())["model"] == chosen
             await asyncio.wait_for(waiting, TIMEOUT_S)
@@ -102,6 +108,26 @@ async def test_one_user_is_asked_and_the_next_if_that_one_leaves(
 
 
 @pytest.mark.asyncio
+async def test_a_question_is_answered_by_a_command_with_a_model_that_is_offered(
+    tmp_path: Path, tiny_builtin: Path
+) -> None:
+    with serving(tmp_path) as port:
+        async with connected(port) as one:
+            asked = Asked(one, None)
+            asked.may_answer.clear()
+            await one.hello(settings=QUICK)
+            await one.until(lambda: asked.questions)
+            download = {"command": "draftline.download", "arguments": ["other"]}
+            _, reason = await refused(one.begin("workspace/executeCommand", download))
+            assert "not offered" in reason and not tiny_builtin.exists()
+            await one.command("download", "small")
+            assert (await one.ready())["model"] == "small"
+            asked.may_answer.set()  # too late
+            assert (await one.command("status"))["downloads"] == []
+            assert (tiny_builtin / "small").is_dir()
+
+
+@pytest.mark.asyncio
 async def test_a_download_is_cancelled_by_its_progress(
     tmp_path: Path, tiny_builtin: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,6 +162,30 @@ async def test_a_download_is_cancelled_by_its_progress(
 def two(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     folder = tmp_path_factory.mktemp("models")
     return [str(chain_model(folder / end[-1:], "x=9", end)) for end in (FENCE, EOS)]
+
+
+class AcceleratorError(RuntimeError):
+    """An error after which a card is of no use."""
+
+
+def test_an_engine_that_fails_is_an_error_until_it_is_loaded_again(two: list[str]) -> None:
+    def fail(cancelled: object) -> Iterator[Event]:
+        raise AcceleratorError("CUDA error")
+
+    shared = SharedEngine()
+    seen: list[tuple[str, str]] = []
+    shared.listeners.append(lambda: seen.append((shared.state, shared.message)))
+    shared.configure("a", two[0], "auto")
+    engine = asyncio.run(shared.ready())
+    assert shared.local
+    shared.local.worker.submit(Job(Request("chat"), fail)).result()
+    wait_until(lambda: seen[-1][0] == "error")
+    assert seen[-1][1].endswith("the model has failed (CUDA error): restart the server")
+    with pytest.raises(NotReady, match="restart the server"):
+        asyncio.run(shared.ready())
+    shared.configure("a", two[0], "auto")
+    assert asyncio.run(shared.ready()) is not engine
+    shared.close(TIMEOUT_S)
 
 
 def test_clients_share_a_model_until_all_of_them_want_another(two: list[str]) -> None:

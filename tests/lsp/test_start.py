@@ -88,6 +88,7 @@ async def test_initialize_is_answered_before_the_model_is_loaded(
         assert able["inlineCompletionProvider"] is not None and able["completionProvider"]
         assert able["codeActionProvider"]["resolveProvider"]
         wanted = {"edit", "status", "stats", "why", "reindex", "cancel", "toggle", "accepted"}
+        wanted |= {"download"}
         named = set(able["executeCommandProvider"]["commands"])
         assert named == {f"draftline.{name}" for name in wanted}
         status = await one.command("status")

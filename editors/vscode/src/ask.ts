@@ -13,12 +13,12 @@ export async function explainSelection(server: Server, chat: ChatView): Promise<
   const editor = vscode.window.activeTextEditor;
   const client = server.running;
   if (!editor) return;
-  const range = await targetOf(editor);
-  const { document } = editor;
   if (!client) {
     await chat.ask(EXPLAIN, []); // which says what to do
     return;
   }
+  const range = await targetOf(client, editor);
+  const { document } = editor;
   const converter = client.code2ProtocolConverter;
   const question = `${EXPLAIN} (${lines(range.start.line, range.end.line)})`;
   await chat.ask(question, [{ uri: converter.asUri(document.uri), range: converter.asRange(range) }]);

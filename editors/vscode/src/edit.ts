@@ -1,16 +1,15 @@
 /** Edits by instruction: prompts for it, asks the server and opens the preview. */
 
 import * as vscode from "vscode";
-import { ProgressType, type LanguageClient, type WorkspaceEdit } from "vscode-languageclient/node";
-import { blockAround } from "./block";
+import { ProgressType, type LanguageClient, type Range, type WorkspaceEdit } from "vscode-languageclient/node";
 import { onlyIn, previewRename, renamedByEditor } from "./editorRename";
-import { toChanges, type TextEdit } from "./hunks";
+import { toChanges, type Change, type TextEdit } from "./hunks";
 import type { LiveEdits } from "./liveEdits";
-import type { Preview } from "./preview";
-import { EDIT, type EditResult, type Target } from "./protocol";
+import { EDIT, EDIT_TARGET, type EditResult, type Target } from "./protocol";
 import type { Review } from "./review";
 import { explained, type Server } from "./server";
-import type { Made, Writing } from "./writing";
+import { known } from "./words";
+import type { Writing } from "./writing";
 
 const HISTORY = "draftline.instructions";
 const REMEMBERED = 30;
@@ -59,30 +58,17 @@ export async function askInstruction(memory: vscode.Memento): Promise<string | u
   return instruction;
 }
 
-/** The selection or, without one, the function or block around the cursor, which gets selected. */
-export async function targetOf(editor: vscode.TextEditor): Promise<vscode.Range> {
+/** The selection or, without one, the definition around the cursor, which gets selected. */
+export async function targetOf(client: LanguageClient, editor: vscode.TextEditor): Promise<vscode.Range> {
   const { document, selection } = editor;
   if (!selection.isEmpty) return selection;
-  const symbol = await functionAround(document, selection.active);
-  const lines = document.getText().split(/\r\n|\r|\n/);
-  const block = blockAround(lines, selection.active.line);
-  const last = document.lineAt(symbol?.end.line ?? block.last).range.end;
-  const range = new vscode.Range(symbol?.start.line ?? block.first, 0, last.line, last.character);
+  const convert = client.code2ProtocolConverter;
+  const textDocument = convert.asVersionedTextDocumentIdentifier(document);
+  const asked = { textDocument, position: convert.asPosition(selection.active) };
+  const found = await client.sendRequest<{ range: Range }>(EDIT_TARGET, asked);
+  const range = client.protocol2CodeConverter.asRange(found.range);
   editor.selection = new vscode.Selection(range.start, range.end);
   return range;
-}
-
-async function functionAround(document: vscode.TextDocument, at: vscode.Position): Promise<vscode.Range | undefined> {
-  const command = "vscode.executeDocumentSymbolProvider";
-  const found = await vscode.commands.executeCommand<vscode.DocumentSymbol[] | undefined>(command, document.uri);
-  const functions = [vscode.SymbolKind.Function, vscode.SymbolKind.Method, vscode.SymbolKind.Constructor];
-  const inside = (symbols: vscode.DocumentSymbol[]): vscode.Range | undefined => {
-    // Some providers answer with the older SymbolInformation, which has no children and no range.
-    const around = symbols.find((each) => "children" in each && each.range.contains(at));
-    if (!around) return undefined;
-    return inside(around.children) ?? (functions.includes(around.kind) ? around.range : undefined);
-  };
-  return inside(found ?? []);
 }
 
 /** Asks the server, and has what it writes shown; Escape or the message's button cancel. */
@@ -114,34 +100,46 @@ async function ask(client: LanguageClient, writing: Writing, title: string, para
 /** The changes of a document, and what to say of them. */
 interface Answer {
   edits: readonly TextEdit[];
-  warning: string; // what to check before accepting; "" for nothing
-  by: string; // what made the edit without the model, and what it did; "" if the model made it
+  mark: string; // what is known of the edit: who made it, how far it was checked; "" for nothing
+  warning: string; // what the mark does not say, in a message of its own
   note: string | null; // why nothing changed
 }
 
-function answerOf({ edit, stats, warnings, note }: EditResult, uri: string): Answer {
+function answerOf({ edit, stats, seen, warnings, note }: EditResult, uri: string): Answer {
   const edits = edit ? editsOf(edit, uri) : [];
-  return { edits, warning: warnings.join("; "), by: stats.rule ? `by rule: ${stats.rule}` : "", note };
-}
-
-/** Shows an edit that is made, or with `draftline.editView` as a diff that is to be made. */
-async function show(views: Views, { document, streams }: Writing, made: Made, title: string, answer: Answer): Promise<void> {
-  const { warning, by } = answer;
-  if (streams) {
-    views.review.show(document, made, title, warning ? `\u26a0 check: ${warning}` : by);
-  } else {
-    const hunks = made.changes.map((change) => [change]);
-    const label = `${warning ? "\u26a0 " : ""}${title}${by && ` (${by.split(":", 1).join()})`}`;
-    await views.preview.show(document.uri, made.before, hunks, label);
-  }
-  if (warning) void vscode.window.showWarningMessage(`Draftline: check this edit: ${warning}.`);
+  return { edits, ...known(seen ?? "", stats.rule ?? "", warnings), note };
 }
 
 /** What an edit needs: the places where it is written and shown. */
 export interface Views {
   live: LiveEdits;
   review: Review;
-  preview: Preview;
+}
+
+/** Makes an edit and shows what is to be accepted: in the file, or with `draftline.editView` in a diff. */
+async function propose(views: Views, writing: Writing, changes: readonly Change[], title: string, mark: string): Promise<void> {
+  const made = await writing.finish(changes);
+  if (!made) throw new vscode.CancellationError();
+  views.review.show(writing.document, made, title, mark);
+  if (!isInline(writing.document)) await views.review.compare();
+}
+
+/** Proposes an edit of a visible document that is known already. */
+export async function proposeEdits(views: Views, document: vscode.TextDocument, edits: readonly TextEdit[], title: string): Promise<boolean> {
+  const changes = toChanges(document.getText(), edits);
+  if (changes.length === 0) return false;
+  views.review.end(document); // what is left of an earlier edit stays
+  const writing = await views.live.begin(document, undefined, false);
+  try {
+    await propose(views, writing, changes, title, "");
+  } finally {
+    views.live.end(writing);
+  }
+  return true;
+}
+
+function isInline(document: vscode.TextDocument): boolean {
+  return vscode.workspace.getConfiguration("draftline", document).get<string>("editView") !== "diff";
 }
 
 /** Requests an edit of `target`, or of the active editor's selection, and shows it as a proposal. */
@@ -157,7 +155,7 @@ export async function edit(server: Server, views: Views, memory: vscode.Memento,
   if (!document) return;
   await views.live.stop(document); // the place may be in what is written there
   const editor = vscode.window.visibleTextEditors.find((each) => each.document === document);
-  const asked = target?.range ? client.protocol2CodeConverter.asRange(target.range) : editor && (await targetOf(editor));
+  const asked = target?.range ? client.protocol2CodeConverter.asRange(target.range) : editor && (await targetOf(client, editor));
   const instruction = target?.instruction ?? (await askInstruction(memory));
   if (!instruction) return;
   const title = target?.title ?? instruction;
@@ -175,16 +173,15 @@ export async function edit(server: Server, views: Views, memory: vscode.Memento,
     return;
   }
 
-  const isInline = vscode.workspace.getConfiguration("draftline", document).get<string>("editView") !== "diff";
   views.review.end(document); // what is left of an earlier edit stays
-  const writing = await views.live.begin(document, asked, isInline);
+  const writing = await views.live.begin(document, asked, isInline(document));
   const textDocument = target?.textDocument ?? client.code2ProtocolConverter.asVersionedTextDocumentIdentifier(document);
   const range = asked && client.code2ProtocolConverter.asRange(asked);
   const parameters = { textDocument, range, instruction, keepDefinitions: target?.keepDefinitions ?? false };
   try {
     const base = document.getText();
     const answer = own
-      ? { edits: own, warning: "", by: `by the language server: ${renamed.title}`, note: null }
+      ? { edits: own, mark: `by the language server: ${renamed.title}`, warning: "", note: null }
       : answerOf(await ask(client, writing, title, parameters), textDocument.uri);
     const changes = toChanges(base, answer.edits);
     if (changes.length === 0) {
@@ -193,9 +190,8 @@ export async function edit(server: Server, views: Views, memory: vscode.Memento,
       void vscode.window.showInformationMessage(`Draftline changed nothing for "${title}"${why}.`);
       return;
     }
-    const made = await writing.finish(changes);
-    if (!made) throw new vscode.CancellationError();
-    await show(views, writing, made, `${name}: ${title}`, answer);
+    await propose(views, writing, changes, `${name}: ${title}`, answer.mark);
+    if (answer.warning) void vscode.window.showWarningMessage(`Draftline: check this edit: ${answer.warning}.`);
   } catch (error) {
     await writing.restore();
     const message = writing.why ? `${name}: ${writing.why}.` : explained(error);

@@ -5,6 +5,7 @@ import { ProgressType, type LanguageClient } from "vscode-languageclient/node";
 import { askInstruction } from "./edit";
 import { previewRename, renamedByEditor } from "./editorRename";
 import { EDIT_FILES, FIND_FILES, type EditedFile, type EditFilesResult, type FoundFile } from "./protocol";
+import { preview } from "./refactorPreview";
 import { explained, type Server } from "./server";
 
 const MAX_LISTED = 5000; // files of the workspace, beside those that were found
@@ -32,14 +33,10 @@ export async function editFiles(server: Server, memory: vscode.Memento): Promise
   if (!uris?.length) return;
   try {
     const result = await ask(client, instruction, uris);
-    const edit = await client.protocol2CodeConverter.asWorkspaceEdit(result.edit ?? undefined);
     tell(client, result.files, instruction);
-    if (!edit) return;
-    if (!isCurrent(client, result)) {
-      void vscode.window.showErrorMessage("Draftline: a file was changed meanwhile: ask again.");
-    } else if (!(await vscode.workspace.applyEdit(edit, { isRefactoring: true }))) {
-      void vscode.window.showErrorMessage("VS Code did not apply the edits: look whether a file has changed, and ask again.");
-    }
+    if (!result.edit) return;
+    if (isCurrent(client, result)) await preview(client, result.edit);
+    else void vscode.window.showErrorMessage("Draftline: a file was changed meanwhile: ask again.");
   } catch (error) {
     const message = explained(error);
     if (message !== undefined) void vscode.window.showErrorMessage(`Draftline: ${message}`);
@@ -164,7 +161,7 @@ async function list(client: LanguageClient, files: readonly EditedFile[]): Promi
   const items = files.map((file) => ({
     uri: client.protocol2CodeConverter.asUri(file.uri),
     label: `$(${file.error !== null ? "error" : file.warnings.length > 0 ? "warning" : file.changed ? "edit" : "dash"}) ${nameOf(file.uri)}`,
-    detail: file.error ?? ([...file.warnings, file.rule, file.note].filter(Boolean).join("; ") || "changed"),
+    detail: file.error ?? ([...(file.seen ? [file.seen] : file.warnings), file.rule, file.note].filter(Boolean).join("; ") || "changed"),
   }));
   const chosen = await vscode.window.showQuickPick(items, { title: "Draftline: edited files", matchOnDetail: true });
   if (chosen) await vscode.window.showTextDocument(chosen.uri);

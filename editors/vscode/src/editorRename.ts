@@ -3,6 +3,7 @@
 import * as vscode from "vscode";
 import type { LanguageClient } from "vscode-languageclient/node";
 import { RENAME_PLACES, type RenamePlaces } from "./protocol";
+import { show } from "./refactorPreview";
 import type { Server } from "./server";
 
 const PATIENCE_MS = 10_000; // for all answers of the language server
@@ -80,10 +81,8 @@ export async function previewRename({ edits, title }: EditorRename): Promise<voi
   const label = `by the language server: ${title}`;
   const shown = new vscode.WorkspaceEdit();
   for (const [uri, each] of edits) {
-    for (const { range, newText } of each) shown.replace(uri, range, newText, { label, needsConfirmation: true });
+    for (const { range, newText } of each) shown.replace(uri, range, newText, { label, needsConfirmation: false });
   }
   void vscode.window.showInformationMessage(`Draftline: ${label}.`);
-  if (!(await vscode.workspace.applyEdit(shown, { isRefactoring: true }))) {
-    void vscode.window.showErrorMessage("VS Code did not apply the edits: look whether a file has changed, and ask again.");
-  }
+  await show(shown);
 }

@@ -13,11 +13,10 @@ import { editFiles } from "./editFiles";
 import { programs, type Machine } from "./find";
 import { LiveEdits } from "./liveEdits";
 import { flip, showMenu } from "./menu";
-import { chooseModel } from "./models";
+import { chooseModel, downloadModel } from "./models";
 import { NextEdits } from "./nextEdit";
 import { Pages } from "./pages";
-import { Preview } from "./preview";
-import { STATUS, type Explanation, type Status, type Target } from "./protocol";
+import { isAsking, STATUS, type Explanation, type Status, type Target } from "./protocol";
 import { Review } from "./review";
 import { explained, Server } from "./server";
 import { setUpServer } from "./setUp";
@@ -30,10 +29,9 @@ let server: Server | undefined;
 
 export function activate(context: vscode.ExtensionContext): void {
   const status = new StatusItem();
-  const preview = new Preview();
   const review = new Review();
   const live = new LiveEdits();
-  const views = { live, review, preview };
+  const views = { live, review };
   const pages = new Pages();
   const askAgain = new AskAgain();
   const onClient = (client: LanguageClient): void => { follow(client, status, askAgain, chat, cursor); };
@@ -45,21 +43,26 @@ export function activate(context: vscode.ExtensionContext): void {
   };
   const find = (program: string): string | undefined => programs(program, machine)[0];
   const key = () => context.secrets.get(ENGINE_KEY);
-  const running = new Server(context.extensionPath, find, key, onClient, (message) => { status.fail(message); });
-  const chat = new ChatView(context, running, preview);
+  const running = new Server(context.extensionPath, find, key, onClient, (message, remedy) => { status.fail(message, remedy); });
+  const chat = new ChatView(context, running, views);
   const cursor = new Cursor(running);
   const nextEdits = new NextEdits(running, (document) => live.has(document) || review.has(document));
   server = running;
-  context.subscriptions.push(status, askAgain, preview, review, live, pages, nextEdits, cursor, running, chat);
+  context.subscriptions.push(status, askAgain, review, live, pages, nextEdits, cursor, running, chat);
+
+  const download = (): Thenable<void> => downloadModel(running, status.latest);
+  /** What needs the model: the user is asked for it first, where there is none. */
+  const withModel = <T extends unknown[]>(run: (...args: T) => unknown) => (...args: T): unknown =>
+    isAsking(status.latest) ? download() : run(...args);
 
   const commands: Record<string, (...args: never[]) => unknown> = {
-    "draftline.editSelection": () => edit(running, views, context.globalState),
-    "draftline.editWithInstruction": (target: Target) => edit(running, views, context.globalState, target),
-    "draftline.editFiles": () => editFiles(running, context.globalState),
-    "draftline.acceptAll": () => (review.isActive ? review : preview).decideAll(true),
-    "draftline.rejectAll": () => (review.isActive ? review : preview).decideAll(false),
-    "draftline.acceptHunk": (id?: number) => (review.isActive ? review : preview).decideHunk(true, id),
-    "draftline.rejectHunk": (id?: number) => (review.isActive ? review : preview).decideHunk(false, id),
+    "draftline.editSelection": withModel(() => edit(running, views, context.globalState)),
+    "draftline.editWithInstruction": withModel((target: Target) => edit(running, views, context.globalState, target)),
+    "draftline.editFiles": withModel(() => editFiles(running, context.globalState)),
+    "draftline.acceptAll": () => review.decideAll(true),
+    "draftline.rejectAll": () => review.decideAll(false),
+    "draftline.acceptHunk": (id?: unknown) => review.decideHunk(true, id),
+    "draftline.rejectHunk": (id?: unknown) => review.decideHunk(false, id),
     "draftline.compareEdit": () => review.compare(),
     "draftline.stopEdit": () => { live.stopActive(); },
     "draftline.nextEditTab": () => nextEdits.tab(),
@@ -69,8 +72,9 @@ export function activate(context: vscode.ExtensionContext): void {
     "draftline.newChat": () => chat.clear(),
     "draftline.explainSelection": () => explainSelection(running, chat),
     "draftline.explain": (asked: Explanation) => explain(chat, asked),
-    "draftline.commitMessage": (source?: vscode.SourceControl) => writeCommitMessage(running, source),
+    "draftline.commitMessage": withModel((source?: vscode.SourceControl) => writeCommitMessage(running, source)),
     "draftline.showMenu": () => { showMenu(status); },
+    "draftline.downloadModel": download,
     "draftline.chooseModel": () => chooseModel(running),
     "draftline.toggleGhostText": () => flip("ghostText"),
     "draftline.toggleNextEdit": () => flip("nextEdit"),

@@ -138,35 +138,3 @@ export function wholeLines(text: string, hunks: readonly Hunk[]): Change[] {
     return start === end && after.length === 0 ? [] : [{ start, end, text: after.join("") }];
   });
 }
-
-/** The hunks that remain after `index` was applied to the text: those behind it have moved. */
-export function withoutApplied(hunks: readonly Hunk[], index: number): Hunk[] {
-  const taken = hunks[index] ?? [];
-  const moved = taken.reduce((sum, each) => sum + each.text.length - (each.end - each.start), 0);
-  return hunks.flatMap((hunk, at) => {
-    if (at === index) return [];
-    const by = at > index ? moved : 0;
-    return [hunk.map((each) => ({ ...each, start: each.start + by, end: each.end + by }))];
-  });
-}
-
-/** For each hunk its first and last line in the text after all of them. */
-export function proposedLines(text: string, hunks: readonly Hunk[]): { first: number; last: number }[] {
-  const starts = lineStarts(applied(text, hunks));
-  let moved = 0;
-  return hunks.map((hunk) => {
-    const first = lineOf(starts, (hunk[0]?.start ?? 0) + moved);
-    let last = first;
-    for (const change of hunk) {
-      last = lineOf(starts, change.start + moved + change.text.length);
-      moved += change.text.length - (change.end - change.start);
-    }
-    return { first, last };
-  });
-}
-
-/** The hunk at `line` of the proposed text, else the next one below, else the last. */
-export function hunkAt(lines: readonly { first: number; last: number }[], line: number): number {
-  const below = lines.findIndex(({ last }) => last >= line);
-  return below >= 0 ? below : lines.length - 1;
-}

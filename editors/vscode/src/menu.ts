@@ -1,8 +1,10 @@
 /** The menu of the status bar item: the model, the switches with their present state, and commands. */
 
 import * as vscode from "vscode";
+import { isAsking } from "./protocol";
 import type { StatusItem } from "./status";
 import { flipped, isOn, OTHERS, type Switch } from "./switches";
+import { inTwo } from "./words";
 
 export type Feature = "ghostText" | "nextEdit";
 
@@ -49,6 +51,16 @@ function switchItem(feature: Feature, language: string): Item {
   };
 }
 
+/** What is to be done first, before anything works. */
+function urgent({ latest, remedy }: StatusItem): Item[] {
+  if (isAsking(latest)) {
+    return [{ ...command("cloud-download", "Download…", "draftline.downloadModel"), description: "the model is not on this machine yet" }];
+  }
+  if (latest.state !== "error") return [];
+  const said = inTwo(latest.message);
+  return [{ ...command("error", said.reason, remedy), detail: said.remedy || "Restart the server" }];
+}
+
 function items(status: StatusItem): Item[] {
   const { state, model, device } = status.latest;
   const language = vscode.window.activeTextEditor?.document.languageId;
@@ -56,8 +68,9 @@ function items(status: StatusItem): Item[] {
   const features: Feature[] = ["ghostText", "nextEdit"];
   const off = state === "off";
   return [
+    ...urgent(status),
     separator("model"),
-    { ...command("chip", model || "Choose a model…", "draftline.chooseModel"), description: [device, state].join(" · ") },
+    { ...command("chip", model || "Choose a model…", "draftline.chooseModel"), description: [device, isAsking(status.latest) ? "not downloaded" : state].join(" · ") },
     separator("switches"),
     ...features.flatMap((feature) => languages.map((each) => switchItem(feature, each))),
     {

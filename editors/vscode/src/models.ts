@@ -1,8 +1,9 @@
 /** The model picker: what the server lists, with what each model takes, or one that the user names. */
 
 import * as vscode from "vscode";
-import { describeModel, type Model } from "./modelText";
-import { MODELS } from "./protocol";
+import { ExecuteCommandRequest } from "vscode-languageclient/node";
+import { describeModel, size, type Model } from "./modelText";
+import { MODELS, type Status } from "./protocol";
 import { explained, type Server } from "./server";
 
 interface Choice extends vscode.QuickPickItem {
@@ -58,4 +59,28 @@ async function useModel(model: string): Promise<void> {
   const inWorkspace = configuration.inspect("model")?.workspaceValue !== undefined;
   const target = inWorkspace ? vscode.ConfigurationTarget.Workspace : vscode.ConfigurationTarget.Global;
   await configuration.update("model", model.trim(), target);
+}
+
+/** Asks which of the models that the server offers is to be downloaded. */
+export async function downloadModel(server: Server, { downloads = [] }: Status): Promise<void> {
+  if (downloads.length === 0) {
+    await chooseModel(server);
+    return;
+  }
+  const larger = Math.max(...downloads.map(({ bytes }) => bytes));
+  const items = downloads.map(({ model, bytes }) => ({
+    model,
+    label: `$(cloud-download) Download ${model}`,
+    description: bytes ? size(bytes) : "the hub knows its size",
+    detail: downloads.length < 2 ? "" : bytes === larger ? "answers better" : "smaller and faster",
+  }));
+  const options = { title: "Draftline: Download…", placeHolder: "Draftline needs a language model on this machine, downloaded once" };
+  const chosen = await vscode.window.showQuickPick(items, options);
+  if (!chosen) return;
+  try {
+    const parameters = { command: "draftline.download", arguments: [chosen.model] };
+    await server.running?.sendRequest(ExecuteCommandRequest.type, parameters);
+  } catch (error) {
+    void vscode.window.showErrorMessage(`Draftline: ${explained(error) ?? "stopped"}`);
+  }
 }

@@ -11,6 +11,17 @@ export interface Status {
   acceptedShare: number | null;
   files: number | null;
   tokens: number | null;
+  downloads?: Download[]; // of which the user must choose one, or none
+}
+
+export interface Download {
+  model: string;
+  bytes: number; // 0: only the hub knows
+}
+
+/** Whether the user is asked which model is to be downloaded. */
+export function isAsking({ downloads }: Status): boolean {
+  return downloads !== undefined && downloads.length > 0;
 }
 
 export interface DocumentId {
@@ -42,6 +53,7 @@ export interface EditResult {
   edit: WorkspaceEdit | null;
   stats: EditStats;
   warnings: string[]; // what to check before accepting
+  seen?: string | null; // how far the edit was checked, in one line
   note: string | null; // why nothing changed
 }
 
@@ -76,6 +88,7 @@ export interface EditedFile {
   changed: boolean;
   rule: string | null; // what a rule did without the model
   warnings: string[]; // what to check before accepting
+  seen?: string | null; // how far the edit was checked, in one line
   note: string | null;
   error: string | null; // why it was not edited
 }
@@ -104,6 +117,8 @@ export interface Explanation {
 
 export const EDIT = "draftline/edit";
 export const RENAME_PLACES = "draftline/renamePlaces";
+export const EDIT_TARGET = "draftline/editTarget";
+export const PLACE_CODE = "draftline/placeCode";
 export const NEXT_EDIT = "draftline/nextEdit";
 export const CURSOR = "draftline/cursor";
 export const FIND_FILES = "draftline/findFiles";

@@ -2,18 +2,27 @@
  * An edit that is made in a document, accepted or rejected change by change.
  *
  * The document has the new text. Accepting a change leaves it there, rejecting it puts its old text back.
- * Above each change a CodeLens has both and says what was there; where these are off, a hint does.
+ * Above each change a CodeLens has both, with their keys, and shows what was there; a hint in its first line does
+ * where these are off, and in the diff of the old text and the document, which is another view of the same
+ * changes. The hint of the first change says what is known of the whole edit.
  */
 
 import * as vscode from "vscode";
 import { applied, lineOf, lineStarts } from "./hunks";
-import { described, followed, shortened, takenBack, type Pending } from "./pending";
+import { followed, takenBack, type Pending } from "./pending";
 import { DOCUMENTS } from "./server";
+import { deletedLines, described, shortened } from "./words";
 import { editorOf, replaceIn, type Made } from "./writing";
 
 const REVIEWING = "draftline.reviewing"; // context key: the active editor has changes to decide
 const SCHEME = "draftline-before";
 const ATTEMPTS = 20; // to change a document that changes at the same time
+const LENS = 100; // characters of deleted lines
+const FIRST = 45; // characters of these beside the links for all changes
+const HINT = 60; // characters of deleted lines
+const TITLE = 100; // characters of what is known of the whole edit
+const KEYS = process.platform === "darwin" ? "Cmd+Alt" : "Alt"; // Ctrl+Alt is AltGr
+const ALL = process.platform === "darwin" ? "Cmd+Enter" : "Ctrl+Enter";
 
 interface Proposal {
   document: vscode.TextDocument;
@@ -82,14 +91,14 @@ export class Review implements vscode.Disposable, vscode.CodeLensProvider, vscod
 
   /** Accepts what is left to decide in `document`. */
   end(document: vscode.TextDocument): void {
-    if (this.proposals.delete(document)) this.draw();
+    if (this.proposals.delete(document)) void this.conclude(document);
   }
 
   /** Accepts or rejects the change `id`, or the one at the cursor or the next one below it. */
-  async decideHunk(accept: boolean, id?: number): Promise<void> {
+  async decideHunk(accept: boolean, id?: unknown): Promise<void> {
     const proposal = this.active();
     if (!proposal) return;
-    const chosen = id === undefined ? atCursor(proposal) : proposal.pending.find((each) => each.id === id);
+    const chosen = typeof id !== "number" ? atCursor(proposal) : proposal.pending.find((each) => each.id === id);
     if (!chosen) return; // decided meanwhile
     const { document } = proposal;
     if (!(await this.decide(proposal, accept, [chosen.id]))) return;
@@ -108,9 +117,10 @@ export class Review implements vscode.Disposable, vscode.CodeLensProvider, vscod
     const proposal = this.active();
     if (!proposal) return;
     const { uri } = proposal.document;
-    const before = vscode.Uri.from({ scheme: SCHEME, path: uri.path, query: uri.toString() });
-    this.olds.fire(before);
-    await vscode.commands.executeCommand("vscode.diff", before, uri, proposal.title);
+    this.olds.fire(oldOf(uri));
+    const title = `${proposal.title}${proposal.mark && ` (${shortened(proposal.mark, TITLE)})`}`;
+    await vscode.commands.executeCommand("vscode.diff", oldOf(uri), uri, title);
+    this.draw();
   }
 
   provideTextDocumentContent({ query }: vscode.Uri): string {
@@ -123,18 +133,18 @@ export class Review implements vscode.Disposable, vscode.CodeLensProvider, vscod
   provideCodeLenses(document: vscode.TextDocument): vscode.CodeLens[] {
     const proposal = this.proposals.get(document);
     if (!proposal) return [];
-    const { pending, mark } = proposal;
+    const { pending } = proposal;
     return pending.flatMap((each, index) => {
       const text = document.getText().slice(each.start, each.end);
       const lenses: [string, string][] = [
-        ["$(check) Accept", "draftline.acceptHunk"],
-        ["$(close) Reject", "draftline.rejectHunk"],
+        [`$(check) Accept ${KEYS}+Y`, "draftline.acceptHunk"],
+        [`$(close) Reject ${KEYS}+N`, "draftline.rejectHunk"],
       ];
-      if (index === 0 && pending.length > 1) {
-        lenses.push(["$(check-all) Accept All", "draftline.acceptAll"], ["$(close-all) Reject All", "draftline.rejectAll"]);
+      const hasAll = index === 0 && pending.length > 1;
+      if (hasAll) {
+        lenses.push([`$(check-all) Accept All ${ALL}`, "draftline.acceptAll"], ["$(close-all) Reject All", "draftline.rejectAll"]);
       }
-      if (index === 0 && mark) lenses.push([shortened(mark, 70), "draftline.compareEdit"]);
-      lenses.push([described(each.old, text), "draftline.compareEdit"]);
+      lenses.push([plain(described(each.old, text, hasAll ? FIRST : LENS)), "draftline.compareEdit"]);
       const at = document.positionAt(each.start);
       const range = new vscode.Range(at, at);
       return lenses.map(([title, command]) => {
@@ -158,8 +168,8 @@ export class Review implements vscode.Disposable, vscode.CodeLensProvider, vscod
       } else {
         proposal.pending = proposal.pending.filter(({ id }) => !ids.includes(id)); // those followed the change
       }
-      if (proposal.pending.length === 0) this.proposals.delete(document);
-      this.draw();
+      if (proposal.pending.length === 0) this.end(document);
+      else this.draw();
       return true;
     }
     void vscode.window.showErrorMessage(`VS Code refused to change ${document.uri.fsPath}; is it read-only?`);
@@ -189,12 +199,22 @@ export class Review implements vscode.Disposable, vscode.CodeLensProvider, vscod
       proposal.pending = followed(proposal.pending, { start: rangeOffset, end: rangeOffset + rangeLength, text });
     }
     const isUndone = reason !== undefined && document.getText() === proposal.before;
-    if (isUndone || proposal.pending.length === 0) this.proposals.delete(document);
+    if (isUndone || proposal.pending.length === 0) this.end(document);
+    else this.draw();
+  }
+
+  /** Shows that nothing is left to decide: the document, where the diff was. */
+  private async conclude(document: vscode.TextDocument): Promise<void> {
     this.draw();
+    const tabs = vscode.window.tabGroups.all.flatMap((group) => group.tabs).filter(({ input }) =>
+      input instanceof vscode.TabInputTextDiff && input.original.toString() === oldOf(document.uri).toString());
+    if (tabs.length === 0) return;
+    if (tabs.some(({ isActive }) => isActive)) await vscode.window.showTextDocument(document);
+    await vscode.window.tabGroups.close(tabs, true);
   }
 
   private goTo(document: vscode.TextDocument, offset: number | undefined): void {
-    const editor = editorOf(document);
+    const editor = reviewed(document);
     if (!editor || offset === undefined) return;
     const at = document.positionAt(offset);
     editor.selection = new vscode.Selection(at, at);
@@ -204,6 +224,7 @@ export class Review implements vscode.Disposable, vscode.CodeLensProvider, vscod
   private draw(): void {
     void vscode.commands.executeCommand("setContext", REVIEWING, this.isActive);
     this.lenses.fire();
+    for (const { uri } of this.proposals.keys()) this.olds.fire(oldOf(uri));
     for (const editor of vscode.window.visibleTextEditors) {
       const { document } = editor;
       const pending = this.proposals.get(document)?.pending ?? [];
@@ -211,16 +232,20 @@ export class Review implements vscode.Disposable, vscode.CodeLensProvider, vscod
         new vscode.Range(document.positionAt(from), document.positionAt(to));
       const text = document.getText();
       const hasLenses = vscode.workspace.getConfiguration("editor", document).get<boolean>("codeLens", true);
-      const mac = process.platform === "darwin" ? "Cmd+Alt" : "Alt"; // Ctrl+Alt is AltGr
-      const hints = hasLenses ? [] : pending.map((each) => {
-        const what = described(each.old, text.slice(each.start, each.end));
-        const contentText = `✓ ${mac}+Y  ✗ ${mac}+N  ${shortened(what, 24)}`;
+      const isInDiff = editor.viewColumn === undefined;
+      const mark = this.proposals.get(document)?.mark ?? "";
+      const hints = pending.flatMap((each, index) => {
+        const what = isInDiff ? "" : described(each.old, text.slice(each.start, each.end), HINT);
+        const keys = hasLenses && !isInDiff ? [] : [`✓ ${KEYS}+Y  ✗ ${KEYS}+N`, what];
+        const contentText = [...keys, index === 0 ? mark : ""].filter((part) => part).join("  ");
         const line = document.lineAt(document.positionAt(each.start).line).range;
-        return { range: line, renderOptions: { after: { contentText } } };
+        return contentText ? [{ range: line, renderOptions: { after: { contentText } } }] : [];
       });
       // A line end belongs to its line.
-      const added = pending.filter((each) => each.start < each.end).map((each) => range(each.start, each.end - 1));
-      const removed = pending.filter((each) => each.start === each.end).map((each) => range(each.start, each.start));
+      const options = (each: Pending, end: number): vscode.DecorationOptions =>
+        ({ range: range(each.start, end), hoverMessage: deleted(each.old, text.slice(each.start, each.end)) });
+      const added = pending.filter((each) => each.start < each.end).map((each) => options(each, each.end - 1));
+      const removed = pending.filter((each) => each.start === each.end).map((each) => options(each, each.start));
       editor.setDecorations(this.added, added);
       editor.setDecorations(this.removed, removed);
       editor.setDecorations(this.hint, hints);
@@ -234,9 +259,32 @@ const TOOLTIPS: Record<string, string> = {
   "draftline.compareEdit": "Compare with the old text",
 };
 
+/** The editor in which a document's changes are decided: it may be shown in a diff, too. */
+function reviewed(document: vscode.TextDocument): vscode.TextEditor | undefined {
+  const active = vscode.window.activeTextEditor;
+  return active?.document === document ? active : editorOf(document);
+}
+
+/** The document's text without what is left to decide. */
+function oldOf(uri: vscode.Uri): vscode.Uri {
+  return vscode.Uri.from({ scheme: SCHEME, path: uri.path, query: uri.toString() });
+}
+
+/** A text of the file in a CodeLens, where `$(name)` would be an icon. */
+function plain(text: string): string {
+  return text.replaceAll("$(", "\\$(");
+}
+
+/** All deleted lines, for the hover. */
+function deleted(old: string, text: string): vscode.MarkdownString {
+  const lines = deletedLines(old, text).map((line) => `- ${line.replace(/[\r\n]+$/, "")}\n`);
+  const shown = new vscode.MarkdownString();
+  return lines.length > 0 ? shown.appendCodeblock(lines.join(""), "diff") : shown;
+}
+
 /** The change at the cursor, else the next one below it, else the last. */
 function atCursor({ document, pending }: Proposal): Pending | undefined {
   const starts = lineStarts(document.getText());
-  const line = editorOf(document)?.selection.active.line ?? 0;
+  const line = reviewed(document)?.selection.active.line ?? 0;
   return pending.find(({ start, end }) => lineOf(starts, Math.max(start, end - 1)) >= line) ?? pending.at(-1);
 }

@@ -74,15 +74,15 @@ export class Server implements vscode.Disposable {
   /**
    * `folder` is the server's working directory: not the workspace, from which Python would import
    * modules. `find` answers the path of a program, if there is one. `engineKey` answers the key of
-   * an engine on another machine, which is passed on where other users cannot read it. `onClient` is called with each new client before it starts, `onFailure` with the reason
-   * if it does not start.
+   * an engine on another machine, which is passed on where other users cannot read it. `onClient` is called with each
+   * new client before it starts, `onFailure` with the reason if it does not start, and a command that may help.
    */
   constructor(
     private readonly folder: string,
     private readonly find: (program: string) => string | undefined,
     private readonly engineKey: () => Thenable<string | undefined>,
     private readonly onClient: (client: LanguageClient) => void,
-    private readonly onFailure: (message: string) => void,
+    private readonly onFailure: (message: string, remedy?: string) => void,
   ) {
     this.settings = vscode.workspace.onDidChangeConfiguration((event) => {
       if (!event.affectsConfiguration("draftline")) return;
@@ -142,7 +142,7 @@ export class Server implements vscode.Disposable {
     if (program === undefined) {
       const message = `no program "${name}"`;
       this.output.error(`${message}: see the setting draftline.command`);
-      this.onFailure(message);
+      this.onFailure(`${message}: find or install it`, "draftline.setUpServer");
       void reportMissing(name);
       return;
     }

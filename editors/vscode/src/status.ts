@@ -2,7 +2,7 @@
 
 import * as vscode from "vscode";
 import { switchOf, type Feature } from "./menu";
-import type { Status } from "./protocol";
+import { isAsking, type Status } from "./protocol";
 import { isOn } from "./switches";
 
 const ICONS: Record<Status["state"], string> = {
@@ -25,6 +25,7 @@ function switchedOff(): string[] {
 
 /** The item's text: state, what is off here, speed, and the share of answers that was drafted. */
 function line(status: Status): string {
+  if (isAsking(status)) return "$(cloud-download) Draftline · Download…";
   const parts = [`${ICONS[status.state]} Draftline`];
   if (status.state === "loading" || status.state === "off") parts.push(status.state);
   const off = switchedOff();
@@ -62,7 +63,10 @@ const EMPTY = {
   tokens: null,
 };
 
+const RESTART = "draftline.restartServer";
+
 export class StatusItem implements vscode.Disposable {
+  remedy = RESTART; // the command that may help after an error
   latest: Status = { ...EMPTY, state: "loading", message: "the server is starting" };
   private readonly item = vscode.window.createStatusBarItem("draftline", vscode.StatusBarAlignment.Right, 100);
   private readonly changes = vscode.Disposable.from(
@@ -81,17 +85,20 @@ export class StatusItem implements vscode.Disposable {
 
   show(status: Status): void {
     this.latest = status;
+    if (status.state !== "error") this.remedy = RESTART;
+    void vscode.commands.executeCommand("setContext", "draftline.asking", isAsking(status));
     this.item.text = line(status);
     this.item.tooltip = tooltip(status);
-    const failed = status.state === "error";
-    this.item.backgroundColor = failed ? new vscode.ThemeColor("statusBarItem.errorBackground") : undefined;
+    const kind = status.state === "error" ? "error" : isAsking(status) ? "warning" : undefined;
+    this.item.backgroundColor = kind && new vscode.ThemeColor(`statusBarItem.${kind}Background`);
   }
 
   start(): void {
     this.show({ ...EMPTY, state: "loading", message: "the server is starting" });
   }
 
-  fail(message: string): void {
+  fail(message: string, remedy = RESTART): void {
+    this.remedy = remedy;
     this.show({ ...EMPTY, state: "error", message });
   }
 

@@ -119,8 +119,8 @@ export class Writing implements vscode.Disposable {
   }
 
   /**
-   * Makes the edit: `changes` of the text at the time of the request. Where the edit does not stream, it
-   * only says what is to be made. Returns undefined if it was stopped; `why` says the reason.
+   * Makes the edit: `changes` of the text at the time of the request. Returns undefined if it was
+   * stopped; `why` says the reason.
    */
   finish(changes: readonly Change[]): Promise<Made | undefined> {
     return this.inTurn(async () => {
@@ -133,7 +133,7 @@ export class Writing implements vscode.Disposable {
         }
         const before = this.before();
         const made = wholeLines(before, toHunks(before, here));
-        if (!this.streams || (await this.make(made))) {
+        if (await this.make(made)) {
           const changed = this.later ?? [];
           return { before, changes: made, pending: changed.reduce(followed, pending(before, made)) };
         }

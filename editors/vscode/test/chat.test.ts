@@ -6,7 +6,6 @@ import { contextOfAll, kept, MAX_KEPT_TURNS, messagesOf, newNotes, turnOf } from
 import { rendered } from "../src/chat/markdown";
 import { matching, mentionOf, mentionsIn, typedMention } from "../src/chat/mentions";
 import { fromPage } from "../src/chat/messages";
-import { indented, replacements } from "../src/chat/place";
 
 const HOSTILE = [
   "<script>alert(1)</script>",
@@ -98,26 +97,4 @@ test("a follow-up carries what came before", () => {
   assert.deepEqual(newNotes(turns, ["long", "new"]), ["new"]);
   assert.deepEqual(kept(turns), [first, failed]);
   assert.equal(kept(Array<typeof first>(99).fill(first)).length, MAX_KEPT_TURNS);
-});
-
-const LINES = ["import os", "", "class Shop:", "    @cache", "    def total(self):", "        return 1", "", "def free():", "    return 2"];
-
-test("code replaces the definitions with its names", () => {
-  const made = replacements(LINES, "@cache\ndef total(self):\n    return 3\n\n\ndef free():\n    return 4\n");
-  assert.deepEqual(made, [
-    { first: 3, last: 5, text: "    @cache\n    def total(self):\n        return 3" },
-    { first: 7, last: 8, text: "def free():\n    return 4" },
-  ]);
-});
-
-test("code that is not in the file replaces nothing", () => {
-  for (const code of ["def other():\n    pass", "x = free()", "import re\n\ndef free():\n    pass", ""]) {
-    assert.equal(replacements(LINES, code), undefined, code);
-  }
-  assert.equal(replacements([...LINES, ...LINES], "def free():\n    pass"), undefined); // which one?
-});
-
-test("lines get the indentation of their place", () => {
-  assert.deepEqual(indented(["if a:", "    b", "", "c"], "    x"), ["    if a:", "        b", "", "    c"]);
-  assert.deepEqual(indented(["  a", "    b"], "x"), ["a", "  b"]);
 });

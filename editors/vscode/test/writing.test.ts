@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { halfWritten } from "../src/halfWritten";
 import { applied, splitLines, toHunks, wholeLines, type Change } from "../src/hunks";
-import { described, followed, pending, shortened, takenBack } from "../src/pending";
+import { followed, pending, takenBack } from "../src/pending";
 import { difference, moved, shifted, stretched, type Region } from "../src/region";
 
 type Roll = (below: number) => number;
@@ -222,13 +222,4 @@ test("what somebody else replaces is pending no more, and neither is what is und
   const removed = pending("a\nb\nc\n", [{ start: 2, end: 4, text: "" }]);
   assert.deepEqual(followed(removed, { start: 2, end: 2, text: "b\n" }), []);
   assert.equal(followed(removed, { start: 2, end: 2, text: "x" }).length, 1);
-});
-
-test("a change is described by what was there", () => {
-  assert.equal(described("    return x\n", "    return y\n"), "was: return x");
-  assert.equal(described("", "a\nb\n"), "added 2 lines");
-  assert.equal(described("a\n", ""), "removed 1 line");
-  assert.equal(described("a\nb\nc\n", "d\n"), "replaced 3 lines");
-  assert.equal(described("\n", "d\n"), "replaced 1 line");
-  assert.equal(shortened("abcdef", 4), "abc…");
 });

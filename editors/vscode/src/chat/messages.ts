@@ -29,6 +29,7 @@ export interface State {
   turns: Turn[];
   isBusy: boolean;
   status: string; // why there is no answer yet; "" for nothing to say
+  isAsking: boolean; // which model is to be downloaded
   file: string; // the active file, or the lines selected in it; "" for none
   isFileUsed: boolean;
   hasSelection: boolean;
@@ -42,7 +43,7 @@ export type ToPage =
   | { type: "focus" };
 
 export type FromPage =
-  | { type: "ready" | "stop" | "toggleFile" }
+  | { type: "ready" | "stop" | "toggleFile" | "download" }
   | { type: "send"; text: string }
   | { type: "copy" | "insert" | "apply"; code: string }
   | { type: "open"; turn: number; link: number }
@@ -50,7 +51,7 @@ export type FromPage =
 
 const TEXT: Record<string, string> = { send: "text", copy: "code", insert: "code", apply: "code", files: "query" };
 const NUMBERS: Record<string, string[]> = { open: ["turn", "link"], files: ["id"] };
-const PLAIN = ["ready", "stop", "toggleFile"];
+const PLAIN = ["ready", "stop", "toggleFile", "download"];
 
 /** A message of the page; undefined for anything else. */
 export function fromPage(value: unknown): FromPage | undefined {

@@ -2,8 +2,8 @@
 
 import * as vscode from "vscode";
 import { ProgressType, WorkDoneProgress, type LanguageClient, type Range } from "vscode-languageclient/node";
-import type { Preview } from "../preview";
-import { CHAT, type ChatResult, type Status } from "../protocol";
+import type { Views } from "../edit";
+import { CHAT, isAsking, type ChatResult, type Status } from "../protocol";
 import { explained, type Server } from "../server";
 import { applyCode, insertCode } from "./code";
 import { activeEditor, activeLabel, contextOf, nameOf, stillThere, workspaceFiles, type Problem } from "./context";
@@ -20,12 +20,15 @@ const FILES_MS = 10_000; // for which the list of files is used again
 const REFRESH_MS = 100;
 const NOT_RUNNING = "Draftline is not running. Click Draftline in the status bar to see why, and to start it.";
 
+const NO_MODEL = "The model is not on this machine yet.";
+
 export class ChatView implements vscode.Disposable, vscode.WebviewViewProvider {
   private view: vscode.WebviewView | undefined;
   private turns: Turn[];
   private running: vscode.CancellationTokenSource | undefined;
   private reading = ""; // how far the server has read the question
   private status = "";
+  private isAsking = false; // which model is to be downloaded
   private isFileUsed = true;
   private isFocusDue = false; // once the page is loaded
   private files: { found: Promise<string[]>; at: number } | undefined;
@@ -36,7 +39,7 @@ export class ChatView implements vscode.Disposable, vscode.WebviewViewProvider {
   constructor(
     private readonly context: vscode.ExtensionContext,
     private readonly server: Server,
-    private readonly preview: Preview,
+    private readonly views: Views,
   ) {
     this.turns = context.workspaceState.get<Turn[]>(KEPT, []);
     this.disposables = vscode.Disposable.from(
@@ -69,7 +72,8 @@ export class ChatView implements vscode.Disposable, vscode.WebviewViewProvider {
   /** The server reports its state. */
   follow(status: Status): void {
     const isWaiting = status.state === "loading" || status.state === "error";
-    this.status = isWaiting ? status.message || "The model is being loaded." : "";
+    this.isAsking = isAsking(status);
+    this.status = this.isAsking ? NO_MODEL : isWaiting ? status.message || "The model is being loaded." : "";
     this.refreshSoon();
   }
 
@@ -126,13 +130,14 @@ export class ChatView implements vscode.Disposable, vscode.WebviewViewProvider {
     this.refresh();
     try {
       const client = this.server.running;
-      if (!client) throw new Error(NOT_RUNNING);
+      if (!client) throw new NoAnswer(NOT_RUNNING);
+      if (this.isAsking) throw new NoAnswer(`${NO_MODEL} Choose Download…, and ask again once it is ready.`);
       const result = await this.request(client, turn, problems, own.token);
       turn.answer = result.text;
       turn.notes.push(...newNotes(this.turns, result.notes));
       turn.links = linksOf(client, result);
     } catch (error) {
-      turn.error = error instanceof Error && error.message === NOT_RUNNING ? NOT_RUNNING : (explained(error) ?? "Stopped.");
+      turn.error = error instanceof NoAnswer ? error.message : (explained(error) ?? "Stopped.");
     } finally {
       if (this.running === own) {
         this.running = undefined;
@@ -197,12 +202,21 @@ export class ChatView implements vscode.Disposable, vscode.WebviewViewProvider {
       case "insert":
         return insertCode(message.code);
       case "apply":
-        return applyCode(this.preview, message.code);
+        return this.apply(message.code);
+      case "download":
+        await vscode.commands.executeCommand("draftline.downloadModel");
+        return;
       case "open":
         return openLink(this.turns[message.turn]?.links[message.link]);
       case "files":
         return this.offer(message.id, message.query);
     }
+  }
+
+  private async apply(code: string): Promise<void> {
+    const client = this.server.running;
+    if (client) await applyCode(client, this.views, code);
+    else void vscode.window.showWarningMessage(`Draftline: ${NOT_RUNNING}`);
   }
 
   private async offer(id: number, query: string): Promise<void> {
@@ -220,6 +234,7 @@ export class ChatView implements vscode.Disposable, vscode.WebviewViewProvider {
       turns: this.turns,
       isBusy: this.running !== undefined,
       status: this.status || this.reading,
+      isAsking: this.isAsking,
       file: activeLabel(),
       isFileUsed: this.isFileUsed,
       hasSelection: editor ? !editor.selection.isEmpty : false,
@@ -239,6 +254,9 @@ export class ChatView implements vscode.Disposable, vscode.WebviewViewProvider {
     await this.context.workspaceState.update(KEPT, kept(this.turns));
   }
 }
+
+/** Why a question was not sent, for the user. */
+class NoAnswer extends Error {}
 
 /** The places that an answer was copied from, each once. */
 function linksOf(client: LanguageClient, { citations }: ChatResult): Link[] {

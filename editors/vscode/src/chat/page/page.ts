@@ -191,6 +191,13 @@ log.addEventListener("click", (event) => {
   if (act === "copy") said.textContent = "Copied.";
 });
 
+function drawStatus(now: State): void {
+  status.textContent = now.status || (now.isBusy ? "Answering…" : "");
+  if (!now.isAsking) return;
+  const download = chip("Download…", "Choose the model to download", () => { host.postMessage({ type: "download" }); });
+  status.append(" ", download);
+}
+
 function update(now: State): void {
   const before = state;
   state = now;
@@ -198,7 +205,7 @@ function update(now: State): void {
   drawChips(now);
   send.textContent = now.isBusy ? "Stop" : "Send";
   send.title = now.isBusy ? "Stop (Escape)" : "Send (Enter)";
-  status.textContent = now.status || (now.isBusy ? "Answering…" : "");
+  if (before?.status !== now.status || before.isBusy !== now.isBusy) drawStatus(now);
   if (before?.isBusy && !now.isBusy) {
     const last = now.turns.at(-1);
     said.textContent = last && !last.error ? `Answer: ${last.answer}` : ""; // errors are alerts
