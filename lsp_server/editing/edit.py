@@ -58,9 +58,9 @@ class EditResult:
     def label(self, title: str) -> str:
         """Return what the client shows as the name of the change."""
         if self.outcome.rule:
-            return f"By rule: {self.outcome.rule}"
-        if self.outcome.failed:
-            return f"{title} \N{EM DASH} check: {self.outcome.warning}"
+            return f"made by rule: {self.outcome.rule}"
+        if self.outcome.failed or self.outcome.checked:
+            return f"{title} \N{EM DASH} {self.outcome.seen}"
         return title
 
     def answer(self, edit: types.WorkspaceEdit | None) -> dict[str, Any]:

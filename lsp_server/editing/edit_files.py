@@ -82,8 +82,8 @@ class FileEdit:
     def label(self, instruction: str) -> str:
         """Return the name of the file's change in the client's preview."""
         if self.rule:
-            return f"{self.name} \N{EM DASH} by rule: {self.rule}"
-        warning = f" \N{EM DASH} check: {'; '.join(self.warnings)}" if self.warnings else ""
+            return f"{self.name} \N{EM DASH} made by rule: {self.rule}"
+        warning = f" \N{EM DASH} check this: {'; '.join(self.warnings)}" if self.warnings else ""
         return f"{self.name} \N{EM DASH} {instruction[:80]}{warning}"
 
     def answer(self) -> dict[str, Any]:

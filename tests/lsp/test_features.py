@@ -124,7 +124,7 @@ async def test_a_rule_renames_without_the_model(editor: Open) -> None:
         params = asking(one, "def f(x)", instruction="Rename x to total", keepDefinitions=True)
         answer = await one.ask("draftline/edit", params)
         (note,) = answer["edit"]["changeAnnotations"].values()
-        assert note["label"] == "By rule: `x` renamed to `total` in 3 places"
+        assert note["label"] == "made by rule: `x` renamed to `total` in 3 places"
         assert answer["stats"]["rule"] == "`x` renamed to `total` in 3 places"
         assert answer["stats"]["tokens"] == 0
         one.apply(answer["edit"])

@@ -72,7 +72,7 @@ end
 local function notes_of(file)
   local notes = {}
   if known(file.rule) then
-    notes[1] = 'By rule: ' .. file.rule
+    notes[1] = 'made by rule: ' .. file.rule
   end
   notes[#notes + 1] = known(file.note)
   return notes
