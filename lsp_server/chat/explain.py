@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 from lsprotocol import types
 
 from engine.prompts.fim import window
-from engine.records import Piece, Request
-from engine.remote.secret_texts import refusal
+from engine.records import Piece, Request, RequestError
 from index.records import Span
 from index.workspace import file_filter
 from lsp_server.chat.answering import answer
 from lsp_server.chat.context import quoted
-from lsp_server.editing.edit import current_document, display_name
+from lsp_server.editing.edit import check_secret, current_document, display_name
 from lsp_server.protocol.messages import AskParams, Progress, failed
 from lsp_server.protocol.positions import Text
 from lsp_server.protocol.text_sync import OpenDocument
@@ -47,7 +46,10 @@ MAX_SOURCES = 8
 async def ask(server: Server, session: Session, params: AskParams, title: str) -> dict[str, Any]:
     """Answer a question about a document or a part of it, streaming the answer as it is written."""
     document = current_document(server, params.textDocument)
-    await _check_secret(session, document)
+    try:
+        await check_secret(session, document)
+    except RequestError as reason:
+        raise failed(reason) from None
     part = server.documents.span(document, params.range) if params.range else None
     question = params.question or EXPLAIN_QUESTION
     made = await answer(
@@ -62,19 +64,6 @@ async def ask(server: Server, session: Session, params: AskParams, title: str) -
     )
     encoding = session.documents.encoding
     return {"answer": made.done.text, "sources": [source.encode(encoding) for source in sources]}
-
-
-async def _check_secret(session: Session, document: OpenDocument) -> None:
-    """Raise a protocol error if a document may hold secrets and the engine is elsewhere.
-
-    The whole document is judged: a part may lack the line that tells.
-    """
-    await session.configured()
-    if host := session.elsewhere:
-        path = document.path or document.uri
-        why = await asyncio.to_thread(session.index.why_secret, path, document.text.text)
-        if why:
-            raise failed(refusal(display_name(document), why, host))
 
 
 def request_for(

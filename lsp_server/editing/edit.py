@@ -20,6 +20,7 @@ from engine.editing.dialogue import Ask, dialogue, hold
 from engine.editing.edits import Change, EditRefused, changes, too_long
 from engine.editing.outcome import Outcome, why_unchanged
 from engine.records import Done, Request, RequestError, Step
+from engine.remote.secret_texts import refusal
 from lsp_server.editing.rebase import Conflict, Rebase
 from lsp_server.protocol.messages import (
     EditParams,
@@ -92,6 +93,19 @@ def display_name(document: OpenDocument) -> str:
     return (document.path or document.uri).rsplit("/", 1)[-1]
 
 
+async def check_secret(session: Session, document: OpenDocument) -> None:
+    """Raise RequestError if a document may hold secrets and the engine is elsewhere.
+
+    The whole document is judged, by its own name: a part may lack the line that tells.
+    """
+    await session.configured()
+    if host := session.elsewhere:
+        path = document.path or document.uri
+        why = await asyncio.to_thread(session.index.why_secret, path, document.text.text)
+        if why:
+            raise RequestError(refusal(display_name(document), why, host))
+
+
 async def edit(server: Server, session: Session, params: EditParams, title: str = "") -> EditResult:
     """Ask the model for an edit. Raises a protocol error if there is no acceptable answer."""
     document = current_document(server, params.textDocument)
@@ -159,6 +173,7 @@ async def _run(
         if session.shared_engine.loaded is None:
             progress.report("loading the model", 0.0)
         await session.engine(slot)
+        await check_secret(session, document)
         if why := too_long(request, session.shared_engine.model):
             raise failed(f"{display_name(document)}: {why}: select fewer lines")
         done = await session.ask(question.request, slot, on_step)

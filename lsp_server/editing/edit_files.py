@@ -26,6 +26,7 @@ from engine.editing.rename_files import Doubtful, rename_files
 from engine.editing.rename_request import RenameRequest
 from engine.editing.text_file import FileError, read_text
 from engine.records import Done, Request, RequestError, Step
+from lsp_server.editing.edit import check_secret
 from lsp_server.editing.find_files import (
     files_with,
     indexed_paths,
@@ -271,6 +272,8 @@ async def _edit(session: Session, instruction: str, file: FileEdit, share: _Shar
 
     async def ask(question: Ask) -> Done:
         await session.engine(SLOT)
+        if file.uri in session.documents:
+            await check_secret(session, session.documents.get(file.uri))
         if why := too_long(question.request, session.shared_engine.model):
             raise _TooLong(why)
         return await _ask(session, question, file, share)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import questions
-from tests.support.command import EDITED, FENCE, SOURCE, chain_model, make_file, untouched
+from tests.support.command import EDITED, FENCE, SEEN, SOURCE, chain_model, make_file, untouched
 from tests.support.fork_server import End, ForkServer
 from tests.support.index_command import answer, make_model, make_project
 from tests.support.segment_store import names
@@ -116,7 +116,7 @@ def test_edit_while_the_file_is_written_is_finished(
     file = make_file(tmp_path)
     assert file.read_bytes() == SOURCE
     ended = interrupt(server, tmp_path, place, *EDIT, "--model", chain)
-    assert (ended.code, ended.stderr) == (0, b"") and ended.stdout
+    assert (ended.code, ended.stderr) == (0, SEEN) and ended.stdout
     assert file.read_bytes() == EDITED and names(tmp_path) == {file.name}
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from engine.editing.text_file import replace_text
 from index.temporary_file import NAME
-from tests.support.command import EDITED, FENCE, SOURCE, chain_model, make_file
+from tests.support.command import EDITED, FENCE, SEEN, SOURCE, chain_model, make_file
 from tests.support.faults import WORDS, change, make_tree
 from tests.support.fork_server import ForkServer
 from tests.support.index_command import answer, index, make_model
@@ -86,7 +86,7 @@ def test_a_killed_edit_leaves_the_old_text_or_the_new(
         started = time.monotonic()
         whole = edits.run(project, *command)
         seconds = time.monotonic() - started
-        assert (whole.code, whole.stderr, file.read_bytes()) == (0, b"", EDITED)
+        assert (whole.code, whole.stderr, file.read_bytes()) == (0, SEEN, EDITED)
     many = count > 2
     kills, step, seen, left = 0, 0, set(), 0
     for turn in range(3 * count):

@@ -19,6 +19,7 @@ from tests.support.command import (
     EDITED,
     EOS,
     FENCE,
+    SEEN,
     SOURCE,
     Result,
     chain_model,
@@ -31,7 +32,6 @@ from tests.support.command import (
 )
 
 Chain = Callable[..., Path]
-SEEN = b"draftline: my file.py: not run: syntax, lost definitions and names looked at\n"
 SECOND_LINE = ("-i", "make it nine", "--lines", "2", "--dtype", "f32")
 
 

@@ -85,7 +85,8 @@ def test_the_options_of_a_command_are_in_groups() -> None:
             str(group.title): [action.dest for action in group._group_actions]
             for group in PARSERS[f"draftline {name}"]._action_groups
         }
-        assert [*groups][2:] == ["output", "model", "sampling", "drafting"]
+        check = ["a check that runs"] * (name == "edit")
+        assert [*groups][2:] == ["output", *check, "model", "sampling", "drafting"]
         own = set(groups["options"])
         assert not own & {"model", "device", "temperature", "drafter", "stats", "server"}
 

@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = b"\xef\xbb\xbfa = 'e\xcc\x81'\r\nx=1\r\nb = 2\nend"
 FENCE, EOS = "\n```", "<|end|>"  # ends of a chain model's answers
 EDITED = SOURCE.replace(b"x=1", b"x=9")
+SEEN = b"draftline: my file.py: not run: syntax, lost definitions and names looked at\n"
 Result = subprocess.CompletedProcess[bytes]
 
 # The command, which prints "ready" as soon as it handles Ctrl-C.

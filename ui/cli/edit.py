@@ -259,7 +259,7 @@ def _answer(
 
     done = Done("stop")
     try:
-        steps = dialogue(request, trial=trial(args, args.file))
+        steps = dialogue(request, trial=trial(args, args.file, args.workspace))
         step = advance(steps)
         if isinstance(step, Outcome):
             return done, step, ""

@@ -267,7 +267,7 @@ def sampling(args: argparse.Namespace) -> dict[str, Any]:
     return chosen
 
 
-def trial(args: argparse.Namespace, file: Path) -> Trial:
+def trial(args: argparse.Namespace, file: Path, workspace: Path | None = None) -> Trial:
     """Prepare the trial of edits of a file, with the command of --check. Raises Failure."""
     from engine.editing.running.trial import MAX_CANDIDATES, BadCommand, make_trial, parse_command
 
@@ -275,7 +275,7 @@ def trial(args: argparse.Namespace, file: Path) -> Trial:
         raise Failure(USAGE, f"--candidates {args.candidates}: give at most {MAX_CANDIDATES}")
     try:
         words = () if args.check is None else parse_command(args.check)
-        return make_trial(words, file, args.workspace, args.candidates, args.check_seconds)
+        return make_trial(words, file, workspace, args.candidates, args.check_seconds)
     except BadCommand as error:
         raise Failure(USAGE, f"--check {error}") from error
 
