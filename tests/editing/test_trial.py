@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from unittest import mock
 
@@ -26,6 +28,7 @@ TEXT = "def f():\n    return 1\n"
 ANSWERS = [TEXT.replace("1", str(number)) for number in range(1, 6)]  # the first changes nothing
 FAILS = "    assert 0\nE   assert 2 == 3\nFAILED test_a.py::test_f\n"
 LIMIT_S = 60.0
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def asked(instruction: str = "Make it better.") -> Request:
@@ -199,6 +202,62 @@ def test_what_a_command_left_running_ends_with_it(workspace: Path) -> None:
             continue
 
 
+def test_a_command_ends_with_the_process_that_waits_for_it(workspace: Path) -> None:
+    """However that one ends, and nothing stays of the texts."""
+    name = f"draftline-killed-{os.getpid()}"
+    code = (
+        "from pathlib import Path\nfrom engine.editing.running.sandbox import run\n"
+        f"run(('sh', '-c', 'exec sleep 987{os.getpid()}'), "
+        f"Path({str(workspace)!r}), {{}}, 600)"
+    )
+    scratch = workspace / name
+    scratch.mkdir()
+    environment = os.environ | {"TMPDIR": str(scratch), "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen([sys.executable, "-c", code], env=environment) as process:
+        wait_for(lambda: commands(f"987{os.getpid()}"))
+        process.kill()
+    wait_for(lambda: not commands(f"987{os.getpid()}"))
+    assert not contents(scratch)
+
+
+def commands(part: str) -> list[str]:
+    """The processes of this machine with an argument that ends so."""
+    found = []
+    for one in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = one.read_bytes().rstrip(b"\0").split(b"\0")
+        except OSError:  # ended
+            continue
+        if words[0] == b"sleep" and words[-1].endswith(part.encode()):
+            found.append(str(one))
+    return found
+
+
+def wait_for(done: Callable[[], object]) -> None:
+    """Wait until it is so; the test's limit of time ends it otherwise."""
+    while not done():
+        time.sleep(0.05)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may write these otherwise")
+def test_root_does_not_reach_the_kernels_settings(workspace: Path) -> None:
+    code = """
+for path in ("/proc/sys/vm/swappiness", "/proc/sysrq-trigger", "/dev/kmsg", "/sys/kernel/mm"):
+    try:
+        open(path, "r+b").close()
+        print(path)
+    except OSError:
+        pass
+open("/dev/null", "w").write("x")
+assert len(open("/dev/urandom", "rb").read(8)) == 8
+import multiprocessing, pty
+multiprocessing.Lock()
+pty.openpty()
+"""
+    finished = python(workspace, code)
+    assert (finished.code, finished.output) == (0, "")
+
+
 def test_a_machine_without_namespaces_is_named(workspace: Path) -> None:
     missing = mock.patch("shutil.which", return_value=None)
     with missing, pytest.raises(SandboxError, match=r"`unshare` of .*: install it, or leave out"):
@@ -268,15 +327,23 @@ def test_what_is_no_command_is_refused(text: str) -> None:
 
 
 def test_no_shell_reads_a_command(workspace: Path) -> None:
-    words = parse_command("echo $HOME; ls > x & 'a b'")
-    assert words == ("echo", "$HOME;", "ls", ">", "x", "&", "a b")
-    assert sandbox.run(words, workspace, {}, LIMIT_S).output == "$HOME; ls > x & a b\n"
+    words = parse_command("echo $HOME; `ls` 'a b' '>x' *")
+    assert words == ("echo", "$HOME;", "`ls`", "a b", ">x", "*")
+    assert sandbox.run(words, workspace, {}, LIMIT_S).output == "$HOME; `ls` a b >x *\n"
+    for text in ("true && false", "a | b", "a > b", "a ; b", "a &", "a\nb"):
+        with pytest.raises(BadCommand, match=r"no shell reads it: write sh -c"):
+            parse_command(text)
 
 
 def test_a_missing_program_is_named(workspace: Path) -> None:
-    for words in (("no-such-program",), ("./a.py",), ("/",)):
-        with pytest.raises(BadCommand, match="no such program: install it, or correct the command"):
-            make_trial(words, workspace / "a.py", workspace)
+    for program, why in (
+        ("no-such-program", "no such program"),
+        ("./none", "no such program"),
+        ("./a.py", "not a program that may be run"),
+        ("/", "not a program that may be run"),
+    ):
+        with pytest.raises(BadCommand, match=f"{why}: install it, or correct the command"):
+            make_trial((program,), workspace / "a.py", workspace)
 
 
 @pytest.mark.parametrize(
@@ -289,6 +356,7 @@ def test_a_missing_program_is_named(workspace: Path) -> None:
         ("a.go:3:1: syntax error: unexpected }\nFAIL\n", ["a.go:3:1: syntax error: unexpected }"]),
         ("thread 'main' panicked at src/a.rs:1\n", ["thread 'main' panicked at src/a.rs:1"]),
         ("1\n2\n3\n4\n", ["2", "3", "4"]),
+        ("a\u202eb\u200bc\n", ["abc"]),
     ],
 )
 def test_the_lines_that_tell_most(output: str, lines: list[str]) -> None:

@@ -10,20 +10,26 @@ to it, and its network has nothing but itself.
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import os
+import select
 import socket
 import struct
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
-MS_NOSUID, MS_NODEV = 2, 4
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_BIND = 1, 2, 4, 4096
 MOUNT_SETATTR = 442  # the system call, on every architecture
 AT_FDCWD, AT_RECURSIVE = -100, 0x8000
 MOUNT_ATTR_RDONLY = 1
 PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, CLEAR_ALL = 24, 38, 47, 4
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
+DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+LINKS = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
+LINKS["ptmx"] = "pts/ptmx"
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -32,14 +38,16 @@ def main() -> None:
     scratch, status = Path(sys.argv[1]).parent, int(sys.argv[2])
     os.set_inheritable(status, False)
     plan = json.loads(Path(sys.argv[1]).read_bytes())
+    Path(sys.argv[1]).unlink()  # it has the texts: nothing of them stays if all is killed
     try:
         start_loopback()
         overlay(scratch, plan["folders"], plan["disk_bytes"])
         for path, text in plan["files"].items():
             write(Path(path), text.encode())
-        code = run(plan)
+        code = run(plan, status)
     except OSError as error:
-        result: dict[str, Any] = {"error": f"{error.strerror or error}"}
+        where = f" ({error.filename})" if error.filename else ""
+        result: dict[str, Any] = {"error": f"{error.strerror or error}{where}"}
     else:
         result = {"exit": code}
     os.write(status, json.dumps(result).encode())
@@ -61,6 +69,7 @@ def overlay(scratch: Path, folders: list[str], disk_bytes: int) -> None:
     A folder is read through a descriptor: a mount that was made before it may cover its path.
     """
     lower = [(folder, os.open(folder, os.O_PATH)) for folder in folders]
+    devices = [(name, os.open(f"/dev/{name}", os.O_PATH)) for name in DEVICES if exists(name)]
     attributes = struct.pack("QQQQ", MOUNT_ATTR_RDONLY, 0, 0, 0)
     check(LIBC.syscall(MOUNT_SETATTR, AT_FDCWD, b"/", AT_RECURSIVE, attributes, len(attributes)))
     mount("tmpfs", scratch, f"size={disk_bytes},mode=700")
@@ -73,34 +82,67 @@ def overlay(scratch: Path, folders: list[str], disk_bytes: int) -> None:
         mount("overlay", Path(folder), options)
     if Path("/run").is_dir():
         mount("tmpfs", Path("/run"), "size=16m,mode=755")
-    LIBC.mount(b"proc", b"/proc", b"proc", MS_NOSUID | MS_NODEV, None)  # refused in containers
+    if os.getuid() == 0:  # whom no permission keeps from the others
+        mount("tmpfs", Path("/dev"), "size=64m,mode=755", MS_NOSUID)
+        for name, descriptor in devices:
+            bind(descriptor, Path("/dev", name))
+        for name, target in LINKS.items():
+            Path("/dev", name).symlink_to(target)
+        Path("/dev/shm").mkdir(0o1777)
+        Path("/dev/pts").mkdir()
+        mount("devpts", Path("/dev/pts"), "newinstance,ptmxmode=0666,mode=620", MS_NOSUID)
+    flags = MS_NOSUID | MS_NODEV | MS_RDONLY
+    LIBC.mount(b"proc", b"/proc", b"proc", flags, None)  # refused in containers
 
 
-def mount(kind: str, target: Path, options: str) -> None:
+def exists(device: str) -> bool:
+    return Path("/dev", device).exists()
+
+
+def bind(descriptor: int, target: Path) -> None:
+    """Show a device at a path. Raises OSError."""
+    source = f"/proc/self/fd/{descriptor}"
+    target.touch()
+    check(LIBC.mount(os.fsencode(source), os.fsencode(target), None, MS_BIND, None), target)
+
+
+def mount(kind: str, target: Path, options: str, flags: int = MS_NOSUID | MS_NODEV) -> None:
     """Mount a file system. Raises OSError."""
-    flags = MS_NOSUID | MS_NODEV
-    check(LIBC.mount(kind.encode(), os.fsencode(target), kind.encode(), flags, options.encode()))
+    name, place = kind.encode(), os.fsencode(target)
+    check(LIBC.mount(name, place, name, flags, options.encode()), target)
 
 
-def check(failed: int) -> None:
+def check(failed: int, what: Path | None = None) -> None:
     """Raise the OSError of a call that returned other than 0."""
     if failed:
         number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+        raise OSError(number, os.strerror(number), what and str(what))
 
 
 def write(file: Path, text: bytes) -> None:
     """Write a changed file, newer than any cache of the old one."""
-    before = file.stat().st_mtime_ns if file.exists() else 0
-    file.write_bytes(text)
-    now = max(file.stat().st_mtime_ns, before + 2_000_000_000)
+    before = file.stat() if file.exists() else None
+    try:
+        file.write_bytes(text)
+    except OSError as error:
+        if error.errno != errno.EOVERFLOW or before is None:
+            raise
+        try:
+            file.unlink()  # its group has no number here, so it cannot be copied with it
+            file.write_bytes(text)
+        except OSError as again:
+            why = "its folder is of a group that is not your first one"
+            raise OSError(again.errno, why, str(file)) from again
+        file.chmod(before.st_mode & 0o7777)
+    now = max(file.stat().st_mtime_ns, before.st_mtime_ns + 2_000_000_000 if before else 0)
     os.utime(file, ns=(now, now))
 
 
-def run(plan: dict[str, Any]) -> int:
+def run(plan: dict[str, Any], status: int) -> int:
     """Run the program with limited memory, without privileges; return its code.
 
-    This process is the first of its namespace: the others end with it.
+    This process is the first of its namespace: the others end with it. It ends if nobody reads the
+    status any more.
     """
     child = os.fork()
     if child == 0:
@@ -111,10 +153,19 @@ def run(plan: dict[str, Any]) -> int:
         except OSError as error:
             print(f"{plan['words'][0]}: {error.strerror}", flush=True)
         os._exit(127)
+    threading.Thread(target=end_with_reader, args=(status,), daemon=True).start()
     while True:
         ended, status = os.wait()  # the orphans of the program end here too
         if ended == child:
             return os.waitstatus_to_exitcode(status)
+
+
+def end_with_reader(status: int) -> None:
+    """End this process, and so the namespace, when the other end of a pipe is closed."""
+    poll = select.poll()
+    poll.register(status, 0)  # errors are always reported
+    poll.poll()
+    os._exit(1)
 
 
 def limit(plan: dict[str, Any]) -> None:

@@ -19,10 +19,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from engine.editing.edits import EditRefused
 
+Ended = Literal["exit", "time", "output"]
 INSIDE = Path(__file__).with_name("inside.py")
 NAMESPACES = ("--user", "--map-current-user", "--keep-caps", "--mount", "--net", "--ipc", "--pid")
 WRITABLE = ("/tmp", "/var/tmp")  # beside the home folder and the workspace
@@ -31,6 +32,7 @@ DISK_BYTES = 1 << 30  # bytes, in memory, of all that a program writes
 MAX_PROCESSES = 512  # with threads
 MAX_OUTPUT_BYTES = 16 << 20  # bytes of output; the program is ended by more
 PROBE_SECONDS = 10.0
+TRIES = 3  # to make the namespaces, which rarely fails without a cause that stays
 KEPT_BYTES = 64 << 10  # bytes of the end of the output that are kept
 REMEDY = "leave out the check, or run the command yourself after the edit"
 
@@ -43,7 +45,7 @@ class SandboxError(EditRefused):
 class Finished:
     """How a program ended, and the end of what it printed."""
 
-    ended: Literal["exit", "time", "output"]  # by itself, or for lack of time or by much output
+    ended: Ended  # by itself, or for lack of time or by much output
     code: int  # 0 only if it ended by itself and well
     output: str
 
@@ -73,6 +75,21 @@ def run(words: Sequence[str], folder: Path, files: Mapping[Path, str], seconds: 
         "disk_bytes": DISK_BYTES,
         "processes": MAX_PROCESSES,
     }
+    for _ in range(TRIES):
+        ended, output, result = _run_once(unshare, plan, seconds)
+        if ended != "exit" or "error" not in result:
+            break
+    text = output.decode(errors="replace")
+    if ended == "exit" and "exit" not in result:
+        why = result.get("error") or " ".join(text.split()) or "it was ended"
+        raise SandboxError(f"programs cannot be run apart here: {why}: {REMEDY}")
+    return Finished(ended, result["exit"] if ended == "exit" else 1, text)
+
+
+def _run_once(
+    unshare: str, plan: dict[str, Any], seconds: float
+) -> tuple[Ended, bytes, dict[str, Any]]:
+    """Run a program once; return how it ended, the end of its output and what inside.py reports."""
     with tempfile.TemporaryDirectory(prefix="draftline-check-") as scratch:
         file = Path(scratch, "plan.json")
         file.write_text(json.dumps(plan))
@@ -91,31 +108,24 @@ def run(words: Sequence[str], folder: Path, files: Mapping[Path, str], seconds: 
             finally:
                 os.close(writer)
             ended, output = _follow(process, seconds)
-            result = json.loads(status.read() or b"{}")
-    text = output.decode(errors="replace")
-    if ended == "exit" and "exit" not in result:
-        why = result.get("error") or " ".join(text.split()) or "it was ended"
-        raise SandboxError(f"programs cannot be run apart here: {why}: {REMEDY}")
-    return Finished(ended, result["exit"] if ended == "exit" else 1, text)
+            return ended, output, json.loads(status.read() or b"{}")
 
 
 def _overlaid(wanted: list[Path]) -> list[str]:
     """Choose the folders to overlay: those that exist and lie in no other one of their disk."""
     chosen: list[Path] = []
-    for folder in sorted({one.resolve() for one in wanted if one.is_dir()}):
+    for folder in sorted({one.resolve() for one in wanted if one.is_dir()} - {Path("/")}):
         within = (one for one in chosen if folder.is_relative_to(one))
         if not any(one.stat().st_dev == folder.stat().st_dev for one in within):
             chosen.append(folder)
-    return [str(one) for one in chosen if one != Path("/")]
+    return [str(one) for one in chosen]
 
 
-def _follow(
-    process: subprocess.Popen[bytes], seconds: float
-) -> tuple[Literal["exit", "time", "output"], bytes]:
+def _follow(process: subprocess.Popen[bytes], seconds: float) -> tuple[Ended, bytes]:
     """Wait until a program ends, or end it and all that it started; keep the end of its output."""
     assert process.stdout is not None
     output, count, deadline = bytearray(), 0, time.monotonic() + seconds
-    ended: Literal["exit", "time", "output"] = "exit"
+    ended: Ended = "exit"
     try:
         with selectors.DefaultSelector() as selector:
             selector.register(process.stdout, selectors.EVENT_READ)

@@ -25,6 +25,7 @@ from engine.records import Request
 
 ROOT = Path("/")
 AUTO = "auto"  # instead of a command: the linters of the workspace
+SHELL = {"&&", "||", "|", ";", "&", ">", ">>", "<", "2>", "2>&1"}  # words for a shell alone
 CANDIDATES = 4  # answers of the model that are tried, at most
 MAX_CANDIDATES = 16
 SECONDS = 60.0  # of one run
@@ -129,6 +130,8 @@ class Trial:
             return f"has not ended after {self.seconds:g} s"
         if finished.ended == "output":
             return f"printed more than {sandbox.MAX_OUTPUT_BYTES >> 20} MiB and was ended"
+        if finished.code < 0:
+            return f"was ended by signal {-finished.code}"
         lines = telling_lines(finished.output)
         return f"fails: {'; '.join(lines)}" if lines else f"fails with exit code {finished.code}"
 
@@ -143,13 +146,22 @@ def _is_unsaved(file: Path, text: str) -> bool:
 
 def telling_lines(output: str) -> list[str]:
     """Find the few lines of a program's output that say what failed; else its last ones."""
-    lines = [" ".join(ESCAPES.sub("", line).split()) for line in output.splitlines()]
-    found = [line for line, raw in zip(lines, output.splitlines(), strict=True)
-             if line and TELLING.search(ESCAPES.sub("", raw))]  # fmt: skip
+    lines = [_shown(line) for line in output.splitlines()]
+    found = [
+        line
+        for line, raw in zip(lines, output.splitlines(), strict=True)
+        if line and TELLING.search(ESCAPES.sub("", raw))
+    ]
     chosen = [*dict.fromkeys(found)][:MAX_LINES] or [line for line in lines if line][-MAX_LINES:]
     return [
         line if len(line) <= MAX_LINE_CHARS else f"{line[:MAX_LINE_CHARS]}\u2026" for line in chosen
     ]
+
+
+def _shown(line: str) -> str:
+    """Return a line without escape sequences and what else is not seen or moves what is."""
+    plain = " ".join(ESCAPES.sub("", line).split())
+    return "".join(char for char in plain if char.isprintable())
 
 
 def parse_command(text: str) -> tuple[str, ...]:
@@ -160,6 +172,8 @@ def parse_command(text: str) -> tuple[str, ...]:
         raise BadCommand(f"{text!r}: {error}: correct the quotes") from error
     if not words or "\0" in text:
         raise BadCommand(f"{text!r}: no command: name a program, as in 'pytest -q'")
+    if "\n" in text or not SHELL.isdisjoint(words):
+        raise BadCommand(f"{text!r}: no shell reads it: write sh -c '...', or a script")
     return words
 
 
@@ -187,5 +201,6 @@ def make_trial(
     program = words[0]
     path = str(folder / program) if os.sep in program else program
     if shutil.which(path) is None:
-        raise BadCommand(f"{program}: no such program: install it, or correct the command")
+        why = "not a program that may be run" if Path(path).exists() else "no such program"
+        raise BadCommand(f"{program}: {why}: install it, or correct the command")
     return Trial(tuple(words), file, folder, candidates, seconds, texts or {}, linters)
