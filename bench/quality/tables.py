@@ -68,7 +68,8 @@ def wilson(hits: int, of: int) -> tuple[float, float]:
 
 def show(record: Row) -> None:
     """Print the table, the records left out, and how edits failed."""
-    console = report.console(140)
+    is_tried = "greedy_passed" in record["results"][0]
+    console = report.console(180 if is_tried else 140)
     console.print(
         f"{record['model']} on {record['on']}; answers with and without speculation: "
         f"{record['different']} differ; {record['seconds']} s in all",
@@ -90,7 +91,7 @@ def show(record: Row) -> None:
         for one in record["results"]
     ]
     heads = "set asked mode edits accepted passed unchanged untouched_kept tokens/pass"
-    if "greedy_passed" in record["results"][0]:
+    if is_tried:
         heads += " greedy checked checked_but_wrong time/greedy"
         for line, one in zip(lines, record["results"], strict=True):
             line += [
