@@ -160,8 +160,8 @@ def telling_lines(output: str) -> list[str]:
 
 def _shown(line: str) -> str:
     """Return a line without escape sequences and what else is not seen or moves what is."""
-    plain = " ".join(ESCAPES.sub("", line).split())
-    return "".join(char for char in plain if char.isprintable())
+    plain = ESCAPES.sub("", line)
+    return " ".join("".join(c for c in plain if c.isprintable() or c.isspace()).split())
 
 
 def parse_command(text: str) -> tuple[str, ...]:
