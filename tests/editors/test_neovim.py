@@ -138,11 +138,12 @@ def test_inline_completion_by_a_raw_request(opened: Neovim) -> None:
     line = '    smile = "😋"; return '
     opened.keys(f"Go<CR>def half(left):<CR>{line.strip()} <Esc>")
     opened.until_lua("return vim.lsp.util.buf_versions[vim.fn.bufnr()] > 1")
+    last = opened.lua("return vim.fn.line('$') - 1")
     answer = opened.request(
         "textDocument/inlineCompletion",
         {
             "textDocument": document(opened),
-            "position": {"line": 10, "character": len(line.encode())},
+            "position": {"line": last, "character": len(line.encode())},
             "context": {"triggerKind": 1},
         },
     )
