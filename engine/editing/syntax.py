@@ -35,6 +35,8 @@ TEXTS = frozenset((
     "char_literal", "character_literal", "regex_pattern",
 ))  # fmt: skip
 
+QUOTES = ('"""', "'''")  # of strings that may be documentation
+
 # A file name's extension -> its language, as `Tree.language` names it.
 LANGUAGES = {
     **dict.fromkeys((".py", ".pyi", ".pyw"), "python"),
@@ -93,13 +95,22 @@ class Tree:
                 yield node
                 todo += reversed(node.named_children)
 
-    def in_text(self, offsets: list[int]) -> list[int]:
-        """Return those of some code points, in order, that are in a comment or in a string."""
+    def in_text(self, offsets: list[int], prose: bool = False) -> list[int]:
+        """Return those of some code points, in order, that are in a comment or in a string.
+
+        With `prose` of strings only those in three quotes count, which are written for readers.
+        """
         found: set[int] = set()
         for node in self.around(offsets):
             if node.type in TEXTS:
-                first, last = (bisect_left(offsets, edge) for edge in self.span(node))
-                found.update(offsets[first:last])
+                start, stop = self.span(node)
+                if (
+                    prose
+                    and "comment" not in node.type
+                    and self.text[start - 3 : start] not in QUOTES
+                ):
+                    continue
+                found.update(offsets[bisect_left(offsets, start) : bisect_left(offsets, stop)])
         return sorted(found)
 
     @cached_property

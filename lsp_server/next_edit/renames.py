@@ -43,7 +43,7 @@ class Reference(NamedTuple):
 
     kind: Literal["local", "member", "module", "word"]
     places: list[Place]  # the name's other places, in order
-    span: tuple[int, int]  # the part of the text in which comments and strings may speak of it
+    span: tuple[int, int]  # the part of the text in which comments may speak of it
 
 
 def is_identifier(source: SourceText, *words: str) -> bool:
@@ -208,6 +208,9 @@ def places_elsewhere(source: SourceText, home: SourceText, kind: str, name: str)
 
 
 def mentions(source: SourceText, name: str, span: tuple[int, int]) -> list[Place]:
-    """Find a name in the comments and strings of a part of a text."""
-    spots = source.in_text([*source.find_words(name, *span)])
+    """Find a name in the comments and the documentation of a part of a text.
+
+    A word of another string may be a value that the program depends on.
+    """
+    spots = source.in_prose([*source.find_words(name, *span)])
     return [Place(spot, spot + len(name)) for spot in spots]

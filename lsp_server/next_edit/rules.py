@@ -59,7 +59,7 @@ PARAMETER_FIELDS = ("positional", "required", "keyword_only", "variadic", "varia
 REPLACE_INSTRUCTION = "Replace `{old}` by `{new}`."
 SIGNATURE_INSTRUCTION = "Change the call of `{name}` to match its new signature `{new}`."
 Changed = tuple[str, str]  # a name that other files may use, and the URI where it was changed
-Ranked = tuple[bool, int, Candidate]  # (in comments or strings, offset, candidate)
+Ranked = tuple[bool, int, Candidate]  # (in a comment, offset, candidate)
 NO_PATHS: Mapping[str, str] = MappingProxyType({})
 Found = tuple[tuple[bool, bool, int, bool, int], Candidate]  # (rank, candidate)
 

@@ -42,9 +42,9 @@ class SourceText:
         other = parse(self.path, text) if text != self.text else None
         return other if tree and other and other.errors < tree.errors else tree
 
-    def in_text(self, offsets: list[int]) -> list[int]:
-        """Return those of some offsets, in order, that are in a comment or in a string."""
-        return self.tree.in_text(offsets) if self.tree else []
+    def in_prose(self, offsets: list[int]) -> list[int]:
+        """Return those of some offsets, in order, that are in a comment or in documentation."""
+        return self.tree.in_text(offsets, prose=True) if self.tree else []
 
     def line_span(self, at: int) -> tuple[int, int]:
         return whole_lines(self.text, at, at)
@@ -60,6 +60,8 @@ class SourceText:
         while at >= 0:
             after = at + len(name)
             sides = self.text[at - 1 : at], self.text[after : after + 1]
+            if self.language == "bash":  # where $ is before a name and not in it
+                sides = sides[0].replace("$", ""), sides[1].replace("$", "")
             if not any(
                 is_identifier_char(side) or (side == "-" and self.has_hyphens) for side in sides
             ):

@@ -164,6 +164,25 @@ def test_a_constant_is_renamed_everywhere_with_code_before_comments() -> None:
     ]
 
 
+def test_a_word_of_a_string_is_no_use() -> None:
+    uri = "file:///w/order.ts"
+    text = 'function f(key: string) {\n  // by key\n  return { key: "id", other: "key" }[key];\n}\n'
+    assert expected_changes({uri: text}, (uri, "f(key:", "f(field:")) == [
+        ('return { key: "id", other: "key" }[key];', 'return { key: "id", other: "key" }[field];'),
+        ("// by key", "// by field"),
+    ]
+
+
+def test_a_variable_of_a_shell_is_its_name_behind_a_dollar() -> None:
+    uri = "file:///w/run.sh"
+    text = 'dir=/tmp/x\ntouch "$dir/a"\nls $dir\necho "dir: ${dir##*/}"\n'
+    assert expected_changes({uri: text}, (uri, "dir=/tmp", "folder=/tmp")) == [
+        ('touch "$dir/a"', 'touch "$folder/a"'),
+        ("ls $dir", "ls $folder"),
+        ('echo "dir: ${dir##*/}"', 'echo "dir: ${folder##*/}"'),
+    ]
+
+
 def test_an_attribute_is_not_the_variable_of_the_same_name() -> None:
     found = candidate_lines(OPEN, (A, "size: int", "extent: int"))
     assert found == [
