@@ -491,7 +491,7 @@ CHECKS: tuple[Check, ...] = (
     _kept, _undefined, _hidden, _unused_imports,
     _duplicates, _loose, _idle, *undone.CHECKS, *added_faults.CHECKS,
 )  # fmt: skip
-MERGE_CHECKS: tuple[Check, ...] = (_deleted, _duplicates)
+MERGE_CHECKS: tuple[Check, ...] = (_deleted, _duplicates, docstrings.lost)
 FORM_INDEPENDENT = 5  # checks, the first ones of CHECKS, that run even where the syntax is broken
 
 

@@ -29,6 +29,13 @@ HOLDERS = frozenset((  # definitions with members
 NO_CODE = {"pass_statement", "comment", "line_comment", "block_comment"}
 RECEIVERS = ("self", "cls")
 MAX_PARTS = 200  # statements of an update
+STANDS_FOR = re.compile(  # what a comment says that stands for code
+    r"\b(?:as before|as is|same|exist\w*|keep|kept|rest|snip\w*|unchanged|no changes?|etc|previous"
+    r"|original|above|do not change|omitted|elided|logic|implementation|code|body|here)\b"
+    r"|\.\.\.|\u2026",
+    re.I,
+)
+SAYS_GONE = re.compile(r"\b(?:remov|delet|dropp|no longer|not needed|unused|gone)", re.I)
 
 Change = tuple[int, int, str]  # code points of the file, and what to write there
 IsMark = Callable[[str], bool]
@@ -70,6 +77,7 @@ def merge_definitions(path: str, text: str, update: str, is_mark: IsMark) -> str
         return None  # it may replace the other one
     given = [part for part in given if part.node.type not in IMPORTS]
     try:
+        _check_comments(old, new, new.root, given, is_mark)
         changes = [*_merged(old, new, own, given, has_marks, is_mark)] if given else []
     except Doubt:
         return None
@@ -240,10 +248,11 @@ def _replaced(
         if len({*heads}) > 1:
             raise Doubt
         if given:
+            body = part.inner.child_by_field_name("body")
+            _check_comments(old, new, body or part.inner, given, is_mark)
             yield from _merged(old, new, own, given, has_marks, is_mark)
         return
-    if _is_empty(part.inner) and not _is_empty(place.inner):
-        raise Doubt
+    _check_bodies(old, new, place, part, is_mark)
     inside = {each.name for each in definitions(new, new.span(part.inner))}
     inside -= {each.name for each in definitions(old, old.span(place.inner))}
     if inside and re.search(rf"\b(?:class|def|fn|func|function) {whole_word(*inside)}", old.text):
@@ -258,6 +267,75 @@ def _replaced(
         lines = _lines_of(old, new, (part.first, part.stop), place)
     if lines != old.text[first : place.stop]:
         yield first, place.stop, lines
+
+
+def _check_bodies(old: Tree, new: Tree, place: Statement, part: Statement, is_mark: IsMark) -> None:
+    """Raise Doubt if a stub or a comment of a definition may stand for code that the file has."""
+    if _is_empty(part.inner) and not _is_empty(place.inner):
+        raise Doubt
+    own = {_key(old, each): each for each in _members(old, place, is_mark)}
+    for each in _members(new, part, is_mark):
+        if _key(new, each) in own:
+            _check_bodies(old, new, own[_key(new, each)], each, is_mark)
+    was, now = old.text_of(place.node), new.text_of(part.node)
+    spans = ((old, old.span(place.node)), (new, new.span(part.node)))
+    had, has = (
+        [each.row for each in tokens(*one) if each.kind not in ("comment", "block")]
+        for one in spans
+    )
+    lines = {line.strip() for line in now.split("\n")} | {""}
+    lost = not lines.issuperset(line.strip() for line in was.split("\n"))
+    comments = [each.text for each in tokens(*spans[1]) if each.kind == "comment"]
+    added = [each for each in comments if each.strip() not in was]
+    fewer = len({*has}) < len({*had})
+    if lost and any(fewer or STANDS_FOR.search(each) for each in added):
+        raise Doubt
+
+
+def _check_comments(
+    old: Tree, new: Tree, parent: Node, parts: Sequence[Statement], is_mark: IsMark
+) -> None:
+    """Raise Doubt if a comment between the parts of an update is neither in the file nor merged.
+
+    It may say what is to be deleted.
+    """
+    for node in parent.named_children:
+        text = new.text_of(node).strip()
+        if "comment" not in node.type or is_mark(text) or text in old.text:
+            continue
+        at = new.offset(node.start_byte)
+        is_merged = any(part.first <= at < part.stop for part in parts)
+        if not is_merged or SAYS_GONE.search(text):
+            raise Doubt
+
+
+def _check_order(
+    old: Tree, new: Tree, own: Sequence[Statement], run: Sequence[Statement], at: int
+) -> None:
+    """Raise Doubt if a new definition would stand above a name that it needs when it is made.
+
+    Those are the names of its decorators, bases and defaults.
+    """
+    below = {part.name for part in own if part.start >= at and part.name}
+    for part in run:
+        if below.intersection(re.findall(r"[\w$]+", _needed(new, part))):
+            raise Doubt
+
+
+def _needed(tree: Tree, part: Statement) -> str:
+    """Return the code of a definition that runs when it is made."""
+    start, body = tree.span(part.node)[0], part.inner.child_by_field_name("body")
+    parameters = part.inner.child_by_field_name("parameters")
+    if parameters is None:
+        named = name_of(part.inner)
+        head = tree.text[tree.span(named)[1] if named else start : tree.span(body or part.node)[0]]
+        members = body.named_children if body and part.inner.type in HOLDERS else ()
+        code = [head, *(tree.text_of(each) for each in members if each.type not in DEFINITIONS)]
+    else:
+        fields = (each.child_by_field_name(name) for each in parameters.named_children
+                  for name in ("value", "right", "type"))  # fmt: skip
+        code = [tree.text_of(each) for each in fields if each]
+    return " ".join([tree.text[start : tree.span(part.inner)[0]], *code])
 
 
 def _key(tree: Tree, part: Statement) -> str:
@@ -315,8 +393,10 @@ def _added(
     span = run[0].first, run[-1].stop
     if before in own and before:
         gap = new.text[given[at - 1].stop : run[0].first]
+        _check_order(old, new, own, run, before.stop)
         return before.stop, before.stop, gap + _lines_of(old, new, span, before)
     if after in own and after:
         gap = new.text[run[-1].stop : given[end].first]
+        _check_order(old, new, own, run, after.first)
         return after.first, after.first, _lines_of(old, new, span, after) + gap
     raise Doubt
