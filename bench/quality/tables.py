@@ -68,7 +68,7 @@ def wilson(hits: int, of: int) -> tuple[float, float]:
 
 def show(record: Row) -> None:
     """Print the table, the records left out, and how edits failed."""
-    is_tried = "greedy_passed" in record["results"][0]
+    is_tried = any("greedy_passed" in one for one in record["results"])
     console = report.console(180 if is_tried else 140)
     console.print(
         f"{record['model']} on {record['on']}; answers with and without speculation: "

@@ -51,7 +51,8 @@ def test_the_help_is_found_at_once_and_after_an_update(
     with Neovim(program, tmp_path / "one", NEVER_ANSWERS, {}, with_plugin(plugin)) as nvim:
         nvim.keys(":help draftline-chat<CR>")
         nvim.until_lua("return vim.fn.expand('%:t') == 'draftline.txt'")
-        assert not re.search(r"E\d+:", nvim.messages())
+        tags = r"E(?:149|150|151|152|153|154|155|426|431|433):"  # of help and of tags
+        assert not re.search(tags, nvim.messages())
     with (plugin / "doc" / "draftline.txt").open("a", encoding="utf-8") as help:
         help.write("*draftline-new-tag*\n")
     stale = (plugin / "doc" / "tags").stat().st_mtime - 100
