@@ -255,7 +255,10 @@ def test_a_resumed_run_ends_like_another_and_a_difference_sets_the_exit_code(
     assert whole["left_out"] == ["EditEval/1: AssertionError"]
     assert len(whole["results"]) == 2 + 4 and whole["different"] == 0
 
-    head = {key: whole[key] for key in ("model", "device", "tune", "sample", "modes", "asked_by", "tried")}
+    head = {
+        key: whole[key]
+        for key in ("model", "device", "tune", "sample", "modes", "asked_by", "tried")
+    }
     rows = whole["rows"]
     changed = [rows[0] | {"equal": False, "mode": "file", "outcome": "refused"}, *rows[:4]]
     kept = [json.dumps(one) for one in (head, *changed)]

@@ -241,22 +241,22 @@ def test_remove_does_not_follow_a_link_to_sockets(folder: Path) -> None:
 
 @pytest.mark.parametrize("raises", [True, False])
 def test_a_runtime_folder_of_another_user_is_not_used(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, raises: bool
+    monkeypatch: pytest.MonkeyPatch, raises: bool
 ) -> None:
     """Anybody may make `/tmp/runtime-UID`, of which platformdirs tells or does not. What needs the
     folder goes on with one in the cache folder."""
-    taken = tmp_path / "taken"
-    taken.mkdir(mode=0o700)
-    mine = taken.lstat()
-
-    def system(*_: object, **__: object) -> str:
-        if raises:
-            raise PermissionError(1, "owned by another user", str(taken))
-        return str(taken)
-
-    monkeypatch.setattr("platformdirs.user_runtime_dir", system)
-    monkeypatch.setattr(address, "is_own", lambda status: not os.path.samestat(status, mine))
     with tempfile.TemporaryDirectory(prefix="dl") as short:  # as the path of a socket must be
+        taken = Path(short) / "taken"
+        taken.mkdir(mode=0o700)
+        mine = taken.lstat()
+
+        def system(*_: object, **__: object) -> str:
+            if raises:
+                raise PermissionError(1, "owned by another user", str(taken))
+            return str(taken)
+
+        monkeypatch.setattr("platformdirs.user_runtime_dir", system)
+        monkeypatch.setattr(address, "is_own", lambda status: not os.path.samestat(status, mine))
         home = Path(short) / "home"
         monkeypatch.setenv("DRAFTLINE_HOME", str(home))
         assert address.runtime_folder() == home / "run"

@@ -48,7 +48,9 @@ def run(
 
     monkeypatch.setattr(dialogue, "judge", judge)
     monkeypatch.setattr(dialogue, "by_rule", by_rule)
-    shared: Any = SimpleNamespace(loaded=object(), model="a model", configure=lambda *wish: None)
+    shared: Any = SimpleNamespace(
+        loaded=object(), model="a model", configure=lambda *wish: None, elsewhere=None
+    )
     session = Session(shared, documents, lambda method, params: None, "client")
     session.configure()
     monkeypatch.setattr(session, "ask", ask)
