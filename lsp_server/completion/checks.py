@@ -227,7 +227,8 @@ def _leaves_lines_below(answer: str, place: _Place) -> bool:
         return False
     if any(last.count(quote) % 2 for quote in ('"""', "'''")):
         return False
-    if not OPEN_END.search(LINE_COMMENT.sub("", last)):
+    # What looks like a comment may be none: `//` divides in Python.
+    if not OPEN_END.search(last) and not OPEN_END.search(LINE_COMMENT.sub("", last)):
         return language_of(place.path) == "python" or bool(scan(last).open)
     closers = scan(place.before + place.after).unmatched_closers
     at = next((each - len(place.before) for each in closers if each >= len(place.before)), 0)

@@ -47,6 +47,7 @@ def offered(text: str, answer: str, path: str = "a.py", complete: bool = True) -
         ("def f(a):\n    |\n        b = a\n", "if a:", "a.py"),
         ("def |\n    a,\n    b,\n):\n    pass\n", "f(", "a.py"),
         ("x = |\n    1,\n)\n", "f(a, b,", "a.py"),
+        ("def f(n):\n    |\n        print(n)\n", "for n in range(n // 2):", "a.py"),
         ('x = f(\n    a |\n        "b"\n)\n', "%", "a.py"),
         ('"""Words.\n\nArgs:\n|\n    a: b\n"""\n', "More", "a.py"),
         ("if (a)|\n  b();\n}\n", " {", "a.ts"),
