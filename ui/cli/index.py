@@ -315,13 +315,15 @@ def _import(args: argparse.Namespace, workspace: Workspace) -> None:
 
 
 def _clear(args: argparse.Namespace, workspace: Workspace) -> int:
-    """Delete what is saved. The workspace is not closed, which would save it again, empty."""
+    """Delete what is saved, and close the workspace."""
     before = workspace.stats()
     try:
         workspace.clear()
+        after = workspace.stats()
     except PermissionError as error:
         raise Failure(FAILED, str(error)) from error
-    after = workspace.stats()
+    finally:
+        workspace.close()
     freed = {"index": before.disk - after.disk, "token_ids": before.cache - after.cache}
     roots = [str(root) for root in workspace.roots]
     if args.json:
