@@ -7,6 +7,7 @@
 #include <cstring>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "activations.hpp"
 #include "pool.hpp"
@@ -19,7 +20,7 @@ struct Tile {
   const uint8_t* w;
   const int8_t* values;
   const Terms* terms;
-  int blocks;
+  int blocks, rows;
   float* y;
   const uint8_t* ahead;  // weights to fetch meanwhile, `lines` cache lines a block
   int lines;
@@ -52,12 +53,13 @@ struct Path {
   void (*quantize)(const float*, int, Activations&, int);
   TileKernel (*tile)(Format, int rows);
   FloatKernel (*float_tile)(Format, int rows);
+  int rows;  // of a tile, at most
 };
 
 const Path& path() {
-#define PATH(isa)                                      \
-  {                                                    \
-    isa::quantize, isa::tile_kernel, isa::float_kernel \
+#define PATH(isa)                                                  \
+  {                                                                \
+    isa::quantize, isa::tile_kernel, isa::float_kernel, isa::kRows \
   }
   static constexpr Path plain PATH(plain);
 #if DRAFTLINE_X86
@@ -285,7 +287,7 @@ QLinear::Place QLinear::place(int tile) const {
 
 void QLinear::run_tile(int tile, const Activations& a, const float* x, float* y, int rows) const {
   const Place at = place(tile);
-  float sums[kGroup * kTile];
+  alignas(64) float sums[kMostRows * kTile];
   const auto write = [&](int first, int r) {
     for (int row = 0; row < r; ++row) {
       float* line = y + size_t(first + row) * out + at.channel;
@@ -313,10 +315,12 @@ void QLinear::run_tile(int tile, const Activations& a, const float* x, float* y,
                                ? at.data + kAhead
                                : at.data + at.part.tile_bytes + size_t(blocks_) * pass * lines * 64;
     path().tile(at.part.format, r)(
-        {at.data, &a.values[slot * kBlock], &a.terms[slot], blocks_, sums, ahead, lines});
+        {at.data, &a.values[slot * kBlock], &a.terms[slot], blocks_, r, sums, ahead, lines});
     write(first, r);
   }
 }
+
+int rows_together() { return path().rows; }
 
 void quantize_activations(const float* x, int in, Activations& a, int row) {
   path().quantize(x, in, a, row);
