@@ -37,7 +37,7 @@ struct FloatTile {
 using TileKernel = void (*)(const Tile&);
 using FloatKernel = void (*)(const FloatTile&);
 constexpr int kFloatGroup = 3;  // rows computed together: 4 * 3 sums fit 16 registers
-constexpr int kAhead = 1024;    // bytes to the weights that are fetched meanwhile, in a single pass
+constexpr int kAhead = 4096;    // bytes to the weights that are fetched meanwhile, in a single pass
 
 }  // namespace
 }  // namespace draftline
