@@ -28,7 +28,7 @@ struct Terms {
   int32_t pairs[2];
 };
 
-int rows_together();  // by the instruction set in use
+int rows_together(int rows);  // at most, in a pass over `rows`, by the instruction set in use
 
 // Rows are cut in groups of nearly equal size, r <= `most`; the rows of a group stand side by side:
 // values [group][block][r][32], terms [group][block][r].
@@ -44,7 +44,7 @@ struct Activations {
   void resize(int rows_, int blocks_) {
     rows = rows_;
     blocks = blocks_;
-    most = rows_together();
+    most = rows_together(rows);
     values.resize(size_t(rows) * blocks * kBlock);
     terms.resize(size_t(rows) * blocks);
   }

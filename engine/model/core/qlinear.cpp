@@ -37,6 +37,7 @@ struct FloatTile {
 using TileKernel = void (*)(const Tile&);
 using FloatKernel = void (*)(const FloatTile&);
 constexpr int kFloatGroup = 3;  // rows computed together: 4 * 3 sums fit 16 registers
+constexpr int kMany = 32;       // rows; passes over more are long
 constexpr int kAhead = 4096;    // bytes to the weights that are fetched meanwhile, in a single pass
 
 }  // namespace
@@ -53,13 +54,13 @@ struct Path {
   void (*quantize)(const float*, int, Activations&, int);
   TileKernel (*tile)(Format, int rows);
   FloatKernel (*float_tile)(Format, int rows);
-  int rows;  // of a tile, at most
+  int rows, of_many;  // of a tile, at most; in passes over more than kMany
 };
 
 const Path& path() {
-#define PATH(isa)                                                  \
-  {                                                                \
-    isa::quantize, isa::tile_kernel, isa::float_kernel, isa::kRows \
+#define PATH(isa)                                                                \
+  {                                                                              \
+    isa::quantize, isa::tile_kernel, isa::float_kernel, isa::kRows, isa::kOfMany \
   }
   static constexpr Path plain PATH(plain);
 #if DRAFTLINE_X86
@@ -320,7 +321,7 @@ void QLinear::run_tile(int tile, const Activations& a, const float* x, float* y,
   }
 }
 
-int rows_together() { return path().rows; }
+int rows_together(int rows) { return rows > kMany ? path().of_many : path().rows; }
 
 void quantize_activations(const float* x, int in, Activations& a, int row) {
   path().quantize(x, in, a, row);

@@ -11,14 +11,15 @@ constexpr int kLine = kTile / W;  // vectors in a tile's channels
 // Vectors of channels and rows computed together: so many that their sums fit the registers. For
 // more than kUnrolled rows, registers hold unpacked levels instead, and one row after another
 // passes.
+// kOfMany: rows together in long passes, so that a tile's weights stay in the first cache.
 #if DOT == DOT_512
-constexpr int kVectors = 2, kRows = 8, kUnrolled = 8;
+constexpr int kVectors = 2, kRows = 8, kOfMany = 6, kUnrolled = 8;
 #elif DOT == DOT_MADD
-constexpr int kVectors = 1, kRows = kMostRows, kUnrolled = 2;
+constexpr int kVectors = 1, kRows = kMostRows, kOfMany = kMostRows, kUnrolled = 2;
 #elif DOT == DOT_NONE
-constexpr int kVectors = 1, kRows = kMostRows, kUnrolled = 0;
+constexpr int kVectors = 1, kRows = kMostRows, kOfMany = kMostRows, kUnrolled = 0;
 #else
-constexpr int kVectors = 1, kRows = 8, kUnrolled = 8;
+constexpr int kVectors = 1, kRows = 8, kOfMany = 6, kUnrolled = 8;
 #endif
 
 typedef float F __attribute__((vector_size(W * 4)));
