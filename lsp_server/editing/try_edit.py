@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 async def try_edit(server: Server, session: Session, params: TryEditParams) -> dict[str, Any]:
     """Run a command on an edit that is shown: the handler of draftline/tryEdit.
 
-    The command is the user's, typed for this edit. What else was to be checked in the edit stays so,
-    whatever the command says.
+    The command is the user's, typed for this edit. What else was to be checked stays so, whatever
+    the command says.
     """
     document = current_document(server, params.textDocument)
     before = Request("edit", params.before, path=document.source_path)
