@@ -39,7 +39,6 @@ from lsp_server.next_edit.renames import (
     Reference,
     Sources,
     defines,
-    key_places,
     mentions,
     places_elsewhere,
     reference,
@@ -169,13 +168,7 @@ def _renames(sources: Sources, edits: list[RecentEdit], number: int) -> Iterator
     for swap in () if home.language is None and len(swaps) > 1 else swaps:
         old, new, at = swap
         meant = renamed(home, edits, swap) if (old, new) not in undone else None
-        if meant is None:
-            keys = key_places(home, old, new, at) if (old, new) not in undone else []
-            for place in keys[:MAX_PLACES]:
-                if not _was_typed(home, edits, number, old, place.start):
-                    yield False, place.start, _rename(home, old, new, place, keys)
-            continue
-        for source, groups in _places(sources, home, meant, old, new):
+        for source, groups in _places(sources, home, meant, old, new) if meant else ():
             for in_text, group in zip((False, True), groups, strict=True):
                 first = bisect_left(group, at, key=_start) if source is home else 0
                 for place in islice((*group[first:], *group[:first]), MAX_PLACES):
