@@ -40,8 +40,8 @@ from engine.editing.instruction import (
     wanted_names,
     words,
 )
+from engine.editing.outcome import Outcome
 from engine.editing.side import CODE, FailedCheck, Side, kinds_of, listed, quoted
-from engine.editing.syntax import parse
 from engine.records import Request
 
 Replaced = tuple[Sequence[str], Sequence[str]]  # lines of the file, and those in their place
@@ -68,37 +68,37 @@ MIN_LINES = 4  # lines of a text of which more than half may be missed
 MIN_LETTERS = 8  # letters of a string literal that may be missed
 
 
-def failed_checks(request: Request, new: str) -> list[FailedCheck]:
-    """Find the checks that `new`, the whole file after the edit, fails; none if nothing changed."""
+def check_edit(request: Request, new: str) -> Outcome:
+    """Check `new`, the whole file after the edit, if anything changed."""
     if new == request.text:
-        return []
+        return Outcome(new)
     start, stop = request.selection or (0, len(request.text))
     before = Side(request.path, request.text, (start, stop))
     after = Side(request.path, new, (start, len(new) - (len(request.text) - stop)))
     broken = [*_brackets(before, after), *_syntax(before, after)]
     checks = CHECKS[: FORM_INDEPENDENT if broken else None]
-    return broken + [
-        failed for check in checks for failed in check(request.instruction, before, after)
-    ]
+    found = [failed for check in checks for failed in check(request.instruction, before, after)]
+    return Outcome(new, (*broken, *found), looked_at=_looked_at(after))
 
 
-def looked_at(path: str, text: str) -> str:
+def _looked_at(side: Side) -> str:
     """Say what the checks of a file can see."""
-    if parse(path, text):
+    if side.tree and side.is_all_code:
         return "syntax, lost definitions and names looked at"
     return "no grammar for this kind of file: only brackets and lost text looked at"
 
 
-def failed_merge_checks(
+def check_merge(
     request: Request, new: str, changes: Sequence[Replaced], lost: Sequence[str] | None = None
-) -> list[FailedCheck]:
-    """Find the checks that `new`, the file with an update merged into it, fails.
+) -> Outcome:
+    """Check `new`, the file with an update merged into it.
 
-    They are those of an edit that tell what is broken or lost. `changes`: the lines of the file
-    that are replaced, and by which; `lost`: only comments of these lines count, else those of all.
+    The checks are those of an edit that tell what is broken or lost. `changes`: the lines of the
+    file that are replaced, and by which; `lost`: only comments of these lines count, else those of
+    all.
     """
     if new == request.text:
-        return []
+        return Outcome(new)
     before = Side(request.path, request.text, (0, len(request.text)))
     after = Side(request.path, new, (0, len(new)))
     found = [
@@ -109,7 +109,8 @@ def failed_merge_checks(
     found += [
         failed for check in MERGE_CHECKS for failed in check(request.instruction, before, after)
     ]
-    return [*found, *_comments(request.instruction, before, after, lost)]
+    found += _comments(request.instruction, before, after, lost)
+    return Outcome(new, tuple(found), looked_at=_looked_at(after))
 
 
 # -- form --------------------------------------------------------------------------------------
