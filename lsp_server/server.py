@@ -31,6 +31,7 @@ from lsp_server.editing.edit import (
 from lsp_server.editing.edit_files import edit_files
 from lsp_server.editing.find_files import find_files
 from lsp_server.editing.rename_places import find_rename_places
+from lsp_server.editing.try_edit import try_edit
 from lsp_server.initialize import start
 from lsp_server.next_edit.by_model import ModelPredictor
 from lsp_server.next_edit.candidate import Candidate
@@ -48,6 +49,7 @@ from lsp_server.protocol.messages import (
     PlaceCodeParams,
     RenamePlacesParams,
     ShownParams,
+    TryEditParams,
     failed,
 )
 from lsp_server.protocol.protocol import Server
@@ -267,6 +269,10 @@ def _edits(server: Server, session: Session) -> None:
     @feature("draftline/placeCode")
     async def placed(params: PlaceCodeParams) -> dict[str, Any]:
         return await placed_code(server, params)
+
+    @feature("draftline/tryEdit")
+    async def tried(params: TryEditParams) -> dict[str, Any]:
+        return await try_edit(server, session, params)
 
     @feature("draftline/findFiles")
     async def found_files(params: FindFilesParams) -> dict[str, Any]:

@@ -152,17 +152,19 @@ class Session:
         self._warnings = warnings
         return new
 
-    def trial(self, path: str | None) -> Trial | None:
-        """Prepare the trial of an edit, with the user's command; None where there is no file.
+    def trial(self, path: str | None, words: Sequence[str] = ()) -> Trial | None:
+        """Prepare the trial of an edit; None where there is no file.
 
-        It sees the open documents as they are. Raises EditRefused if it cannot be run.
+        Without `words` the command is that of the settings. It sees the open documents as they are.
+        Raises EditRefused if it cannot be run.
         """
         if path is None:
             return None
         file = Path(path)
         folder = next((one for one in self.index.roots if file.is_relative_to(one)), file.parent)
         texts = {Path(one.path): one.text.text for one in self.documents if one.path}
-        words = parse_command(self.settings.check) if self.settings.check else ()
+        if self.settings.check and not words:
+            words = parse_command(self.settings.check)
         return make_trial(words, file, folder, self.settings.checkCandidates, texts=texts)
 
     @property
