@@ -32,6 +32,7 @@ from lsp_server.editing.edit_files import edit_files
 from lsp_server.editing.find_files import find_files
 from lsp_server.editing.rename_places import find_rename_places
 from lsp_server.editing.try_edit import try_edit
+from lsp_server.figures import stats_of, status_of
 from lsp_server.initialize import start
 from lsp_server.next_edit.by_model import ModelPredictor
 from lsp_server.next_edit.candidate import Candidate
@@ -395,11 +396,11 @@ def _commands(server: Server, session: Session) -> None:
 
     @command("draftline.status")
     def status() -> dict[str, Any]:
-        return session.status()
+        return status_of(session)
 
     @command("draftline.stats")
     def stats() -> dict[str, Any]:
-        return session.stats()
+        return stats_of(session)
 
     @command("draftline.why")
     def why() -> dict[str, str]:
