@@ -169,20 +169,6 @@ class NativeTarget:
             current.recurrent.keep(path)
         current.tokens += [last, *(draft.tokens[node] for node in path)]
 
-    def skim(self, token: int, ahead: int, layers: int) -> Array:
-        """Run one token through the first `layers` layers, without committing it.
-
-        It is `ahead` places behind the last committed one; the places between were skimmed before.
-        Returns its hidden state [1, width] after the norm. The committed rows stay as they are, and
-        the next `forward` overwrites these.
-        """
-        base = len(self.tokens) + ahead
-        if base >= self.sequence.capacity:
-            raise ValueError(f"the cache holds {self.sequence.capacity} rows: skim fewer tokens")
-        rows = PassRows.of(base, [-1])
-        ids = np.array([token], np.int64)
-        return self.model.run(ids, rows, self.sequence.cache, layers)
-
     def logits(self, states: Array) -> Array:
         """Compute the logits [rows, vocabulary] of hidden states that `prefill` gave."""
         return self.model.head(states)

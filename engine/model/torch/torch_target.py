@@ -320,25 +320,6 @@ class TorchTarget:
             recurrent.checkpoint(self.pool.max_bytes // 2)
 
     @inference
-    def skim(self, token: int, ahead: int, layers: int) -> Tensor:
-        """Run one token through the first `layers` layers, without committing it.
-
-        It is `ahead` places behind the last committed one; the places between were skimmed before.
-        Returns its hidden state [1, width] after the norm. The committed rows stay as they are, and
-        the next `forward` overwrites these.
-        """
-        self.catch_up()
-        current = self.sequence
-        base = len(current.tokens) + ahead
-        if base >= current.capacity:
-            raise ValueError(f"the cache holds {current.capacity} rows: skim fewer tokens")
-        if self.static is not None:
-            return self.static.read([token], current.cache, base, layers)
-        ids = torch.tensor([token], dtype=torch.int64, device=self.devices[0])
-        rows = Rows.of(base, [-1], self.devices[0])
-        return self.model.run(ids, rows, current.cache, layers)
-
-    @inference
     def logits(self, states: Tensor) -> Tensor:
         """Compute the logits [rows, vocabulary] of hidden states that `prefill` gave."""
         return self.model.head(states)
