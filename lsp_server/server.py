@@ -388,6 +388,7 @@ def _model(row: Row) -> dict[str, Any]:
         "memoryBytes": row.memory_bytes,  # estimate
         "fits": row.fits_in_words,  # into memory: yes, not now, no
         "licence": row.licence,
+        "tokensPerSecond": round(row.speed) or None,  # without drafts, predicted
     }
 
 
@@ -408,7 +409,7 @@ def _commands(server: Server, session: Session) -> None:
 
     @server.feature("draftline/models")
     async def models(params: Any) -> dict[str, Any]:
-        rows, problems = await asyncio.to_thread(lambda: all_rows(Machine.this()))
+        rows, problems = await asyncio.to_thread(lambda: all_rows(Machine.this(measured=True)))
         return {"models": [_model(row) for row in rows], "problems": problems}
 
     @command("draftline.cancel")

@@ -509,5 +509,5 @@ def test_any_text_is_checked(
 
 
 def test_deep_nesting_does_not_overflow() -> None:
-    deep = "(" * 5000 + ")" * 5000
+    deep = "(" * 2000 + ")" * 2000
     assert kinds("Add comments.", f"x = {deep}\ny = 1\n", f"x = {deep}\n") == {"code", "additions"}
