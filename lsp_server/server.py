@@ -26,12 +26,13 @@ from lsp_server.editing.edit import (
     current_document,
     edit,
     not_applied,
-    workspace_edit,
 )
 from lsp_server.editing.edit_files import edit_files
 from lsp_server.editing.find_files import find_files
 from lsp_server.editing.rename_places import find_rename_places
 from lsp_server.editing.try_edit import try_edit
+from lsp_server.editing.workspace_edit import changed_document
+from lsp_server.figures import stats_of, status_of
 from lsp_server.initialize import start
 from lsp_server.next_edit.by_model import ModelPredictor
 from lsp_server.next_edit.candidate import Candidate
@@ -256,7 +257,7 @@ def _edits(server: Server, session: Session) -> None:
 
     def changed(result: EditResult, params: EditParams) -> types.WorkspaceEdit | None:
         label = result.label(params.instruction[:80])
-        return workspace_edit(server, result.document, result.changes, label)
+        return changed_document(server, result.document, result.changes, label)
 
     @feature("draftline/renamePlaces")
     async def places(params: RenamePlacesParams) -> dict[str, Any] | None:
@@ -326,7 +327,7 @@ def _edits(server: Server, session: Session) -> None:
     def next_edit_answer(found: NextEdit, others: list[dict[str, Any]]) -> dict[str, Any]:
         assert found.document
         where = documents.range(found.document, found.start, found.stop)
-        made = workspace_edit(server, found.document, found.changes(), found.reason)
+        made = changed_document(server, found.document, found.changes(), found.reason)
         location = {"uri": found.document.uri, "range": where}
         return {"edit": made, "location": location, "reason": found.reason, "others": others}
 
@@ -396,11 +397,11 @@ def _commands(server: Server, session: Session) -> None:
 
     @command("draftline.status")
     def status() -> dict[str, Any]:
-        return session.status()
+        return status_of(session)
 
     @command("draftline.stats")
     def stats() -> dict[str, Any]:
-        return session.stats()
+        return stats_of(session)
 
     @command("draftline.why")
     def why() -> dict[str, str]:

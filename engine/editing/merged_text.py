@@ -8,9 +8,9 @@ from functools import cached_property
 from itertools import islice, pairwise
 
 from engine.editing.apply_snippet import EXAMPLE, is_elision, is_mark, snippet, ways_of
-from engine.editing.checks import MARKDOWN
 from engine.editing.deletions import Ends, FullLine, equal_lines, hunks, lines_of, repeated, unasked
 from engine.editing.edits import EditRefused, align, plain, strip_blank_lines
+from engine.editing.losses import MARKDOWN
 from engine.editing.placement import FullChunk, Placement, Replaced, Search, TooManyPlacements
 from engine.records import Request
 
