@@ -130,15 +130,17 @@ def comments(
     if speaks_of_comments(instruction):
         return
     old, new = _commented(before), _commented(after)
-    texts = {_bare(text) for text in after.of_kind("comment")}
-    code = set(_rows(after))
+    lines, left = Counter(_rows(before)), Counter(_rows(after))
+    had, has = (Counter(row for row, _ in side) for side in (old, new))
+    gone = Counter(_bare(text) for _, group in old for text in group)
+    gone -= Counter(map(_bare, after.of_kind("comment")))
     lost = [
         text
-        for row, text in old
+        for row, group in old
+        if (row in left and not has[row]) or had[row] - has[row] > max(0, lines[row] - left[row])
+        for text in group
         if not TASK.search(text)
-        and _bare(text) not in texts | {""}
-        and row in code
-        and not any(row == each for each, _ in new)
+        and _bare(text) in gone.keys() - {""}
         and (among is None or any(text.split("\n")[0] in line for line in among))
     ]
     if lost:
@@ -195,16 +197,16 @@ def _rows(side: Side) -> list[_Row]:
     return [row for row in rows if row]
 
 
-def _commented(side: Side) -> list[tuple[_Row, str]]:
+def _commented(side: Side) -> list[tuple[_Row, list[str]]]:
     """Pair comments with the code that they belong to: that of their line, else the line below."""
-    found: list[tuple[_Row, str]] = []
+    found: list[tuple[_Row, list[str]]] = []
     waiting: list[str] = []
     for _, group in _by_row(side):
         comments = [token.text for token in group if token.kind == "comment"]
         code = tuple(token.text for token in group if token.kind in CODE)
         waiting += comments
         if len(code) > 1:
-            found += [(code, text) for text in waiting]
+            found += [(code, waiting)] * bool(waiting)
             waiting = []
         elif code:
             waiting = []
