@@ -30,8 +30,9 @@ from engine.editing.merge_ways import (
     only_way,
 )
 from engine.editing.placed_imports import IMPORT_LINE, clash, with_imports
-from engine.editing.readings import File, Reading, UpdateChunk, readings
+from engine.editing.readings import Reading, readings
 from engine.editing.syntax import parse
+from engine.editing.update_chunk import File, UpdateChunk
 from engine.editing.whole_definitions import MARK as MARK_STATEMENT
 from engine.editing.whole_definitions import Doubt, LineRules, Settled, merge_definitions
 
