@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.common import questions, tasks
+from bench.common import questions
 from bench.decode import decode, prefix_reuse
 from bench.decode.methods import Run, relative_cost
 from engine.drafting import DraftContext
@@ -109,7 +109,7 @@ def test_questions_are_a_few_of_each_kind_and_always_the_same(tmp_path: Path) ->
         (message,) = task.request.messages
         assert message["content"].split()[0] in questions.KINDS[task.kind], "of its own category"
         assert message["content"].endswith("?") and "\n" not in message["content"], "the first turn"
-        assert task.request.max_tokens == 64 and task.sampled and task.passes("x") is None
+        assert task.request.max_tokens == 64 and task.passes("x") is None
     assert len(questions.tasks(path, ["qa"], 99, 8)) == 20
 
 
@@ -120,19 +120,6 @@ def test_malformed_questions_are_named(tmp_path: Path) -> None:
     path.write_text('{"question_id": 1, "category": "qa", "turns": []}\n', "utf-8")
     with pytest.raises(ValueError, match=r"questions\.jsonl, line 1: .*turns"):
         questions.tasks(path, ["qa"], 2, 8)
-
-
-def test_whole_files_are_edited_without_a_selection() -> None:
-    whole, parts = tasks.whole_files(), [t for t in tasks.shipped() if t.kind == "edit"]
-    assert {task.kind for task in whole} == {"file"} and len({task.name for task in whole}) == 4
-    for task in whole:
-        assert task.request.selection is None and task.before == task.request.text
-        assert task.passes(task.before) is not True, "nothing was done"
-    for one, part in zip(whole, parts, strict=False):
-        assert one.request.instruction == part.request.instruction
-        right = part.request.text.replace("items", "entries").replace("RuntimeError", "ValueError")
-        if one.name != "file-tables":
-            assert one.passes(right) is True
 
 
 # -- costs and second edits ------------------------------------------------------------------------
@@ -189,9 +176,13 @@ def test_a_run_of_questions_with_acceptance_and_second_edits(
     assert record == json.loads(out.read_text("utf-8"))
     assert {one["method"] for one in record["results"]} == {"plain", "draftline", "lookup"}
     assert all(one["equal"] for one in record["results"] if one["method"] != "plain")
-    assert {one["kind"] for one in record["groups"]} == {"qa", "translation"}
-    for one in record["groups"]:
-        assert one["prompts"] == 2 and one["low"] <= one["ratio"] <= one["high"]
+    assert {one["kind"] for one in record["kinds"]} == {"qa", "translation"}
+    assert all(one["tasks"] == 2 and one["judged"] == 0 for one in record["kinds"])
+    assert {one["kind"] for one in record["ratios"]} == {"qa", "translation"}
+    for one in record["ratios"]:
+        assert one["tasks"] == 2 and one["reading"] is None, "all read it in one engine"
+        for what in ("end_to_end", "tokens"):
+            assert one[f"{what}_low"] <= one[what] <= one[f"{what}_high"]
         assert (one["cost"] is not None) == (one["against"] == "plain")
     assert [one["temperature"] for one in record["acceptance"]] == [0, 0.8] * 2
     assert all(one["equal"] == one["prompts"] == 2 for one in record["acceptance"])
@@ -208,7 +199,10 @@ def test_a_run_of_questions_with_acceptance_and_second_edits(
 @pytest.mark.parametrize(
     ("arguments", "names"),
     [
-        (["--kinds", "edit,poem"], "--kinds poem: choose from file,edit,summary,summarization"),
+        (
+            ["--kinds", "edit,poem"],
+            "--kinds poem: choose from file,edit,completion,question",
+        ),
         (["--kinds", "qa"], "--spec-bench FILE"),
         (["--kinds", "qa", "--spec-bench", "nowhere.jsonl"], "nowhere.jsonl: no such file"),
         (["--temperatures", "warm"], "--temperatures warm"),

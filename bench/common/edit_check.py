@@ -1,0 +1,79 @@
+"""Check an edited sample: it does what the instruction says, and nothing else.
+
+Texts are compared as tokens, so that comments, line breaks and kinds of quotes do not count. Where
+a program decides (Python), it runs after the edited file. Elsewhere fragments of code do: `…` in a
+fragment stands for any code up to the end of the block it is in.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from bench.assist.score import errors, passes, without_blocks
+from bench.assist.tokens import (
+    COMMENT,
+    INDENT,
+    LINE,
+    SCANNERS,
+    language_of,
+    tokens,
+)
+
+ANY = "…"
+Fragment = str | list[str]  # several: one of them
+
+
+@dataclass(frozen=True)
+class EditCheck:
+    """What decides whether an edit of a file is right."""
+
+    path: str
+    before: str  # the whole file
+    within: tuple[str, ...]  # parts of first lines of the blocks that may differ
+    needs: tuple[Fragment, ...] = ()  # each must be in the new file
+    lacks: tuple[str, ...] = ()  # none may be in it
+    only_adds: bool = False  # all code of the old file is still there, in its order
+    program: str = ""  # Python that raises if the file before it is wrong
+
+    def accepts(self, after: str) -> bool:
+        """Return whether the file's new text is right."""
+        if errors(self.path, after) > errors(self.path, self.before):
+            return False
+        if self._outside(after) != self._outside(self.before):
+            return False
+        if any(self.has(after, fragment) for fragment in self.lacks):
+            return False
+        if self.only_adds and not _is_part(self._words(self.before), self._words(after)):
+            return False
+        return all(
+            any(self.has(after, one) for one in ([each] if isinstance(each, str) else each))
+            for each in self.needs
+        ) and (not self.program or passes(f"{after}\n{self.program}"))
+
+    def has(self, text: str, fragment: str) -> bool:
+        """Return whether code is in a text."""
+        words = [
+            r"(?:[^}]*? )?" if one == ANY else re.escape(one).replace(ANY, ".*?") + " "
+            for one in self._words(fragment)
+        ]
+        return re.search(r"(?<!\S)" + "".join(words), " ".join(self._words(text)) + " ") is not None
+
+    def _words(self, text: str) -> list[str]:
+        found = tokens(language_of(self.path), self._without_comments(text))
+        return [one.text for one in found if one.kind not in (LINE, INDENT)]
+
+    def _outside(self, text: str) -> list[str]:
+        """Return the tokens outside the blocks that may differ."""
+        rest = without_blocks(self._without_comments(text), self.within)
+        return [one.text for one in tokens(language_of(self.path), rest)]
+
+    def _without_comments(self, text: str) -> str:
+        scanner = SCANNERS[language_of(self.path)]
+        return scanner.sub(lambda found: "" if found.lastgroup == COMMENT else found[0], text)
+
+
+def _is_part(few: list[str], many: list[str]) -> bool:
+    """Return whether words are among others, in their order."""
+    rest = iter(many)
+    return all(word in rest for word in few)
