@@ -150,6 +150,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--slow-prompts", type=int, default=1, help="tasks of each kind for slow methods"
     )
+    parser.add_argument("--answers", type=Path, help="write the answers to this file, for reading")
     parser.add_argument("--resume", action="store_true", help="continue a stopped run")
     parser.add_argument("--out", type=Path, help="default: bench/results/decode-MODEL-HOST.json")
     options = parser.parse_args(argv)
@@ -169,6 +170,8 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     for name in ("repeats", "sample", "questions", "limit"):
         if getattr(options, name) < 1:
             parser.error(f"--{name} {getattr(options, name)}: must be 1 or more")
+    if options.tasks_of_kind < 0:
+        parser.error(f"--tasks-of-kind {options.tasks_of_kind}: must be 0 or more")
     for path in (options.tasks, options.spec_bench):
         if path and not path.is_file():
             parser.error(f"{path}: no such file")
@@ -250,6 +253,9 @@ def main(argv: list[str] | None = None) -> int:
     }
     tables.show(record)
     report.write_json(options.out, record)
+    if options.answers:
+        texts = [{"task": t, "method": m, "text": many[0].text} for (t, m), many in runs.items()]
+        report.write_json(options.answers, {"answers": texts})
     notes.unlink()
     report.print_json_line(record)
     return 1 if record["different"] else 0
