@@ -1,13 +1,15 @@
 """Check an edited sample: it does what the instruction says, and nothing else.
 
-Texts are compared as tokens, so that comments, line breaks and kinds of quotes do not count. Where
-a program decides (Python), it runs after the edited file. Elsewhere fragments of code do: `…` in a
-fragment stands for any code up to the end of the block it is in.
+Code is compared as tokens, so that line breaks and kinds of quotes do not count. Comments may come
+anywhere, and go only from what may differ. Where a program decides (Python), it runs after the
+edited file. Elsewhere fragments of code do: `…` in a fragment stands for any code up to the end of
+the block it is in.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 
 from bench.assist.score import errors, passes, without_blocks
@@ -42,6 +44,8 @@ class EditCheck:
             return False
         if self._outside(after) != self._outside(self.before):
             return False
+        if self._comments(without_blocks(self.before, self.within)) - self._comments(after):
+            return False
         if any(self.has(after, fragment) for fragment in self.lacks):
             return False
         if self.only_adds and not _is_part(self._words(self.before), self._words(after)):
@@ -67,6 +71,10 @@ class EditCheck:
         """Return the tokens outside the blocks that may differ."""
         rest = without_blocks(self._without_comments(text), self.within)
         return [one.text for one in tokens(language_of(self.path), rest)]
+
+    def _comments(self, text: str) -> Counter[str]:
+        found = SCANNERS[language_of(self.path)].finditer(f"\n{text}\n")
+        return Counter(" ".join(one[0].split()) for one in found if one.lastgroup == COMMENT)
 
     def _without_comments(self, text: str) -> str:
         scanner = SCANNERS[language_of(self.path)]

@@ -40,6 +40,15 @@ def test_the_check_of_an_edit_knows_right_from_wrong(record: dict[str, Any]) -> 
         assert task.passes(replaced(record, wrong)) is False
 
 
+def test_a_comment_may_come_but_not_go() -> None:
+    record = next(one for one in RECORDS if one["name"] == "no-data")
+    task, right = tasks.edit(record), replaced(record, record["right"])
+    licence = right[: right.index("*/") + 2]
+    assert licence.startswith("/* Copyright")
+    assert task.passes(right.replace(licence, f"{licence}\n/* More. */")) is True
+    assert task.passes(right.replace(licence, "")) is False
+
+
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: record["name"])
 def test_no_rule_makes_an_edit(record: dict[str, Any]) -> None:
     task = tasks.edit(record)
