@@ -3,7 +3,7 @@
 Code is compared as tokens, so that line breaks and kinds of quotes do not count. Comments may come
 anywhere, and go only from what may differ. Where a program decides (Python), it runs after the
 edited file. Elsewhere fragments of code do: `…` in a fragment stands for any code up to the end of
-the block it is in.
+the block it is in, and `$x` for any one word, the same each time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bench.assist.tokens import (
     tokens,
 )
 
-ANY = "…"
+ANY, NAME = "…", "NAME_"  # of fragments: any code, and what `$` becomes
 Fragment = str | list[str]  # several: one of them
 
 
@@ -57,11 +57,17 @@ class EditCheck:
 
     def has(self, text: str, fragment: str) -> bool:
         """Return whether code is in a text."""
-        words = [
-            r"(?:[^}]*? )?" if one == ANY else re.escape(one).replace(ANY, ".*?") + " "
-            for one in self._words(fragment)
-        ]
-        return re.search(r"(?<!\S)" + "".join(words), " ".join(self._words(text)) + " ") is not None
+        pattern = r"(?<!\S)"
+        named = set[str]()
+        for one in self._words(re.sub(r"\$(\w+)", rf"{NAME}\1", fragment)):
+            if one == ANY:
+                pattern += r"(?:[^}]*? )?"
+            elif one.startswith(NAME):
+                pattern += f"(?P={one}) " if one in named else rf"(?P<{one}>\w+) "
+                named.add(one)
+            else:
+                pattern += re.escape(one).replace(ANY, ".*?") + " "
+        return re.search(pattern, " ".join(self._words(text)) + " ") is not None
 
     def _words(self, text: str) -> list[str]:
         found = tokens(language_of(self.path), self._without_comments(text))

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.common import tasks
+from bench.common.edit_check import EditCheck
 from engine.editing.dialogue import by_rule
 
 RECORDS = tasks.edit_records()
@@ -38,6 +39,25 @@ def test_the_check_of_an_edit_knows_right_from_wrong(record: dict[str, Any]) -> 
     assert len(record["wrong"]) >= 2
     for wrong in record["wrong"]:
         assert task.passes(replaced(record, wrong)) is False
+
+
+@pytest.mark.parametrize(
+    ("fragment", "there"),
+    [
+        ("if n == 0 { return s }", True),
+        ("if n==0{return s}", True),
+        ("if n == 0 … s", True),
+        ("if n == 0 … t", False),  # not in its block
+        ("if $a == 0 { return s }", True),
+        ("$a := $b + $a", True),
+        ("$a := $a + $b", False),
+        ('say("no … here")', True),
+        ("more", False),  # only in a comment
+    ],
+)
+def test_a_fragment_is_found_whatever_the_layout(fragment: str, there: bool) -> None:
+    text = 'if n == 0 {\n\treturn s // more\n}\nt\nk := m +\n\tk\nsay("no one is here")\n'
+    assert EditCheck("a.go", text, ()).has(text, fragment) is there
 
 
 def test_a_comment_may_come_but_not_go() -> None:
