@@ -25,6 +25,7 @@ from engine.editing.blocks import (
     is_same_block,
 )
 from engine.editing.edits import common_prefix
+from engine.editing.like_lines import resembles
 from engine.editing.line_distance import distances, matches
 from engine.editing.merge_ways import END, START, Lines
 from engine.editing.syntax import QUOTES
@@ -442,7 +443,11 @@ def _may_replace(new: Sequence[str], near: Sequence[str]) -> bool:
     least = min(map(indent, new))
     return any(indent(line) == least and LEAVES.match(line.strip()) for line in new) or any(
         indent(line) == indent(other)
-        and (is_same_block(line, other) or "" != head_of(line) == head_of(other))
+        and (
+            is_same_block(line, other)
+            or "" != head_of(line) == head_of(other)
+            or resembles(line, other)
+        )
         for line in [line for line in near if not COMMENT_LINE.match(line)][: len(new) + FEW]
         for other in new
     )

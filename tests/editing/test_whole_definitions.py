@@ -347,6 +347,34 @@ def test_the_true_reason_is_given(text: str, update: str, doubt: str) -> None:
     assert found.text is None and doubt in found.doubt and "\n" not in found.doubt
 
 
+@pytest.mark.parametrize(
+    ("path", "head", "old", "new"),
+    [
+        ("a.js", "function f(a) {", "const b = a.b;", "const { b } = a;"),
+        ("a.js", "function f(a) {", "const b = a();", "const [b] = a();"),
+        ("a.ts", "function f(a: A) {", "console.log('begin');", "logger.debug('begin');"),
+        ("a.py", "def f(a):", "b, c = g(a)", "b, c, d = g(a)"),
+        ("a.py", "def f(a):", "b, c = a.split()", "b, _, c = a.partition(' ')"),
+        ("a.py", "def f(a):", 'log("begin")', 'logger.info("begin")'),
+        ("a.py", "def f(a):", "a.b = c", "a._b = c"),
+    ],
+)
+def test_a_line_that_may_stand_for_another_is_left_to_the_model(
+    path: str, head: str, old: str, new: str
+) -> None:
+    """It would be added beside the old one, which it was meant for."""
+    mark, close = (f"    {MARK}", "") if path == "a.py" else (f"    {LINE}", "}\n")
+    text = f"{head}\n    {old}\n    h(a)\n    return k(a)\n{close}"
+    found = merge(text, f"{head}\n    {new}\n{mark}\n    return k(a)\n{close}", path)
+    assert found.text is None and "new lines, which may replace" in found.doubt
+
+
+def test_another_clause_is_left_to_the_model() -> None:
+    text = "def f(a):\n    try:\n        g(a)\n    except KeyError:\n        h(a)\n"
+    update = f"def f(a):\n    try:\n        {MARK}\n    except ValueError:\n        k(a)\n"
+    assert merge(text, update, "a.py").text is None
+
+
 @pytest.mark.parametrize("more", ["", "from typing import Any\n"])
 @pytest.mark.parametrize("shown", ["import json", "from b import C"])
 def test_an_import_inside_of_try_or_if_is_not_added_again(shown: str, more: str) -> None:
