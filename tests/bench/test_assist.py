@@ -335,6 +335,7 @@ def test_figures_count_every_row_once(rows: list[tuple[str, bool]]) -> None:
     assert f"{100 * made['right_share']:.1f}%" in shares(made)
 
 
+@pytest.mark.full
 def test_a_whole_run_prints_a_table_and_one_line_and_is_resumed(
     tmp_path: Path, run_bench: RunBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

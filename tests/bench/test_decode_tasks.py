@@ -28,6 +28,7 @@ def replaced(record: dict[str, Any], pairs: list[list[str]]) -> str:
     return text
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: record["name"])
 def test_the_check_of_an_edit_knows_right_from_wrong(record: dict[str, Any]) -> None:
     task = tasks.edit(record)
