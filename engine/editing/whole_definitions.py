@@ -251,11 +251,11 @@ class _Merge(NamedTuple):
         yield from self.changes(own, given, body)
 
     def _have_commas(self, old: str, new: str) -> bool:
-        """Return whether the lines next to marks, in brackets, end with commas."""
+        """Return whether the lines next to marks, in brackets, end with commas, or semicolons."""
         lines = [line for line in new.split("\n") if line.strip()]
         above = [one for one, two in pairwise(lines) if self.rules.is_mark(two)]
         return all(
-            line.rstrip().endswith(",") or self.rules.is_mark(line) for line in (old, *above)
+            line.rstrip().endswith((",", ";")) or self.rules.is_mark(line) for line in (old, *above)
         )
 
     def _check_bodies(self, place: Statement, part: Statement) -> None:

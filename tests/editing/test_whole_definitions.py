@@ -302,6 +302,9 @@ DROP = "    def drop(self, key):\n        del self.items[key]\n"
          "value;\n    }\n", "value;\n    }\n\n    fn drop(&self) {}\n"),
         ("a.go", "type A struct {\n\tB int\n}\n", f"type A struct {{\n    {LINE}\n    C int\n}}\n",
          "B int\n", "B int\n\tC int\n"),
+        ("a.ts", "export type A = {\n  b: number;\n};\n\nexport const c = 1;\n",
+         f"export type A = {{\n  {LINE}\n  d?: string;\n}};\n",
+         "number;\n", "number;\n  d?: string;\n"),
         # lines of a function
         ("a.py", FILE, f"class Store:\n    {MARK}\n    def put(self, key, value, more=()):\n"
          f"        {MARK}\n        self.more = more\n",
