@@ -244,7 +244,8 @@ def _id(item: types.InlineCompletionItem) -> str:
 
 
 def _edits(server: Server, session: Session) -> None:
-    feature, documents, predictor = server.feature, server.documents, ModelPredictor()
+    feature, documents = server.feature, server.documents
+    predictor = ModelPredictor(session.name)
 
     async def run(params: EditParams) -> EditResult:
         how = code_actions.rewrite if params.keepDefinitions else edit

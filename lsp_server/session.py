@@ -30,6 +30,7 @@ from lsp_server.protocol.positions import Text
 from lsp_server.protocol.text_sync import OpenDocument, OpenDocuments
 from lsp_server.settings import Settings, parse
 from lsp_server.shared_engine import NotReady, SharedEngine, Superseded
+from lsp_server.sharing.second_model import SecondModel
 from lsp_server.workspace_index import WorkspaceIndex
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ class Session:
         self.stop_reading: Callable[[], None] = lambda: None  # ahead of completions
         self.resume_reading: Callable[[], None] = lambda: None  # once model and index are there
         self.next_edits = NextEditPredictor()
+        self.completion_model = SecondModel(name, "completionModel", "completes", shares_index=True)
         self.reason = "nothing was asked for yet"  # why the last completion was offered, or not
         self.wants_status = self.has_instruction_box = self.shows_next_inline = False
         self.has_chat = False  # the client knows the command draftline.explain
@@ -99,12 +101,8 @@ class Session:
         if self._loop is not None:
             return
         self._loop = asyncio.get_running_loop()
-        for engine in self._engines:
+        for engine in self.shared_engine.engines:
             engine.listeners.append(self._on_engine_changed)
-
-    @property
-    def _engines(self) -> tuple[SharedEngine, SharedEngine]:
-        return self.shared_engine, self.shared_engine.for_next_edits
 
     def warn(self, message: str) -> None:
         """Show a warning to the user."""
@@ -254,7 +252,7 @@ class Session:
 
     def is_starting(self) -> bool:
         """Return whether the model or the index is being loaded."""
-        is_loading = any(engine.state == "loading" for engine in self._engines)
+        is_loading = any(engine.state == "loading" for engine in self.shared_engine.engines)
         return is_loading or self.index.is_busy()
 
     @property
@@ -277,7 +275,7 @@ class Session:
         def changed() -> None:
             self.send_status()
             self.on_engine_changed()
-            for engine in self._engines:
+            for engine in self.shared_engine.engines:
                 if engine.state == "error":
                     self._show_error(engine)
             if self.shared_engine.engine is not None:
@@ -479,14 +477,14 @@ class Session:
             return
         self._closed = True
         if self._loop:
-            for engine in self._engines:
+            for engine in self.shared_engine.engines:
                 engine.listeners.remove(self._on_engine_changed)
                 engine.leave(self.name)
         self.cancel()
         self.stop_reading()
         for task in self._tasks:
             task.cancel()
-        for shared in self._engines:
+        for shared in self.shared_engine.engines:
             if shared.engine:
                 shared.engine.forget(client=self.name)
         await self.index.close()
