@@ -29,6 +29,7 @@ export async function tryEdit(server: Server, review: Review, memory: vscode.Mem
     const asked = client.sendRequest<TriedEdit>(TRY_EDIT, { textDocument, before, command, warnings });
     const found = await vscode.window.withProgress({ location, title: `Draftline: ${command}` }, () => asked);
     review.mark(proposal, known(found.seen, "", found.warnings).mark);
+    void vscode.window.showInformationMessage(`Draftline: ${found.seen}`);
   } catch (error) {
     const message = explained(error);
     if (message !== undefined) void vscode.window.showErrorMessage(`Draftline: ${message}`);
