@@ -119,7 +119,7 @@ docs: $(VENV)/dev.ok
 bench: $(VENV)/bench.ok
 	@$(BIN)/python -m bench index
 	$(BIN)/python -m bench latency
-	$(BIN)/python -m bench decode
+	$(BIN)/python -m bench decode --tasks-of-kind 3
 
 wheel: $(VENV)/pip.ok
 	@$(PIP) wheel --no-deps --build-constraint constraints.txt --wheel-dir dist .

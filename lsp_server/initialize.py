@@ -52,7 +52,7 @@ def start(server: Server, session: Session, notice: str = "") -> None:
 
     def on_engine_changed() -> None:
         loading.show()
-        for engine in (session.shared_engine, session.shared_engine.for_next_edits):
+        for engine in session.shared_engine.engines:
             if engine.state == "asking":
                 session.spawn(ask_to_download(server, engine, session.name))
 
@@ -214,8 +214,7 @@ class LoadingProgress:
             log.warning("the client shows no progress: %s", error)
             return False
         main = self._session.shared_engine
-        second = main.for_next_edits
-        engine = second if (main.state, second.state) == ("ready", "loading") else main
+        engine = next((one for one in main.engines if one.state == "loading"), main)
         is_fetching = engine.is_fetching
         begin = types.WorkDoneProgressBegin(title="Draftline", cancellable=is_fetching or None)
         progress.begin(token, begin)

@@ -26,11 +26,13 @@ from lsp_server.editing.edit import (
     current_document,
     edit,
     not_applied,
-    workspace_edit,
 )
 from lsp_server.editing.edit_files import edit_files
 from lsp_server.editing.find_files import find_files
 from lsp_server.editing.rename_places import find_rename_places
+from lsp_server.editing.try_edit import try_edit
+from lsp_server.editing.workspace_edit import changed_document
+from lsp_server.figures import stats_of, status_of
 from lsp_server.initialize import start
 from lsp_server.next_edit.by_model import ModelPredictor
 from lsp_server.next_edit.candidate import Candidate
@@ -48,6 +50,7 @@ from lsp_server.protocol.messages import (
     PlaceCodeParams,
     RenamePlacesParams,
     ShownParams,
+    TryEditParams,
     failed,
 )
 from lsp_server.protocol.protocol import Server
@@ -241,7 +244,8 @@ def _id(item: types.InlineCompletionItem) -> str:
 
 
 def _edits(server: Server, session: Session) -> None:
-    feature, documents, predictor = server.feature, server.documents, ModelPredictor()
+    feature, documents = server.feature, server.documents
+    predictor = ModelPredictor(session.name)
 
     async def run(params: EditParams) -> EditResult:
         how = code_actions.rewrite if params.keepDefinitions else edit
@@ -254,7 +258,7 @@ def _edits(server: Server, session: Session) -> None:
 
     def changed(result: EditResult, params: EditParams) -> types.WorkspaceEdit | None:
         label = result.label(params.instruction[:80])
-        return workspace_edit(server, result.document, result.changes, label)
+        return changed_document(server, result.document, result.changes, label)
 
     @feature("draftline/renamePlaces")
     async def places(params: RenamePlacesParams) -> dict[str, Any] | None:
@@ -267,6 +271,10 @@ def _edits(server: Server, session: Session) -> None:
     @feature("draftline/placeCode")
     async def placed(params: PlaceCodeParams) -> dict[str, Any]:
         return await placed_code(server, params)
+
+    @feature("draftline/tryEdit")
+    async def tried(params: TryEditParams) -> dict[str, Any]:
+        return await try_edit(server, session, params)
 
     @feature("draftline/findFiles")
     async def found_files(params: FindFilesParams) -> dict[str, Any]:
@@ -320,7 +328,7 @@ def _edits(server: Server, session: Session) -> None:
     def next_edit_answer(found: NextEdit, others: list[dict[str, Any]]) -> dict[str, Any]:
         assert found.document
         where = documents.range(found.document, found.start, found.stop)
-        made = workspace_edit(server, found.document, found.changes(), found.reason)
+        made = changed_document(server, found.document, found.changes(), found.reason)
         location = {"uri": found.document.uri, "range": where}
         return {"edit": made, "location": location, "reason": found.reason, "others": others}
 
@@ -381,6 +389,7 @@ def _model(row: Row) -> dict[str, Any]:
         "memoryBytes": row.memory_bytes,  # estimate
         "fits": row.fits_in_words,  # into memory: yes, not now, no
         "licence": row.licence,
+        "tokensPerSecond": round(row.speed) or None,  # without drafts, predicted
     }
 
 
@@ -389,11 +398,11 @@ def _commands(server: Server, session: Session) -> None:
 
     @command("draftline.status")
     def status() -> dict[str, Any]:
-        return session.status()
+        return status_of(session)
 
     @command("draftline.stats")
     def stats() -> dict[str, Any]:
-        return session.stats()
+        return stats_of(session)
 
     @command("draftline.why")
     def why() -> dict[str, str]:
@@ -401,7 +410,7 @@ def _commands(server: Server, session: Session) -> None:
 
     @server.feature("draftline/models")
     async def models(params: Any) -> dict[str, Any]:
-        rows, problems = await asyncio.to_thread(lambda: all_rows(Machine.this()))
+        rows, problems = await asyncio.to_thread(lambda: all_rows(Machine.this(measured=True)))
         return {"models": [_model(row) for row in rows], "problems": problems}
 
     @command("draftline.cancel")

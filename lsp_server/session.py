@@ -1,4 +1,4 @@
-"""The state of one client: settings, index, edit history, running requests and figures.
+"""The state of one client: settings, index, edit history and running requests.
 
 Everything here runs on the event loop. `lsp_server.server` maps messages to it; the features are in
 `lsp_server.completion`, `lsp_server.editing`, `lsp_server.next_edit` and `lsp_server.chat`.
@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import aclosing, contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,19 +17,20 @@ from typing import TYPE_CHECKING, Any, Literal
 from lsprotocol import types
 
 from engine.aio import Cancellation, follow
-from engine.config import DEFAULT_MODEL
 from engine.editing.running.trial import Trial, make_trial, parse_command
 from engine.records import Done, Request, Step
 from engine.worker import URGENCY
 from lsp_server.completion.completion_cache import CompletionCache
 from lsp_server.completion.in_flight import CompletionInFlight
 from lsp_server.editing.rebase import Rebase
+from lsp_server.figures import Figures, status_of
 from lsp_server.next_edit.edit_history import EditHistory, RecentEdit
 from lsp_server.next_edit.predict import MODEL_SLOT, NextEditPredictor
 from lsp_server.protocol.positions import Text
 from lsp_server.protocol.text_sync import OpenDocument, OpenDocuments
 from lsp_server.settings import Settings, parse
 from lsp_server.shared_engine import NotReady, SharedEngine, Superseded
+from lsp_server.sharing.second_model import SecondModel
 from lsp_server.workspace_index import WorkspaceIndex
 
 if TYPE_CHECKING:
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SPEED_DECAY = 0.97  # factor per pass, for the average of tokens per second
 UNDO_GRACE_S = 0.5  # seconds; an edit survives a change of its range that is undone by then
 Notify = Callable[[str, Any], None]  # send a notification: method, params
 Change = types.TextDocumentContentChangeEvent
@@ -76,14 +74,12 @@ class Session:
         self.stop_reading: Callable[[], None] = lambda: None  # ahead of completions
         self.resume_reading: Callable[[], None] = lambda: None  # once model and index are there
         self.next_edits = NextEditPredictor()
+        self.completion_model = SecondModel(name, "completionModel", "completes", shares_index=True)
         self.reason = "nothing was asked for yet"  # why the last completion was offered, or not
         self.wants_status = self.has_instruction_box = self.shows_next_inline = False
         self.has_chat = False  # the client knows the command draftline.explain
         self.on_engine_changed: Callable[[], None] = lambda: None  # on the event loop
-        self._recent_speed = (0.0, 0.0)  # tokens and seconds, decaying with each pass
-        # Counts of cancelled answers, tokens, accepted tokens and passes; seconds of prefill
-        # ("reading"), of decoding ("writing"), and of either for cancelled answers ("wasted").
-        self.totals: defaultdict[str, float] = defaultdict(float)
+        self.figures = Figures()
         self._running: set[_Running] = set()
         self._rebases: dict[Rebase, str] = {}  # running edits, with their URIs
         # Requests that wait for the model
@@ -105,12 +101,8 @@ class Session:
         if self._loop is not None:
             return
         self._loop = asyncio.get_running_loop()
-        for engine in self._engines:
+        for engine in self.shared_engine.engines:
             engine.listeners.append(self._on_engine_changed)
-
-    @property
-    def _engines(self) -> tuple[SharedEngine, SharedEngine]:
-        return self.shared_engine, self.shared_engine.for_next_edits
 
     def warn(self, message: str) -> None:
         """Show a warning to the user."""
@@ -152,17 +144,19 @@ class Session:
         self._warnings = warnings
         return new
 
-    def trial(self, path: str | None) -> Trial | None:
-        """Prepare the trial of an edit, with the user's command; None where there is no file.
+    def trial(self, path: str | None, words: Sequence[str] = ()) -> Trial | None:
+        """Prepare the trial of an edit; None where there is no file.
 
-        It sees the open documents as they are. Raises EditRefused if it cannot be run.
+        Without `words` the command is that of the settings. It sees the open documents as they are.
+        Raises EditRefused if it cannot be run.
         """
         if path is None:
             return None
         file = Path(path)
         folder = next((one for one in self.index.roots if file.is_relative_to(one)), file.parent)
         texts = {Path(one.path): one.text.text for one in self.documents if one.path}
-        words = parse_command(self.settings.check) if self.settings.check else ()
+        if self.settings.check and not words:
+            words = parse_command(self.settings.check)
         return make_trial(words, file, folder, self.settings.checkCandidates, texts=texts)
 
     @property
@@ -258,8 +252,13 @@ class Session:
 
     def is_starting(self) -> bool:
         """Return whether the model or the index is being loaded."""
-        is_loading = any(engine.state == "loading" for engine in self._engines)
+        is_loading = any(engine.state == "loading" for engine in self.shared_engine.engines)
         return is_loading or self.index.is_busy()
+
+    @property
+    def running(self) -> int:
+        """The number of requests of this client that run."""
+        return len(self._running)
 
     @property
     def is_busy(self) -> bool:
@@ -276,7 +275,7 @@ class Session:
         def changed() -> None:
             self.send_status()
             self.on_engine_changed()
-            for engine in self._engines:
+            for engine in self.shared_engine.engines:
                 if engine.state == "error":
                     self._show_error(engine)
             if self.shared_engine.engine is not None:
@@ -407,7 +406,7 @@ class Session:
                         done = event
                         continue
                     spent, last = spent + event.seconds, monotonic()
-                    self._count(event)
+                    self.figures.count(event)
                     if on_step(event):
                         done = Done("stop")
                         break
@@ -420,8 +419,9 @@ class Session:
         finally:
             self._running.discard(running)
             if done.reason == "cancelled":
-                self.totals["cancelled"] += 1
-                self.totals["wasted"] += spent and spent + monotonic() - last  # incl. the last pass
+                totals = self.figures.totals
+                totals["cancelled"] += 1
+                totals["wasted"] += spent and spent + monotonic() - last  # incl. the last pass
             self.send_status()
         return done
 
@@ -464,67 +464,12 @@ class Session:
             request.cancel()
         return len(requests)
 
-    def _count(self, step: Step) -> None:
-        """Add one pass to the figures, including tokens behind the end of the answer."""
-        totals = self.totals
-        if step.prefill:
-            totals["reading"] += step.seconds
-            return
-        tokens = step.accepted + 1
-        totals["tokens"] += tokens
-        totals["accepted"] += step.accepted
-        totals["passes"] += 1
-        totals["writing"] += step.seconds
-        old_tokens, old_seconds = (each * SPEED_DECAY for each in self._recent_speed)
-        self._recent_speed = (old_tokens + tokens, old_seconds + step.seconds)
-
     # -- status --------------------------------------------------------------------------------
-
-    def status(self) -> dict[str, Any]:
-        """Return the parameters of draftline/status."""
-        state: str = self.shared_engine.state
-        message = self.shared_engine.message
-        if state == "ready":
-            state = "busy" if self._running else "ready"
-        if not self.enabled:
-            state, message = "off", "turned off: draftline.toggle turns it on"
-        engine, tokens = self.shared_engine.engine, self.totals["tokens"]
-        recent_tokens, recent_seconds = self._recent_speed
-        return {
-            "state": "loading" if state in ("idle", "asking") else state,
-            "message": message,
-            "model": self.shared_engine.model or self.settings.model or DEFAULT_MODEL,
-            "device": engine.info.device if engine else self.settings.device,
-            "tokensPerSecond": round(recent_tokens / recent_seconds, 1) if recent_seconds else None,
-            "acceptedShare": round(self.totals["accepted"] / tokens, 3) if tokens else None,
-            "files": len(self.workspace.documents) if self.workspace else None,
-            "tokens": self.workspace.size if self.workspace else None,
-            "downloads": [
-                {"model": offer.model, "bytes": offer.size} for offer in self.shared_engine.offers
-            ],
-        }
 
     def send_status(self) -> None:
         """Notify the client of the status, if it asked for that."""
         if self.wants_status and not self._closed:
-            self.notify("draftline/status", self.status())
-
-    def stats(self) -> dict[str, Any]:
-        """Return the figures of this client's answers and index.
-
-        Nothing of it leaves the machine.
-        """
-        engine = self.shared_engine.engine
-        reading = round(engine.info.prefill_tokens_per_s, 1) if engine else None
-        accepted = self.completions.accepted
-        return {
-            **self.status(),
-            "answers": dict(self.totals),
-            "completions": {**self.completions.counts, "acceptedCharacters": accepted},
-            "readingTokensPerSecond": reading,
-            "running": len(self._running),
-            "index": asdict(self.workspace.stats()) if self.workspace else None,
-        }
+            self.notify("draftline/status", status_of(self))
 
     async def close(self) -> None:
         """Cancel the requests of a client that is gone, and save its index."""
@@ -532,14 +477,14 @@ class Session:
             return
         self._closed = True
         if self._loop:
-            for engine in self._engines:
+            for engine in self.shared_engine.engines:
                 engine.listeners.remove(self._on_engine_changed)
                 engine.leave(self.name)
         self.cancel()
         self.stop_reading()
         for task in self._tasks:
             task.cancel()
-        for shared in self._engines:
+        for shared in self.shared_engine.engines:
             if shared.engine:
                 shared.engine.forget(client=self.name)
         await self.index.close()

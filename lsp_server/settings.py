@@ -18,7 +18,7 @@ from engine.editing.running.trial import CANDIDATES, MAX_CANDIDATES, BadCommand,
 
 SECTION = "draftline"
 MAX_QUOTED_CHARS = 40  # characters of a key or value in a warning
-MAY_BE_EMPTY = ("model", "check", "nextEditModel", "nextEditFormat")
+MAY_BE_EMPTY = ("model", "completionModel", "check", "nextEditModel", "nextEditFormat")
 NEXT_EDIT_FORMATS = ("sweep", "zeta2.1")  # engine.prompts.next_edit.formats has them
 MULTILINE = ("auto", "always", "never")
 ANY_LANGUAGE = "*"  # in a switch by language: those that it does not name
@@ -31,6 +31,7 @@ class Settings:
     """Settings, named as in the protocol. An empty `languages` means all languages."""
 
     model: str = ""  # the usual one
+    completionModel: str = ""  # a smaller one for completions; none: the one model
     device: str = "auto"
     maxTokens: int = 64  # tokens of one completion
     maxTimeMs: int = 3000  # milliseconds for one completion, including prefill
@@ -155,6 +156,7 @@ def _strings(value: Any) -> str | None:
 
 CHECKS: dict[str, Check] = {
     "model": _is(str, "a model's name"),
+    "completionModel": _is(str, "a model's name"),
     "device": _device,
     "maxTokens": _integer(1, 4096),
     "maxTimeMs": _integer(50, 600_000),

@@ -1,8 +1,8 @@
 """The engine that all clients of this process share.
 
 It is loaded in the background, and replaced when its clients agree on another model. Next to it may
-be one of a model for next edits. Independent of the protocol. The engine may be that of another
-machine, which is connected to again when it is lost.
+be one of a smaller model for completions, and one of a model for next edits. Independent of the
+protocol. The engine may be that of another machine, which is connected to again when it is lost.
 
 A model that is not on this machine is fetched only after a client's user has agreed to it.
 """
@@ -83,9 +83,9 @@ class SharedEngine:
         """Prepare the engine; nothing is loaded yet.
 
         `model` and `next_edits` override what clients configure. `fetch`: a missing model is
-        fetched without asking. `main`: the engine next to which this one runs a model for next
-        edits, as long as a client wants that. They take turns. `elsewhere`: the engine of another
-        machine, whatever clients configure.
+        fetched without asking. `main`: the engine next to which this one runs another model, as
+        long as a client wants that. They take turns. `elsewhere`: the engine of another machine,
+        whatever clients configure.
         """
         self.state: State = "idle"
         self.message = ""
@@ -105,6 +105,7 @@ class SharedEngine:
         self._asking = ""  # the client whose user is being asked
         self._cancel_fetch = threading.Event()
         self._lock = threading.Lock()
+        self._next_is_loading = threading.Lock()  # held while a model next to this one is loaded
         self._thread: threading.Thread | None = None
         self._closed = False
 
@@ -112,6 +113,16 @@ class SharedEngine:
     def for_next_edits(self) -> SharedEngine:
         """The engine of a model for next edits, next to this one."""
         return SharedEngine(self.next_edits.model, self._fetch, self)
+
+    @cached_property
+    def for_completions(self) -> SharedEngine:
+        """The engine of a smaller model for completions, next to this one."""
+        return SharedEngine(fetch=self._fetch, main=self)
+
+    @property
+    def engines(self) -> tuple[SharedEngine, ...]:
+        """This engine, and those next to it."""
+        return self, self.for_completions, self.for_next_edits
 
     @property
     def model(self) -> str:
@@ -304,7 +315,8 @@ class SharedEngine:
     def close(self, timeout: float) -> None:
         """Cancel all jobs and wait up to `timeout` seconds for the model's thread."""
         if self._main is None:
-            self.for_next_edits.close(timeout)
+            for second in (self.for_completions, self.for_next_edits):
+                second.close(timeout)
         self.cancel_fetch()
         with self._lock:
             self._closed = True
@@ -332,14 +344,15 @@ class SharedEngine:
         state: State = "ready"
         message = ""
         try:
-            if self._main and not self._main.elsewhere:
-                self._check_memory(wanted.model, self._main.model)
-            offers = self._downloads(wanted.model)
-            if offers and not fetch:
-                state, message = "asking", f"may {wanted.model} be downloaded?"
-            else:
-                self.is_fetching = bool(offers)
-                engine = self._engine(wanted)
+            with self._main._next_is_loading if self._main else contextlib.nullcontext():
+                if self._main and not self._main.elsewhere:
+                    self._check_memory(wanted.model, self._main)
+                offers = self._downloads(wanted.model)
+                if offers and not fetch:
+                    state, message = "asking", f"may {wanted.model} be downloaded?"
+                else:
+                    self.is_fetching = bool(offers)
+                    engine = self._engine(wanted)
         except _FetchCancelled:
             state = "error"
             message = f"{wanted.model}: the download was cancelled: restart the server to resume it"
@@ -368,11 +381,13 @@ class SharedEngine:
 
         return downloads(None if model == self._usual and not self._model else model)
 
-    def _check_memory(self, model: str, other: str) -> None:
-        """Raise WeightsError where a model does not fit into memory next to another one."""
+    def _check_memory(self, model: str, main: SharedEngine) -> None:
+        """Raise WeightsError where a model does not fit into memory next to the main one."""
+        from engine.weights.catalogue.builtins import NEXT_EDITS
         from engine.weights.model_list import Machine, check_both_fit
 
-        check_both_fit(model, other, Machine.this())
+        instead = NEXT_EDITS if self is main.for_next_edits else {}
+        check_both_fit(model, main.model, Machine.this(), instead)
 
     def _engine(self, wanted: ModelChoice) -> EditorEngine:
         from engine import Config, Engine

@@ -84,7 +84,7 @@ def score_edit(task: EditTask, after: str | None) -> Score:
     if after == task.text:
         return Score(NONE, "nothing changed")
     before, new, rights = _scope(task, after)
-    passed = passes(task, after) if task.tests else None
+    passed = passes(f"{after}\n{task.tests}") if task.tests else None
     if any(_is_right(task, before, new, right, passed) for right in rights):
         return Score(RIGHT)
     if why := _damage(task, before, after, new, rights[0]):
@@ -137,14 +137,14 @@ def _is_reindented(before: str, new: str, right: str) -> bool:
     return bool(missing & Counter(line.strip() for line in moved if line.strip()))
 
 
-def passes(task: EditTask, after: str) -> bool:
-    """Return whether the file passes the task's program, in a sandbox."""
-    return sandbox.run(f"{_importable(after)}\n{task.tests}").passed
+def passes(program: str) -> bool:
+    """Return whether a file with its tests behind it runs to its end, in a sandbox."""
+    return sandbox.run(_importable(program)).passed
 
 
 def _importable(text: str) -> str:
     """Return a Python file as a module that was imported: its main part does not run."""
-    return text.replace('__name__ == "__main__"', "False")
+    return re.sub(r"""__name__ == (["'])__main__\1""", "False", text)
 
 
 def _damage(task: EditTask, before: str, after: str, new: str, right: str) -> str:
@@ -210,13 +210,13 @@ def without_blocks(text: str, heads: Iterable[str]) -> str:
     """Return the text without the blocks whose first line contains one of `heads`.
 
     A block goes up to the next line that is not indented deeper, or behind it if it closes the
-    block.
+    block. An opening brace on a line of its own belongs to the block.
     """
     kept: list[str] = []
     limit: int | None = None
     for line in text.split("\n"):
         indent = len(line) - len(line.lstrip())
-        if limit is not None and line.strip() and indent <= limit:
+        if limit is not None and line.strip() not in ("", "{") and indent <= limit:
             closes = indent == limit and line.strip()[0] in ")]}"
             limit = limit if closes and line.rstrip()[-1] in "({:" else None
             if closes:
@@ -267,8 +267,7 @@ def is_useful(task: CompletionTask, offered: str) -> bool:
     rest = _rest_after(offered, task.required)
     if rest is not None and re.match(r"[ \t]*[;,]?[ \t]*(?:\n|$|#|//)", rest):
         return True
-    program = f"{_importable(task.before + offered + task.after)}\n{task.tests}"
-    return bool(task.tests) and sandbox.run(program).passed
+    return bool(task.tests) and passes(f"{task.before}{offered}{task.after}\n{task.tests}")
 
 
 def ends_in_word(text: str, whole: str) -> bool:

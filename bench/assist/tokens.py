@@ -29,6 +29,7 @@ _SCANNERS = {
     "python": _PYTHON + _STRINGS,
     "typescript": _SLASHES + _TEMPLATE + _STRINGS,
     "go": _SLASHES + _TEMPLATE + _STRINGS,
+    "c": _SLASHES + _STRINGS,
     "rust": _SLASHES + _RUST_CHARS,
 }
 SCANNERS = {
@@ -36,7 +37,8 @@ SCANNERS = {
     for language, start in _SCANNERS.items()
 }
 LANGUAGES = {
-    ".py": "python", ".ts": "typescript", ".go": "go", ".rs": "rust", ".md": "markdown",
+    ".py": "python", ".ts": "typescript", ".go": "go", ".rs": "rust", ".c": "c",
+    ".md": "markdown",
 }  # fmt: skip
 STRING_GROUPS = ("string", "long", "template")
 OPENERS, CLOSERS = "([{", ")]}"

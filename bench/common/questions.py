@@ -214,5 +214,5 @@ def tasks(path: Path, kinds: list[str], count: int, limit: int) -> list[Task]:
         if not every:
             raise ValueError(f"{path}: no question of {', '.join(KINDS[kind])}: leave out {kind}")
         for one in random.Random(0).sample(every, min(count, len(every))):
-            found.append(Task(f"{kind}-{one.id}", kind, one.request_after((), limit), sampled=True))
+            found.append(Task(f"{kind}-{one.id}", kind, one.request_after((), limit)))
     return found

@@ -52,6 +52,14 @@ def bootstrap(prompts: Sequence[Sequence[float]], sampled: bool = False) -> Rati
     return Ratio(typical(prompts), low, high)
 
 
+def over_tasks(ratios: Sequence[float]) -> Ratio:
+    """Return the median over tasks and its percentile bootstrap interval, resampling tasks."""
+    chance = random.Random(SEED)
+    drawn = sorted(median(chance.choices(ratios, k=len(ratios))) for _ in range(RESAMPLES))
+    low, high = drawn[round(0.025 * (RESAMPLES - 1))], drawn[round(0.975 * (RESAMPLES - 1))]
+    return Ratio(median(ratios), low, high)
+
+
 def ratio_of_sums(pairs: Sequence[tuple[float, float]]) -> Ratio:
     """Return the sum of the first numbers over that of the second, with its interval.
 

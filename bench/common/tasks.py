@@ -1,39 +1,47 @@
-"""The prompts of `python -m bench decode`: edits of shipped files, summaries, edits from a file.
+"""The tasks of `python -m bench decode`.
 
-Every edit has a check that its answer does what the instruction says and nothing else. The checks
-compare syntax trees, so that line breaks and blanks do not matter.
+Edits of real code, of whole files and of selections; places in it to complete; questions about
+documents, summaries of them, and conversations. All are plain data in `samples`; `samples/LICENSES`
+says where the code and the documents are from. None of the edits is one that a rule makes. An edit,
+a completion and an answer to a question can be judged, a summary and a conversation cannot.
 """
 
 from __future__ import annotations
 
-import ast
 import json
 import random
 import re
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
-from engine import Request
+from bench.common.edit_check import EditCheck
+from engine import Done, Request
+from engine.editing.edits import EditRefused, apply
 
 FOLDER = Path(__file__).with_name("samples")
-SUMMARY_TOKENS = 128
+CODE, DOCUMENTS = FOLDER / "code", FOLDER / "documents"
+KINDS = ("file", "edit", "completion", "question", "summary", "conversation")
+EDITS = KINDS[:2]  # of whole files, and of selections
+CURSOR = "¦"  # the text to complete is between two of them
+ANSWER_TOKENS = 256  # tokens of a summary or of an answer at most
+COMPLETION_TOKENS = 64  # tokens
 TASK_TOKENS = 384  # tokens of an edit from a file
-SUMMARY_SYSTEM = "You are a helpful assistant. You answer in plain English."
+SYSTEM = "You are a helpful assistant. You answer in plain English."
 SUMMARIZE = "Summarize this text in your own words. Do not copy sentences from it."
-
-Check = Callable[[str, str], None]  # (before, answer); raises AssertionError for a wrong answer
 
 
 @dataclass(frozen=True)
 class Task:
-    """One prompt. `sampled`: it is one of a random sample from a file."""
+    """One prompt, and what decides whether an answer is right, if anything does."""
 
     name: str
-    kind: str  # "file" (edit of a whole file), "edit" (of a selection), "summary", or Spec-Bench's
+    kind: str  # one of KINDS, Spec-Bench's, or the name of a file
     request: Request
-    check: Check | None = None
-    sampled: bool = False
+    check: Callable[[str], bool] | None = None
 
     @property
     def before(self) -> str:
@@ -42,148 +50,147 @@ class Task:
         return self.request.text[start:stop]
 
     def passes(self, answer: str) -> bool | None:
-        """Return whether the answer is right; None if there is no check."""
-        if self.check is None:
-            return None
-        try:
-            self.check(self.before, answer)
-        except (AssertionError, SyntaxError):
-            return False
-        return True
+        """Return whether the answer is right; None if nobody can say."""
+        return None if self.check is None else self.check(answer)
 
 
-# -- the edits' checks -------------------------------------------------------------------------
+def every_task() -> list[Task]:
+    """Return all tasks that ship with the repository, kind by kind."""
+    texts = tomllib.loads((FOLDER / "texts.toml").read_text("utf-8"))
+    found = [edit(record) for record in edit_records()]
+    found += [completion(record) for record in texts["completion"]]
+    found += [question(record) for record in texts["question"]]
+    found += [summary(path) for path in sorted(DOCUMENTS.iterdir())]
+    found += [conversation(n, text) for n, text in enumerate(texts["conversations"], 1)]
+    return [task for kind in KINDS for task in found if task.kind == kind]
 
 
-def tree(code: str) -> str:
-    return ast.dump(ast.parse(code))
+def sample(every: list[Task], count: int) -> list[Task]:
+    """Return at most `count` tasks of each kind, of as many languages as possible; all for 0.
 
-
-def renamed(old: str, new: str, count: int) -> Check:
-    """Make a check that `old` was renamed to `new` in `count` places and nothing else changed."""
-
-    def check(before: str, answer: str) -> None:
-        assert not re.search(rf"\b{old}\b", answer), f"{old} is still there"
-        found = len(re.findall(rf"\b{new}\b", answer))
-        assert found == count, f"{new} is in {found} places, not in {count}"
-        assert tree(re.sub(rf"\b{old}\b", new, before)) == tree(answer), "something else changed"
-
-    return check
-
-
-class _WithoutEncoding(ast.NodeTransformer):
-    """Removes `encoding="utf-8"` and a mode of "r" from calls of `.open`, counting encodings."""
-
-    def __init__(self) -> None:
-        self.opened = self.encoded = 0
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        self.generic_visit(node)
-        if isinstance(node.func, ast.Attribute) and node.func.attr == "open":
-            self.opened += 1
-            utf8 = [
-                word
-                for word in node.keywords
-                if word.arg == "encoding" and ast.unparse(word.value) == "'utf-8'"
-            ]
-            self.encoded += len(utf8)
-            node.keywords = [word for word in node.keywords if word not in utf8]
-            if node.args and ast.unparse(node.args[0]) == "'r'":
-                del node.args[0]
-        return node
-
-
-def encoded(count: int) -> Check:
-    """Make a check that all `count` calls of `.open` name UTF-8.
-
-    Nothing else may change but "r".
+    Which ones does not depend on chance, and fewer are a part of more.
     """
-
-    def check(before: str, answer: str) -> None:
-        without = _WithoutEncoding()
-        rest = ast.dump(without.visit(ast.parse(answer)))
-        assert without.opened == without.encoded == count, (
-            f"{without.encoded} of {without.opened} calls name the encoding, not {count}"
+    found = []
+    for kind in KINDS:
+        languages: dict[str, list[Task]] = {}
+        for task in every:
+            if task.kind == kind:
+                languages.setdefault(Path(task.request.path).suffix, []).append(task)
+        # Each language has its turns at equal distances; the first turns are in order of size.
+        turns = sorted(
+            (place / len(tasks), -len(tasks), name, place)
+            for name, tasks in languages.items()
+            for place in range(len(tasks))
         )
-        assert rest == tree(before), "something else changed"
-
-    return check
-
-
-# -- built-in tasks ----------------------------------------------------------------------------
+        found += [languages[name][place] for *_, name, place in turns[: count or None]]
+    return found
 
 
-def lines(text: str, first: int, last: int) -> tuple[int, int]:
-    """Return the code point range of lines `first` to `last`, counted from 1, inclusive."""
-    ends = [0]
-    for line in text.splitlines(keepends=True):
-        ends.append(ends[-1] + len(line))
-    return ends[first - 1], ends[last]
+# -- edits -------------------------------------------------------------------------------------
 
 
-def edit(file: str, first: int, last: int, instruction: str, check: Check) -> Task:
-    """Make an edit of lines of a sample file."""
-    text = (FOLDER / file).read_text("utf-8")
-    where = lines(text, first, last)
-    request = Request("edit", text=text, path=file, selection=where, instruction=instruction)
-    return Task(f"edit-{Path(file).stem}", "edit", request, check)
+@cache
+def source(path: str) -> str:
+    return (CODE / path).read_text("utf-8")
 
 
-def summary(file: str) -> Task:
-    """Make a summary of a sample document."""
-    text = (FOLDER / file).read_text("utf-8")
-    messages = (
-        {"role": "system", "content": SUMMARY_SYSTEM},
-        {"role": "user", "content": f"{text}\n{SUMMARIZE}"},
+def edit_records() -> list[dict[str, Any]]:
+    """Return the edits as they are in the files."""
+    files = sorted((FOLDER / "edits").glob("*.toml"))
+    return [task for file in files for task in tomllib.loads(file.read_text("utf-8"))["task"]]
+
+
+def edit(record: dict[str, Any]) -> Task:
+    """Make the task of a record."""
+    path = record["file"]
+    text = source(path)
+    where = None
+    if "first" in record:
+        start = text.index(record["first"])
+        where = (text.rfind("\n", 0, start) + 1, _end(text, record["last"], start))
+    request = Request("edit", text, path, selection=where, instruction=record["instruction"])
+    check = EditCheck(
+        path,
+        text,
+        tuple(record["within"]),
+        tuple(record.get("needs", ())),
+        tuple(record.get("lacks", ())),
+        record.get("only_adds", False),
+        record.get("program", ""),
     )
-    request = Request("chat", messages=messages, max_tokens=SUMMARY_TOKENS)
-    return Task(f"summary-{Path(file).stem}", "summary", request)
+
+    def passes(answer: str) -> bool:
+        try:
+            return check.accepts(apply(request, Done("stop", answer, matched="```")))
+        except EditRefused:
+            return False
+
+    return Task(record["name"], "edit" if where else "file", request, passes)
 
 
-USE_VALUE_ERROR = "Raise ValueError instead of RuntimeError."
-USE_UTF8 = 'Open every file with encoding="utf-8".'
-RENAME = "Rename the parameter `items` to `entries`."
+def _end(text: str, last: str, start: int) -> int:
+    """Return where the line with the first `last` behind `start` ends."""
+    return text.index("\n", text.index(last, start) + len(last)) + 1
 
 
-def whole_files() -> list[Task]:
-    """Return the same edits of whole files, and one without a check."""
-    rename = "Rename the parameter `sales` to `receipts`."
-    asked: list[tuple[str, str, Check | None]] = [
-        ("basket.py", RENAME, renamed("items", "entries", 13)),
-        ("tables.py", USE_UTF8, encoded(5)),
-        ("checks.py", USE_VALUE_ERROR, renamed("RuntimeError", "ValueError", 9)),
-        ("till.py", rename, None),  # the default model renames other things as well
-    ]
-    return [
-        Task(
-            f"file-{Path(file).stem}",
-            "file",
-            Request("edit", (FOLDER / file).read_text("utf-8"), file, instruction=instruction),
-            check,
-        )
-        for file, instruction, check in asked
-    ]
+# -- other tasks that ship ---------------------------------------------------------------------
 
 
-def shipped() -> list[Task]:
-    """Return the three edits of selections and the three summaries."""
-    return [
-        edit("basket.py", 6, 48, RENAME, renamed("items", "entries", 13)),
-        edit("tables.py", 6, 47, USE_UTF8, encoded(4)),
-        edit("checks.py", 4, 43, USE_VALUE_ERROR, renamed("RuntimeError", "ValueError", 9)),
-        summary("outage.md"),
-        summary("orchard.md"),
-        summary("queue.md"),
-    ]
+def completion(record: dict[str, str]) -> Task:
+    """Make the task to write what is between the marks; the first line decides."""
+    text = source(record["file"])
+    above, gone, below = record["at"].split(CURSOR)
+    start = text.index(above + gone + below) + len(above)
+    request = Request(
+        "complete",
+        text[:start],
+        record["file"],
+        suffix=text[start + len(gone) :],
+        max_tokens=COMPLETION_TOKENS,
+    )
+
+    def passes(answer: str) -> bool:
+        lines = [" ".join(each.strip("\n").split("\n")[0].split()) for each in (answer, gone)]
+        return lines[0] == lines[1]
+
+    return Task(f"completion-{record['name']}", "completion", request, passes)
 
 
-# -- tasks from a file --------------------------------------------------------------------------
+def question(record: dict[str, Any]) -> Task:
+    """Make a question about a document, which an answer with all of `needs` answers."""
+    text = (DOCUMENTS / record["document"]).read_text("utf-8")
+
+    def passes(answer: str) -> bool:
+        return all(re.search(one, answer, re.IGNORECASE) for one in record["needs"])
+
+    request = asked(f"{text}\n\nQuestion about this text: {record['question']}")
+    return Task(f"question-{record['name']}", "question", request, passes)
+
+
+def summary(path: Path) -> Task:
+    """Make a summary of a document."""
+    request = asked(f"{path.read_text('utf-8')}\n\n{SUMMARIZE}")
+    return Task(f"summary-{path.stem}", "summary", request)
+
+
+def conversation(number: int, text: str) -> Task:
+    return Task(f"conversation-{number}", "conversation", asked(text))
+
+
+def asked(text: str) -> Request:
+    """Make a chat of one message."""
+    messages = ({"role": "system", "content": SYSTEM}, {"role": "user", "content": text})
+    return Request("chat", messages=messages, max_tokens=ANSWER_TOKENS)
+
+
+# -- tasks from a file -------------------------------------------------------------------------
 
 
 def from_file(path: Path, count: int) -> list[Task]:
     """Return a fixed sample of `count` records of a JSONL file: id, instruction, context, before.
 
-    Their answers are not checked. Raises ValueError with one line if a record lacks a field.
+    The file's name is their kind, and their answers are not checked. Raises ValueError with one
+    line if a record lacks a field.
     """
     records = []
     for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
@@ -198,7 +205,7 @@ def from_file(path: Path, count: int) -> list[Task]:
     return [
         Task(
             name,
-            "edit",
+            path.stem,
             Request(
                 "edit",
                 text=context + before,
@@ -207,7 +214,6 @@ def from_file(path: Path, count: int) -> list[Task]:
                 instruction=instruction,
                 max_tokens=TASK_TOKENS,
             ),
-            sampled=True,
         )
         for name, instruction, context, before in chosen
     ]

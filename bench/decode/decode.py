@@ -1,23 +1,28 @@
-"""Measure decoding speed: plain decoding, Draftline, transformers and llama.cpp.
+"""Measure whole answers: plain decoding, Draftline, transformers and llama.cpp.
 
-    python -m bench decode [--repeats 5] [--methods plain,draftline] [--kinds file,edit,summary]
+    python -m bench decode [--repeats 3] [--tasks-of-kind 5] [--methods plain,draftline]
     python -m bench decode --spec-bench spec_bench.jsonl --kinds translation --limit 96
 
-The prompts are edits of whole files and of selections, whose answers are checked, and summaries
-(bench/common/tasks.py), edits from a file (--tasks), and Spec-Bench's questions
-(bench/common/questions.py). Each method gets one short warm-up per prompt; then, in each repeat,
-the methods take turns in a rotating order. Ratios are medians over pairs from the same repeat, with
-a bootstrap confidence interval (bench/common/stats.py). Decoding speed excludes the prompt
-(bench/decode/methods.py); end-to-end speed adds the prompt's time, measured once. "cost" is free of
-noise: the cost of all passes by this machine's measured table (engine/model/cost_model.py),
-relative to one-token passes for the same text.
+The tasks are edits of real code, whole files and selections, which a program judges, places to
+complete, questions, summaries and conversations (bench/common/tasks.py), edits from a file
+(--tasks), and Spec-Bench's questions (bench/common/questions.py). --tasks-of-kind bounds the time:
+it takes that many of each kind, of all languages. Each method gets one short warm-up per task;
+then, in each repeat, the methods take turns in a rotating order.
 
-To bound the run time, other programs' plain decoding, and ours in a second dtype, is timed over
-PLAIN_TOKENS only (its speed hardly depends on the text), and the second dtype and transformers get
---slow-prompts prompts of each kind. A method that would not fit into memory is left out and named.
---temperatures measures acceptance (bench/decode/acceptance.py), --second-edit reuse of the prompt
-(bench/decode/prefix_reuse.py), --passes how long passes over several rows take and how fast a
-prompt is read (bench/decode/passes.py). Until OUT is written, OUT.runs has a JSON line per run.
+For each kind: reading the prompt, decoding, both together (end to end), and the share of right
+answers. Decoding excludes the prompt (bench/decode/methods.py), whose time is measured once, before
+anything of it is cached. A ratio is the median over tasks of the median over pairs from the same
+repeat; its interval resamples tasks. With other programs, only what both answered rightly counts.
+"cost" is free of noise: the cost of all passes by this machine's measured table
+(engine/model/cost_model.py), relative to one-token passes for the same text.
+
+Transformers' plain decoding, and ours in a second dtype, is timed over PLAIN_TOKENS only (its speed
+hardly depends on the text), and both get --slow-prompts tasks of each kind. A method that would not
+fit into memory is left out and named. --temperatures measures acceptance
+(bench/decode/acceptance.py), --second-edit reuse of the prompt (bench/decode/prefix_reuse.py),
+--passes how long passes over several rows take and how fast a prompt is read
+(bench/decode/passes.py). Until OUT is written, OUT.runs has a JSON line per run: --resume continues
+a stopped run.
 
 Exit code 1: Draftline's text differs from plain decoding's; the results are written all the same.
 """
@@ -28,45 +33,24 @@ import argparse
 import json
 from dataclasses import asdict
 from pathlib import Path
-from statistics import median
 from time import perf_counter
 from typing import Any
 
 from bench.common import questions, report, tasks
 from bench.common.cli import argument_parser, complain
 from bench.common.environment import gpu_name, results_path, run_record
-from bench.common.stats import bootstrap, pairs
 from bench.common.tasks import Task
-from bench.decode import tables
+from bench.decode import figures, tables
 from bench.decode.acceptance import acceptance
-from bench.decode.methods import (
-    DraftlineRunner,
-    LlamaCppRunner,
-    Run,
-    floor_of,
-    relative_cost,
-)
+from bench.decode.figures import Runs, kinds_of, limit_of
+from bench.decode.methods import DraftlineRunner, LlamaCppRunner, Run, floor_of
 from bench.decode.passes import passes, prompts
 from bench.decode.prefix_reuse import second_edits
-from bench.decode.runners import LLAMA_METHODS, METHODS, Runners
+from bench.decode.runners import METHODS, Runners
+from bench.quality.quality import resumed
 from engine.weights import WeightsError
 
-PLAIN_TOKENS, WARM_UP = 96, 24
-SHIPPED = ("file", "edit", "summary")
-COMPARED = (  # (ours, theirs)
-    ("plain", "llama.cpp"),
-    *(("draftline", name) for name in LLAMA_METHODS[1:]),
-    ("draftline", "lookup"),
-    ("plain-{slow}", "hf"),
-    ("draftline-{slow}", "hf-lookup"),
-)
-Runs = dict[tuple[str, str], list[Run]]  # (task, method) -> one a repeat
-
-
-def limit_of(method: str, runners: Runners) -> int | None:
-    """Return the token limit of a timed run; None for the whole answer."""
-    capped = method in ("hf", "llama.cpp") or method == f"plain-{runners.slow}"
-    return PLAIN_TOKENS if capped else None
+WARM_UP = 24  # tokens
 
 
 def tasks_of(method: str, todo: list[Task], slow_prompts: int, runners: Runners) -> set[str]:
@@ -75,33 +59,31 @@ def tasks_of(method: str, todo: list[Task], slow_prompts: int, runners: Runners)
         return {task.name for task in todo}
     names: set[str] = set()
     for kind in kinds_of(todo):
-        shipped = [task.name for task in todo if task.kind == kind and not task.sampled]
-        names.update(shipped[:slow_prompts])
+        names.update([task.name for task in todo if task.kind == kind][:slow_prompts])
     return names
-
-
-def kinds_of(todo: list[Task]) -> list[str]:
-    """Return the kinds of tasks, in order of first appearance."""
-    return list(dict.fromkeys(task.kind for task in todo))
 
 
 def measure(
     options: argparse.Namespace, runners: Runners, todo: list[Task], notes: Path
 ) -> tuple[Runs, Any]:
-    """Return all runs, and for each engine the floors measured, one per prompt.
+    """Return all runs, and for each engine the floors measured, one per task.
 
-    Each run is also appended to `notes` as it ends.
+    Each run is also appended to `notes` as it ends. A task whose runs are there is not run again.
+    Raises ValueError if they are of another run.
     """
-    runs: Runs = {}
     floors: dict[str, list[dict[str, float]]] = {}
     gets = {m: tasks_of(m, todo, options.slow_prompts, runners) for m in runners.methods}
-    notes.parent.mkdir(parents=True, exist_ok=True)
-    with notes.open("w", encoding="utf-8") as out:
+    runs = noted(options, runners, notes)
+    with notes.open("a", encoding="utf-8") as out:
         for place, task in enumerate(todo):
             for name, engine in runners.engines.items():
                 if found := floor_of(engine, runners.threads):
                     floors.setdefault(name, []).append(found)
             order = [m for m in runners.methods if task.name in gets[m]]
+            if all(len(runs.get((task.name, m), ())) == options.repeats for m in order):
+                continue
+            for method in order:
+                runs.pop((task.name, method), None)
             for repeat in range(-1, options.repeats):  # -1 warms up
                 what = "warm-up" if repeat < 0 else f"repeat {repeat + 1} of {options.repeats}"
                 turn = repeat % len(order) if order else 0
@@ -120,104 +102,25 @@ def measure(
     return runs, floors
 
 
-def plain_of(method: str, runners: Runners) -> str:
-    """Our plain decoding that a method is compared with: in the same dtype if that was run."""
-    same = f"plain-{runners.slow}"
-    slow = method.startswith("hf") or method.endswith(f"-{runners.slow}")
-    return same if slow and same in runners.methods else "plain"
-
-
-def result(task: Task, method: str, runs: Runs, runners: Runners) -> dict[str, Any]:
-    """Return one line of the results: medians over the repeats of a task."""
-    mine = runs[task.name, method]
-    base = plain_of(method, runners)
-    plain = runs.get((task.name, base))
-    speed = median(run.tokens_per_s for run in mine)
-    prefill = median(run.prefill for run in mine)
-    whole = max((run.tokens for (t, _), many in runs.items() if t == task.name for run in many))
-    length = whole if limit_of(method, runners) else mine[0].tokens
-    line = {
-        "prompt": task.name,
-        "kind": task.kind,
-        "method": method,
-        "dtype": runners.dtypes[method],
-        "tokens": mine[0].tokens,
-        "tokens_per_s": round(speed, 2),
-        "drafted_per_forward": round(sum(n for n, _ in mine[0].steps) / mine[0].forwards, 2),
-        "tokens_per_forward": round(median(run.tokens / run.forwards for run in mine), 3),
-        "ms_per_step": round(1000 * median(run.seconds / run.forwards for run in mine), 2),
-        "prefill_s": round(prefill, 3),
-        "end_to_end_tokens_per_s": round(length / (prefill + length / speed), 2),
-        "ratio_to_plain": None,
+def noted(options: argparse.Namespace, runners: Runners, notes: Path) -> Runs:
+    """Return the last runs of each task and method in a stopped run's notes, or begin notes."""
+    head = {
+        "model": Path(runners.model).name,
+        "device": runners.device,
+        "threads": runners.threads,
+        "methods": list(runners.methods),
+        "repeats": options.repeats,
     }
-    if plain:
-        ratio = bootstrap([pairs(*(speeds(one) for one in (mine, plain)))])
-        line |= {"ratio_to_plain": round(ratio.value, 3), "ratio_to": base}
-        line |= {"ratio_low": round(ratio.low, 3), "ratio_high": round(ratio.high, 3)}
-    if method.startswith(("draftline", "lookup")) and plain:
-        line["equal"] = equal(mine, plain, limit_of(base, runners) is not None)
-    if limit_of(method, runners) is None:
-        line["passes"] = task.passes(mine[0].text)
-    return line
-
-
-def speeds(runs: list[Run]) -> list[float]:
-    return [run.tokens_per_s for run in runs]
-
-
-def equal(fast: list[Run], plain: list[Run], capped: bool) -> bool:
-    """Return whether all runs wrote the same text.
-
-    A capped plain run is compared as far as it goes.
-    """
-    texts = {run.text for run in fast}
-    if capped:
-        return len(texts) == 1 and all(fast[0].text.startswith(run.text) for run in plain)
-    return texts == {run.text for run in plain} and len(texts) == 1
-
-
-def groups(todo: list[Task], runs: Runs, runners: Runners) -> list[dict[str, Any]]:
-    """Ratios over all prompts of a kind: every method to plain decoding, and the pairs COMPARED."""
-    wanted = [(m, plain_of(m, runners)) for m in runners.methods if m != plain_of(m, runners)]
-    wanted += [(one.format(slow=runners.slow), other) for one, other in COMPARED]
-    found = []
-    for kind in kinds_of(todo):
-        for sampled in (False, True):
-            names = [task.name for task in todo if (task.kind, task.sampled) == (kind, sampled)]
-            for one, other in dict.fromkeys(wanted):
-                both = [n for n in names if (n, one) in runs and (n, other) in runs]
-                if both:
-                    ratio = bootstrap(
-                        [pairs(speeds(runs[n, one]), speeds(runs[n, other])) for n in both], sampled
-                    )
-                    line = {"kind": kind, "prompts": len(both), "sampled": sampled}
-                    line |= {"method": one, "against": other, "cost": None}
-                    line |= {"ratio": round(ratio.value, 3)}
-                    line |= {"low": round(ratio.low, 3), "high": round(ratio.high, 3)}
-                    if other == plain_of(one, runners) and other in runners.engines:
-                        passes = [run for n in both for run in runs[n, one]]
-                        cost = relative_cost(runners.engines[other].parts.cost, passes)
-                        line["cost"] = None if cost is None else round(cost, 4)
-                    found.append(line)
-    return found
-
-
-def floor(floors: dict[str, list[dict[str, float]]], runs: Runs) -> dict[str, Any]:
-    """Return bytes read per step, bandwidth, and step time over the floor, by plain method."""
-    found = {}
-    for method, seen in floors.items():
-        steps = [run.seconds / run.forwards for (_, m), many in runs.items() for run in many
-                 if m == method]  # fmt: skip
-        if steps:
-            ms, step = median(one["ms"] for one in seen), 1000 * median(steps)
-            found[method] = {
-                "weight_bytes": seen[0]["bytes"],
-                "bandwidth_gb_per_s": round(median(one["bytes_per_s"] for one in seen) / 1e9, 2),
-                "floor_ms": round(ms, 2),
-                "step_ms": round(step, 2),
-                "step_over_floor": round(step / ms, 3),
-            }
-    return found
+    lines = resumed(notes, head) if options.resume else []
+    if not lines:
+        notes.parent.mkdir(parents=True, exist_ok=True)
+        notes.write_text(json.dumps(head) + "\n", "utf-8")
+    runs: Runs = {}
+    for line in lines:
+        made = runs.setdefault((line.pop("task"), line.pop("method")), [])
+        made.append(Run(**line))
+        del made[: -options.repeats]
+    return runs
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -225,15 +128,17 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--model", default=None, help="default: the engine's own")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--dtypes", help="default: auto and f32 (bf16 where the processor has it)")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--threads", type=int, default=0, help="0: one per core")
     parser.add_argument("--tasks", type=Path, help="JSONL: id, instruction, context, before")
     parser.add_argument("--sample", type=int, default=20, help="how many of --tasks")
     parser.add_argument(
-        "--kinds", default=",".join(SHIPPED), help="kinds of prompts, including Spec-Bench's"
+        "--kinds", default=",".join(tasks.KINDS), help="kinds of tasks, including Spec-Bench's"
     )
-    parser.add_argument("--prompts", type=int, default=4, help="built-in prompts of each kind")
+    parser.add_argument(
+        "--tasks-of-kind", type=int, default=0, help="how many of each kind that ships; 0: all"
+    )
     parser.add_argument("--spec-bench", type=Path, help="JSONL: question_id, category, turns")
     parser.add_argument("--questions", type=int, default=10, help="of each of Spec-Bench's kinds")
     parser.add_argument("--limit", type=int, default=96, help="token limit of their answers")
@@ -243,15 +148,17 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         "--passes", action="store_true", help="measure passes over rows, and reading a prompt"
     )
     parser.add_argument(
-        "--slow-prompts", type=int, default=1, help="prompts of each kind for slow methods"
+        "--slow-prompts", type=int, default=1, help="tasks of each kind for slow methods"
     )
+    parser.add_argument("--answers", type=Path, help="write the answers to this file, for reading")
+    parser.add_argument("--resume", action="store_true", help="continue a stopped run")
     parser.add_argument("--out", type=Path, help="default: bench/results/decode-MODEL-HOST.json")
     options = parser.parse_args(argv)
     unknown = set(options.methods.split(",")) - set(METHODS)
     if unknown:
         parser.error(f"--methods {','.join(sorted(unknown))}: choose from {','.join(METHODS)}")
-    options.kinds = options.kinds.split(",")
-    known = (*SHIPPED, *questions.KINDS)
+    options.kinds = [kind for kind in options.kinds.split(",") if kind]
+    known = (*tasks.KINDS, *questions.KINDS)
     if unknown := set(options.kinds) - set(known):
         parser.error(f"--kinds {','.join(sorted(unknown))}: choose from {','.join(known)}")
     if set(options.kinds) & set(questions.KINDS) and not options.spec_bench:
@@ -263,6 +170,8 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     for name in ("repeats", "sample", "questions", "limit"):
         if getattr(options, name) < 1:
             parser.error(f"--{name} {getattr(options, name)}: must be 1 or more")
+    if options.tasks_of_kind < 0:
+        parser.error(f"--tasks-of-kind {options.tasks_of_kind}: must be 0 or more")
     for path in (options.tasks, options.spec_bench):
         if path and not path.is_file():
             parser.error(f"{path}: no such file")
@@ -274,10 +183,8 @@ def load_tasks(options: argparse.Namespace) -> list[Task]:
 
     Raises ValueError or OSError with a one-line message.
     """
-    every = [*tasks.whole_files(), *tasks.shipped()]
-    todo: list[Task] = []
-    for kind in options.kinds:
-        todo += [task for task in every if task.kind == kind][: options.prompts]
+    every = tasks.sample(tasks.every_task(), options.tasks_of_kind)
+    todo = [task for task in every if task.kind in options.kinds]
     named = [kind for kind in options.kinds if kind in questions.KINDS]
     if named:
         todo += questions.tasks(options.spec_bench, named, options.questions, options.limit)
@@ -307,7 +214,7 @@ def extras(options: argparse.Namespace, runners: Runners, todo: list[Task]) -> d
 
 def default_out(options: argparse.Namespace, runners: Runners) -> Path:
     """Return the results file, named by prompts, model and hardware."""
-    name = "decode" if options.kinds == list(SHIPPED) else "-".join(["decode", *options.kinds])
+    name = "decode" if options.kinds == list(tasks.KINDS) else "-".join(["decode", *options.kinds])
     hardware = gpu_name() if runners.device == "cuda" else None
     return results_path(name, Path(runners.model).name, hardware=hardware)
 
@@ -324,22 +231,31 @@ def main(argv: list[str] | None = None) -> int:
     options.out = options.out or default_out(options, runners)
     notes = options.out.with_suffix(".runs")
     with runners:
-        runs, floors = measure(options, runners, todo, notes)
+        try:
+            runs, floors = measure(options, runners, todo, notes)
+        except ValueError as error:
+            complain("decode", error)
+            return 2
         more = extras(options, runners, todo)
-        kinds = groups(todo, runs, runners)
-    pairs_seen = [(t, m) for t in todo for m in runners.methods if (t.name, m) in runs]
-    results = [result(task, method, runs, runners) for task, method in pairs_seen]
+        pairs_seen = [(t, m) for t in todo for m in runners.methods if (t.name, m) in runs]
+        results = [figures.result(task, method, runs, runners) for task, method in pairs_seen]
+        ratios = figures.ratios(todo, runs, results, runners)
     different = sum(line.get("equal") is False for line in results)
     different += sum(line["prompts"] - line["equal"] for line in more["acceptance"])
     record = run_record(runners, options.repeats, perf_counter() - began) | {
-        "results": results,
-        "groups": kinds,
-        "floor": floor(floors, runs),
+        "kinds": figures.kinds(todo, results),
+        "ratios": ratios,
+        "floor": figures.floor(floors, runs),
         **more,
         "different": different,
+        "resumed": options.resume,
+        "results": results,
     }
     tables.show(record)
     report.write_json(options.out, record)
+    if options.answers:
+        texts = [{"task": t, "method": m, "text": many[0].text} for (t, m), many in runs.items()]
+        report.write_json(options.answers, {"answers": texts})
     notes.unlink()
     report.print_json_line(record)
     return 1 if record["different"] else 0

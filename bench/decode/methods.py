@@ -37,7 +37,7 @@ class Run:
     forwards: int
     seconds: float
     prefill: float
-    prompt: int = 0  # prompt tokens (ours only)
+    prompt: int = 0  # prompt tokens, read in `prefill` seconds
     steps: tuple[tuple[int, int], ...] = ()  # (drafted, gained) tokens of each pass (ours only)
     ids: tuple[int, ...] = ()  # token ids of the answer (transformers only)
     gains: tuple[int, ...] = ()  # tokens of each pass, prompt and end token included (ditto)
@@ -45,6 +45,14 @@ class Run:
     @property
     def tokens_per_s(self) -> float:
         return self.tokens / self.seconds
+
+    @property
+    def end_to_end_tokens_per_s(self) -> float:
+        return self.tokens / (self.prefill + self.seconds)
+
+    @property
+    def reading_tokens_per_s(self) -> float:
+        return self.prompt / self.prefill
 
 
 def synchronize(device: str) -> None:
@@ -186,6 +194,7 @@ class TransformersRunner:
             len(clock.times) - 1,
             clock.times[-1] - clock.times[0],
             clock.times[0] - began,
+            len(prompt.ids),
             ids=tuple(answer),
             gains=tuple(truncated_gains([b - a for a, b in pairwise(lengths)], counted)),
         )
@@ -219,11 +228,11 @@ def truncate_answer(
 
 
 class LlamaCppRunner:
-    """llama.cpp's server. It caches the prompt, so `prefill` is that of a task's first run."""
+    """llama.cpp's server. It caches the prompt, so what is read is that of a task's first run."""
 
     def __init__(self, llama: Llama, tokenizer: Tokenizer) -> None:
         self.llama, self.tokenizer = llama, tokenizer
-        self.prefill: dict[str, float] = {}
+        self.read: dict[str, tuple[float, int]] = {}  # task -> seconds, tokens
 
     def run(self, task: Task, limit: int | None) -> Run:
         prompt = prompt_of(task.request, self.tokenizer)
@@ -232,14 +241,17 @@ class LlamaCppRunner:
         if "choices" not in answer:
             raise RuntimeError(f"{task.name}: llama.cpp: {answer}")
         times = answer["timings"]
-        self.prefill.setdefault(task.name, times["prompt_ms"] / 1000)
+        seconds, read = self.read.setdefault(
+            task.name, (times["prompt_ms"] / 1000, times["prompt_n"])
+        )
         tokens = times["predicted_n"] - 1
         return Run(
             answer["choices"][0]["text"],
             tokens,
             tokens - times.get("draft_n_accepted", 0),
             times["predicted_ms"] / 1000,
-            self.prefill[task.name],
+            seconds,
+            read,
         )
 
 

@@ -5,26 +5,28 @@ Both edits are of one file. Only prompts are processed; each answer has one toke
 
 from __future__ import annotations
 
+from itertools import accumulate
 from statistics import median
 from typing import Any
 
 from bench.common import report
-from bench.common.tasks import FOLDER, lines
+from bench.common.tasks import source
 from engine import Engine, Request
 
-FILE = "till.py"
-FIRST, SECOND = "Rename the parameter `sales` to `receipts`.", "Say in a comment what it does."
+FILE = "mergedeep/mergedeep.py"
+FIRST, SECOND = "Add type annotations.", "Say in a comment what it does."
 Prefilled = tuple[int, float]  # tokens, seconds
 
 
 def cases() -> dict[str, tuple[Request, Request]]:
     """Return the first and the second edit of each case."""
-    text = (FOLDER / FILE).read_text("utf-8")
+    text = source(FILE)
     count = text.count("\n")
     kept = text.splitlines(keepends=True)
 
     def edit(instruction: str, where: tuple[int, int] | None, of: str = text) -> Request:
-        selection = lines(of, *where) if where else None
+        ends = list(accumulate(map(len, of.splitlines(keepends=True)), initial=0))
+        selection = (ends[where[0] - 1], ends[where[1]]) if where else None
         return Request("edit", of, FILE, 0, selection, instruction, max_tokens=1)
 
     half, end = count // 2, count - 6

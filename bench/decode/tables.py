@@ -8,47 +8,40 @@ from bench.common.report import console_with_header, interval, table
 
 
 def show(record: dict[str, Any]) -> None:
-    """Show every prompt, kinds of prompts, the floor, and what else was measured."""
+    """Show the kinds of tasks, how they compare, the floor, and what else was measured."""
     console = console_with_header(
         record, 140, f"medians of {record['repeats']}; {record['seconds']} s in all"
     )
     console.print("load: " + ", ".join(f"{k} {v:.1f} s" for k, v in record["load_s"].items()))
-    lines = []
-    for one in record["results"]:
-        equal = {True: "equal", False: "DIFFERENT", None: ""}[one.get("equal")]
-        right = {True: "right", False: "wrong", None: ""}[one.get("passes")]
-        lines.append(
-            [
-                one["prompt"],
-                one["method"],
-                one["dtype"],
-                f"{one['tokens']}",
-                f"{one['tokens_per_s']:.1f}",
-                f"{one['end_to_end_tokens_per_s']:.1f}",
-                f"{one['drafted_per_forward']:.1f}",
-                f"{one['tokens_per_forward']:.2f}",
-                f"{one['ms_per_step']:.1f}",
-                interval(one, "ratio_to_plain", "ratio_"),
-                f"{equal} {right}".strip(),
-            ]
-        )
-    heads = (
-        "prompt method dtype tokens tokens/s end-to-end drafted/pass tokens/pass ms/pass ratio text"
-    )
-    console.print(table("Decoding", heads, lines))
-    heads = "kind prompts method against ratio cost"
+    heads = "kind method tasks end-to-end decoding reading tokens/pass right equal"
     lines = [
         [
-            one["kind"] + (" (by path)" if one["sampled"] else ""),
-            str(one["prompts"]),
+            one["kind"],
+            one["method"],
+            str(one["tasks"]),
+            number(one["end_to_end_tokens_per_s"]),
+            number(one["tokens_per_s"]),
+            number(one["reading_tokens_per_s"]),
+            f"{one['tokens_per_forward']:.2f}",
+            right(one),
+            "" if one["equal"] is None else f"{one['equal']} of {one['tasks']}",
+        ]
+        for one in record["kinds"]
+    ]
+    console.print(table("Tokens/s, as medians over tasks", heads, lines))
+    heads = "kind method against tasks end-to-end decoding reading cost"
+    lines = [
+        [
+            one["kind"],
             one["method"],
             one["against"],
-            interval(one, "ratio", ""),
+            str(one["tasks"]),
+            *(interval(one, what, f"{what}_") for what in ("end_to_end", "tokens", "reading")),
             "" if one["cost"] is None else f"{one['cost']:.3f}",
         ]
-        for one in record["groups"]
+        for one in record["ratios"]
     ]
-    console.print(table("How many times as fast", heads, lines))
+    console.print(table("How many times as fast, with 95 % intervals over tasks", heads, lines))
     heads = "method MB/step GB/s floor/ms step/ms step/floor"
     lines = [
         [
@@ -87,3 +80,15 @@ def show(record: dict[str, Any]) -> None:
             for one in record["reading"]
         ]
         console.print(table("Reading a prompt", heads, lines))
+
+
+def number(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f}"
+
+
+def right(line: dict[str, Any]) -> str:
+    """Write how many of the judged answers are right, and the interval of the share."""
+    if not line["judged"]:
+        return ""
+    low, high = (100 * line[f"right_{end}"] for end in ("low", "high"))
+    return f"{line['right']} of {line['judged']} [{low:.0f}, {high:.0f} %]"

@@ -261,10 +261,10 @@ def split_as_on_a_card() -> None:
     """Let attention be split as for PROCESSORS, which a meta device does not have."""
     import triton
 
-    from engine.model.torch.cuda import triton_ops
+    from engine.model.torch.cuda import triton_attention
 
-    triton_ops.parts_of = lambda device, programs: min(
-        triton_ops.MOST_PARTS, triton.next_power_of_2(triton.cdiv(PROCESSORS, programs))
+    triton_attention.parts_of = lambda device, programs: min(
+        triton_attention.MOST_PARTS, triton.next_power_of_2(triton.cdiv(PROCESSORS, programs))
     )
 
 

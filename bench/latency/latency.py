@@ -4,7 +4,8 @@
 
 A real server process runs a real model on a real workspace. The parts, in this order:
 
-typist   retypes functions of --file at 60 and then 300 keystrokes a minute, accepting nothing
+typist   retypes functions of --file at 60 keystrokes a minute, then at 30, 60 and 90 words (150,
+         300 and 450 keystrokes), accepting nothing: what is offered in time, and is then typed
 cancel   from $/cancelRequest to idle, while an edit is decoded and while a prompt is prefilled;
          idle means: the response arrived, nothing runs (draftline.stats), no processor time is used
 prefix   time to first token at a position, and again after one more keystroke

@@ -68,8 +68,8 @@ def auto(
 def draft_model(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFactory:
     from engine.drafting.draft_model import draft_model, load_draft
 
-    model = load_draft(options["model"], parts.config, parts.tokenizer)
     lengths = _lengths(parts, options)
+    model = load_draft(options["model"], parts.config, parts.tokenizer)
     return lambda request: draft_model(model, lengths)
 
 
@@ -84,14 +84,6 @@ def auto_and_model(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFac
     return lambda request: HybridDrafter(
         make_auto(request), draft_model(model, lengths), lengths, parts.cost
     )
-
-
-def self_draft(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFactory:
-    from engine.drafting.draft_model import self_draft
-
-    layers = options["layers"] or parts.target.model.layers // 2
-    lengths = _lengths(parts, options)
-    return lambda request: self_draft(layers, lengths)
 
 
 def _lengths(parts: EngineParts, options: Mapping[str, Any]) -> ConstantLength:

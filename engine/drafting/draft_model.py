@@ -1,4 +1,4 @@
-"""Drafting with a smaller model, or with the first layers of the model itself.
+"""Drafting with a smaller model.
 
 Leviathan et al., "Fast Inference from Transformers via Speculative Decoding" (2022, arXiv
 2211.17192) and Chen et al., "Accelerating Large Language Model Decoding with Speculative Sampling"
@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -40,24 +40,6 @@ class PairError(ValueError):
     """Two models cannot work together. The message is one line: both names and the remedy."""
 
 
-class DraftSource(Protocol):
-    """The source of a chain: it reads the committed text, then its own tokens."""
-
-    def prepare(self, text: list[int], capacity: int, target: Any) -> int:
-        """Synchronise with the committed `text`, whose last token is not read yet.
-
-        Returns how many tokens may be drafted: `capacity` at most, 0 while still prefilling.
-        """
-        ...
-
-    def step(self, token: int) -> tuple[Any, Any]:
-        """Read one token, and return logits [vocabulary] and hidden state [width] behind it.
-
-        They are as the model's runtime gives them: arrays or tensors.
-        """
-        ...
-
-
 def ignored(tokens: list[int], states: Any) -> None:
     """Ignore a chunk of a prompt; where chunks are announced, a target leaves no token unread."""
 
@@ -73,8 +55,12 @@ class SeparateModel:
         self.unread: list[int] = []  # committed tokens to read in the next pass
         self.warning = ""  # the last one, so that it is logged once
 
-    def prepare(self, text: list[int], capacity: int, target: Any) -> int:
-        """Prefill one chunk per round, so that a long prompt does not delay cancellation."""
+    def prepare(self, text: list[int], capacity: int) -> int:
+        """Synchronise with the committed `text`, whose last token is not read yet.
+
+        Returns how many tokens may be drafted: `capacity` at most, 0 while still prefilling, which
+        takes one chunk per round, so that a long prompt does not delay cancellation.
+        """
         left = min(capacity, self.model.context - len(text))
         if left <= 0:
             return self._give_up(f"its context of {self.model.context} tokens is full")
@@ -94,6 +80,10 @@ class SeparateModel:
         return 0
 
     def step(self, token: int) -> tuple[Any, Any]:
+        """Read one token, and return logits [vocabulary] and hidden state [width] behind it.
+
+        They are as the model's runtime gives them: arrays or tensors.
+        """
         first, *rest = *self.unread, token
         self.unread = []
         scores = self.model.forward(first, chain(rest, "committed"), hidden=True)
@@ -101,47 +91,12 @@ class SeparateModel:
         return scores.logits[-1], scores.hidden[-1]
 
 
-class EarlyExit:
-    """The first layers of the target, followed by its norm and head (early exit).
-
-    It shares the target's KV cache: drafted rows are written behind the committed ones, where the
-    verification pass overwrites them. Nothing is read twice and no memory is needed."""
-
-    def __init__(self, layers: int) -> None:
-        self.layers, self.ahead = layers, 0
-        self.target: Any = None
-
-    def prepare(self, text: list[int], capacity: int, target: Any) -> int:
-        """Check the target's layers.
-
-        Raises PairError if it has no more layers than that, or cannot exit early.
-        """
-        available = target.model.layers
-        if not target.model.stops_early:
-            raise PairError(
-                "self-draft: this model cannot exit early: choose a draft model, or a model of the "
-                "Llama family"
-            )
-        if not 0 < self.layers < available:
-            raise PairError(
-                f"self-draft with {self.layers} layers: the model has {available}: "
-                f"choose 1 to {available - 1}"
-            )
-        self.target, self.ahead = target, 0
-        return capacity
-
-    def step(self, token: int) -> tuple[Any, Any]:
-        hidden = self.target.skim(token, self.ahead, self.layers)
-        self.ahead += 1
-        return self.target.model.head(hidden)[0], hidden[0]
-
-
 class DraftModel(NullDrafter):
     """Drafts one chain per round. Serves one answer."""
 
     def __init__(
         self,
-        source: DraftSource,
+        source: SeparateModel,
         lengths: ConstantLength | None = None,
         label: str = "draft model",
     ) -> None:
@@ -162,7 +117,7 @@ class DraftModel(NullDrafter):
         draft, most = Draft(), min(self.lengths.begin(), context.capacity)
         if most > 0:
             text = [*context.prompt, *context.output]
-            most = min(most, self.source.prepare(text, context.capacity, target))
+            most = min(most, self.source.prepare(text, context.capacity))
             token = context.last
             while len(draft) < most and token not in context.eos_ids:
                 logits, hidden = self.source.step(token)
@@ -212,11 +167,6 @@ def extend(
 def draft_model(model: Model, lengths: ConstantLength | None = None) -> DraftModel:
     """Make a drafter for one answer; `model` (from `load_draft`) and `lengths` are shared."""
     return DraftModel(SeparateModel(model), lengths)
-
-
-def self_draft(layers: int, lengths: ConstantLength | None = None) -> DraftModel:
-    """Make a drafter for one answer that uses the target's first layers."""
-    return DraftModel(EarlyExit(layers), lengths, "self-draft")
 
 
 def load_draft(name: str, config: Config, tokenizer: Tokenizer, tensors: bool = False) -> Any:

@@ -75,12 +75,6 @@ BUILT_IN: dict[str, DrafterSpec] = {
         {"model": "", "most": 12},
         runs_model=True,
     ),
-    "self-draft": DrafterSpec(
-        "the model's own first layers draft; layers=0: half of them",
-        builders.self_draft,
-        {"layers": 0, "lengths": "adaptive", "most": 12, "threshold": 0.3},
-        runs_model=True,
-    ),
 }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.editing.checks import failed_merge_checks, looked_at
+from engine.editing.checks import check_merge
 from engine.editing.edits import EditRefused, apply, plain
 from engine.editing.merged_text import Merged
 from engine.editing.outcome import Outcome
@@ -59,5 +59,4 @@ def apply_outcome(request: Request, done: Done) -> Outcome:
         if kept != plain(text):
             text = apply(request, replace(done, text=kept))
     changes = [(merge.unasked(), []), *merge.changes()]
-    failed = failed_merge_checks(request, text, changes, lost)
-    return Outcome(text, tuple(failed), looked_at=looked_at(request.path, text))
+    return check_merge(request, text, changes, lost)

@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from engine.editing.blocks import head_of
+from engine.editing.blocks import head_of, indent
+from engine.editing.diff import is_patch, patched
 from engine.editing.edits import EditRefused, common_prefix, plain, strip_blank_lines
 from engine.editing.merge_ways import (
     END,
@@ -29,9 +30,11 @@ from engine.editing.merge_ways import (
     only_way,
 )
 from engine.editing.placed_imports import IMPORT_LINE, clash, with_imports
-from engine.editing.readings import File, Reading, UpdateChunk, readings
+from engine.editing.readings import Reading, readings
 from engine.editing.syntax import parse
-from engine.editing.whole_definitions import merge_definitions
+from engine.editing.update_chunk import File, UpdateChunk
+from engine.editing.whole_definitions import MARK as MARK_STATEMENT
+from engine.editing.whole_definitions import Doubt, LineRules, Settled, merge_definitions
 
 MAX_MARK_CHARS = 200  # characters of a line that is a mark
 MAX_CHARS = 2_000_000  # characters of a file and an update that are merged without a model
@@ -46,7 +49,17 @@ MARK = re.compile(
     r"[^\w.\u2026]*",
     re.IGNORECASE,
 )
+# A comment of nothing but such words, with dots before them or with one that is clear without.
+PLAIN_MARK = re.compile(
+    rf"\W*?(?:{DOTS}\W*(?=(?:\w+\W+)*?(?:existing|other|same|rest|remaining|unchanged|omitted)\b)"
+    r"|(?=(?:\w+\W+)*?(?:unchanged|omitted|rest\W+\w|remaining\W+\w)))"
+    r"(?:(?:the|all|rest|remains?|remaining|unchanged|omitted|existing|other|of|your|code|file|class"
+    r"|module|functions?|methods?|imports?|fields?|is|are|stays?|same|as|before|for|brevity|here"
+    r"|implementation|logic|body)\b\W*)+",
+    re.IGNORECASE,
+)
 ONLY_DOTS = re.compile(rf"[^\w.\u2026]*{DOTS}[^\w.\u2026]*")
+FENCE = re.compile(r"(?:```|~~~)[\w+#.-]*\s*$")
 # A comment that says nothing but where the file is: `# File: src/app.py`, `// app.ts`.
 SUFFIXES = (
     "pyi?|[cm]?[jt]sx?|go|rs|[ch]|cc|cpp|hpp|java|kt|swift|rb|php|cs|sh|lua|sql|s?css|html|vue|"
@@ -87,10 +100,10 @@ class Merge(NamedTuple):
 def snippet(update: str, file: str = "") -> str:
     """Convert an update to its `plain` form, without what is around the code.
 
-    Blank lines around it go, and so do the code fence that chat models put around code, and the
-    comment with the file's path above it, unless the file has that line.
+    Blank lines around it go, and so do the code fence that chat models put around code, prose
+    around that, and the comment with the file's path above it, unless the file has that line.
     """
-    lines = plain(update).split("\n")
+    lines = _fenced(plain(update).split("\n"), set(plain(file).split("\n")) - {""})
     mark = next(filter(is_mark, lines), "").lstrip()
     first, last = 0, len(lines)
     while True:
@@ -106,6 +119,17 @@ def snippet(update: str, file: str = "") -> str:
         if not fence or lines[last - 1].strip() != fence[1]:
             return "\n".join(lines[first:last]).rstrip()
         first, last = first + 1, last - 1
+
+
+def _fenced(lines: list[str], file: set[str]) -> list[str]:
+    """Return the lines of the only fenced block among prose, else all lines."""
+    fences = [at for at, line in enumerate(lines) if FENCE.match(line)]
+    if len(fences) != 2 or lines[fences[1]].strip() != lines[fences[0]][:3]:
+        return lines
+    first, last = fences[0], fences[1] + 1
+    others = lines[:first] + lines[last:]
+    is_prose = not any(line in file or is_mark(line) for line in others)
+    return lines[first:last] if is_prose and lines[first] not in file else lines
 
 
 def indented_like(lines: Sequence[str], file: Sequence[str]) -> list[str]:
@@ -133,8 +157,13 @@ def indented_like(lines: Sequence[str], file: Sequence[str]) -> list[str]:
 
 def is_mark(line: str) -> bool:
     """Return whether a line of an update stands for lines of the file."""
+    if len(line) > MAX_MARK_CHARS:
+        return False
     dots = line.count("...") + line.count("\u2026")  # first, for the pattern is slow
-    return dots > 1 and len(line) <= MAX_MARK_CHARS and MARK.fullmatch(line) is not None
+    if dots > 1 and MARK.fullmatch(line):
+        return True
+    text = line.strip()
+    return text.startswith(COMMENTS) and PLAIN_MARK.fullmatch(text) is not None
 
 
 def chunks(lines: Sequence[str]) -> list[UpdateChunk]:
@@ -186,6 +215,8 @@ def _merge(text: str, update: str, path: str = "") -> Merge:
     if not body.strip():
         old = []
     known = Counter(map(str.strip, old))
+    if is_patch(shown) and not known[shown.split("\n")[0].strip()]:
+        return Merge("\n".join(patched(old, shown.split("\n"))))
     _refuse_foreign(new, known)
     if not shown.strip():
         raise EditRefused(
@@ -210,20 +241,51 @@ def _merge(text: str, update: str, path: str = "") -> Merge:
         parts = [part for part in parts if not _only_imports(part)]
         if not parts:
             return Merge(with_imports(path, "\n".join(old), imports))
+    doubt = Doubt()
+    try:
+        return Merge(merge_definitions(path, "\n".join(old), "\n".join(new), RULES))
+    except Doubt as error:
+        doubt = error
     if not _resembles(new, old, known) and not _adds(parts, known):
         raise EditRefused(
             "the update fits nowhere: none of its lines is in the file or begins like one: repeat "
             "a line of the file before and after each change"
         )
-    found = Merge(None, f"the update has no {EXAMPLE}")
+    if not marks or isinstance(doubt, Settled):
+        return Merge(None, str(doubt) or f"the update has no {EXAMPLE}")
     if number := _blank_chunk(new):
-        found = Merge(None, f"line {number} of the update is blank: lines may be deleted there")
-    elif marks:
-        found = _placed(File([START, *old, END]), parts, known, body[:first].count("\n"))
+        return Merge(None, f"line {number} of the update is blank: lines may be deleted there")
+    found = _placed(File([START, *old, END]), parts, known, body[:first].count("\n"))
     if found.text is None:
-        whole = merge_definitions(path, "\n".join(old), "\n".join(new), is_mark)
-        return found if whole is None else Merge(whole)
+        return found._replace(doubt=str(doubt) or found.doubt)
     return found._replace(text=with_imports(path, found.text, imports))
+
+
+def _merge_body(old: str, new: str) -> str:
+    """Merge an update of the lines of a definition into them. Raises Doubt."""
+    sides: list[tuple[str, list[str]]] = []
+    for text in (old, new):
+        rows = text.split("\n")
+        full = [line for line in rows if line.strip() and not is_mark(line)] or [""]
+        margin = full[0][: indent(full[0])]
+        if any(not line.startswith(margin) for line in full):
+            raise Settled("the body of a definition has lines that are not indented")
+        sides.append((margin, [line[len(margin) :] if line.strip() else line for line in rows]))
+    (margin, lines), (_, shown) = sides
+    file = File([START, *lines, END], is_body=True)
+    parts = chunks([EXAMPLE if RULES.is_mark(line) else line for line in shown])
+    if not parts:
+        return old
+    try:
+        found = _placed(file, parts, Counter(map(str.strip, lines)), 0)
+    except EditRefused as error:
+        raise Settled(str(error)) from error
+    if found.text is None:
+        raise Settled(re.sub(r"the (chunk) at line \d+", r"a \1", found.doubt))
+    return "\n".join(margin + line if line.strip() else line for line in found.text.split("\n"))
+
+
+RULES = LineRules(lambda line: line.strip() == MARK_STATEMENT or is_mark(line), _merge_body)
 
 
 def _only_imports(part: UpdateChunk) -> bool:
@@ -235,7 +297,7 @@ def _new_imports(
 ) -> list[str]:
     """Return the imports in chunks of nothing else; none if the file may have one of them."""
     found = [line for part in parts if _only_imports(part) for line in part.inner]
-    had = [line for line in old if IMPORT_LINE.fullmatch(line)]
+    had = [line.strip() for line in old if IMPORT_LINE.fullmatch(line.strip())]
     if any(known[line.strip()] or any(clash(line, other) for other in had) for line in found):
         return []
     return found if found and parse(path, "") else []
@@ -336,6 +398,8 @@ def _placed(file: File, parts: list[UpdateChunk], known: Counter[str], above: in
     if parts[-1].lines[-1] != END and last.deleted and last.stop == len(file.lines) - 1:
         doubt = f"{parts[-1].name} would leave no line for the mark after it"
         return Merge(None, doubt, _ways(file, parts, fitting))
+    if file.is_body and parts[0].lines[0] != START and fitting[0][0].start == 1:
+        return Merge(None, f"{parts[0].name} would leave no line for the mark before it")
     if hidden := _may_hide_deletion(file, parts, [own[0] for own in fitting]):
         doubt = f"{hidden.name} has blank lines at an end: lines may be deleted there"
         return Merge(None, doubt, _ways(file, parts, fitting))

@@ -8,12 +8,10 @@ for the user and a hint for the model, which is asked once more (`engine.editing
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
 
-from engine.editing import added_faults, docstrings, undone
+from engine.editing import added_faults, docstrings, losses, undone
 from engine.editing.brackets import scan
 from engine.editing.code_parts import (
     Body,
@@ -27,89 +25,66 @@ from engine.editing.code_parts import (
 )
 from engine.editing.edits import LINE_END, common_prefix, line_count
 from engine.editing.instruction import (
-    asks_change,
     asks_example,
-    asks_removal,
-    asks_rewriting,
     kept_names,
     named_words,
     only_requested,
-    speaks_of_comments,
     speaks_of_imports,
-    speaks_of_texts,
-    wanted_names,
     words,
 )
-from engine.editing.side import CODE, FailedCheck, Side, kinds_of, listed, quoted
-from engine.editing.syntax import parse
+from engine.editing.outcome import Outcome
+from engine.editing.side import FailedCheck, Side, kinds_of, listed, quoted
 from engine.records import Request
 
-Replaced = tuple[Sequence[str], Sequence[str]]  # lines of the file, and those in their place
-
-# Definitions in languages without a grammar.
-DEFINITION = re.compile(
-    r"^[ \t]*(?:[\w.]+[ \t]+)*(?:def|class|function|func|fn)[ \t]+(?:\([^)]*\)[ \t]*)?(\w+)", re.M
-)
-CREATED = re.compile(  # what a statement of SQL defines, with its schema
-    r"^[ \t]*create[ \t]+(?:\w+[ \t]+){0,4}?(?:table|view|index|function|procedure|trigger|type"
-    r"|sequence|schema|domain)[ \t]+(?:if[ \t]+not[ \t]+exists[ \t]+)?"
-    r"(?:[\"`\[]?\w+[\"`\]]?\.)*[\"`\[]?(?!on\b)(\w+)",
-    re.I | re.M,
-)
-HEADING = re.compile(r"^#{1,6}[ \t]+(.+)$", re.M)
-TASK = re.compile(  # comments that go when done; "the implementation of" is none
-    r"\b(?:todo|fixme|xxx)\b|^\W*(?:please )?implement\b|\bimplement (?:me|this|it|here|later)\b"
-    r"|\b(?:not|to be)(?: yet)? implemented\b",
-    re.I,
-)
-MARKDOWN = (".md", ".markdown")
-PROSE = frozenset((*MARKDOWN, ".rst", ".txt", ".adoc", ".tex", ""))  # files without brackets
-MIN_LINES = 4  # lines of a text of which more than half may be missed
-MIN_LETTERS = 8  # letters of a string literal that may be missed
+PROSE = frozenset((*losses.MARKDOWN, ".rst", ".txt", ".adoc", ".tex", ""))  # files without brackets
 
 
-def failed_checks(request: Request, new: str) -> list[FailedCheck]:
-    """Find the checks that `new`, the whole file after the edit, fails; none if nothing changed."""
+def check_edit(request: Request, new: str) -> Outcome:
+    """Check `new`, the whole file after the edit, if anything changed."""
     if new == request.text:
-        return []
+        return Outcome(new)
     start, stop = request.selection or (0, len(request.text))
     before = Side(request.path, request.text, (start, stop))
     after = Side(request.path, new, (start, len(new) - (len(request.text) - stop)))
     broken = [*_brackets(before, after), *_syntax(before, after)]
     checks = CHECKS[: FORM_INDEPENDENT if broken else None]
-    return broken + [
-        failed for check in checks for failed in check(request.instruction, before, after)
-    ]
+    found = [failed for check in checks for failed in check(request.instruction, before, after)]
+    return Outcome(new, (*broken, *found), looked_at=_looked_at(after))
 
 
-def looked_at(path: str, text: str) -> str:
+def _looked_at(side: Side) -> str:
     """Say what the checks of a file can see."""
-    if parse(path, text):
+    if side.tree and side.is_all_code:
         return "syntax, lost definitions and names looked at"
     return "no grammar for this kind of file: only brackets and lost text looked at"
 
 
-def failed_merge_checks(
-    request: Request, new: str, changes: Sequence[Replaced], lost: Sequence[str] | None = None
-) -> list[FailedCheck]:
-    """Find the checks that `new`, the file with an update merged into it, fails.
+def check_merge(
+    request: Request,
+    new: str,
+    changes: Sequence[losses.Replaced],
+    lost: Sequence[str] | None = None,
+) -> Outcome:
+    """Check `new`, the file with an update merged into it.
 
-    They are those of an edit that tell what is broken or lost. `changes`: the lines of the file
-    that are replaced, and by which; `lost`: only comments of these lines count, else those of all.
+    The checks are those of an edit that tell what is broken or lost. `changes`: the lines of the
+    file that are replaced, and by which; `lost`: only comments of these lines count, else those of
+    all.
     """
     if new == request.text:
-        return []
+        return Outcome(new)
     before = Side(request.path, request.text, (0, len(request.text)))
     after = Side(request.path, new, (0, len(new)))
     found = [
         *_brackets(before, after),
         *_syntax(before, after),
-        *_vanished(request.instruction, before, after, changes),
+        *losses.vanished(request.instruction, before, after, changes),
     ]
     found += [
         failed for check in MERGE_CHECKS for failed in check(request.instruction, before, after)
     ]
-    return [*found, *_comments(request.instruction, before, after, lost)]
+    found += losses.comments(request.instruction, before, after, lost)
+    return Outcome(new, tuple(found), looked_at=_looked_at(after))
 
 
 # -- form --------------------------------------------------------------------------------------
@@ -158,134 +133,6 @@ def _added_rows(before: Side, known: list[int], after: Side, rows: list[int]) ->
     old, new = (LINE_END.split(side.text) for side in (before, after))
     lines = {old[row].strip() for row in known}
     return [row for row in rows if new[row].strip() not in lines] or rows
-
-
-# -- what is lost ------------------------------------------------------------------------------
-
-
-def _deleted(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
-    """Check that not more than half of the text is gone, unless asked."""
-    old, new = (sum(not char.isspace() for char in side.part) for side in (before, after))
-    if 2 * new < old and line_count(before.part) >= MIN_LINES and not asks_rewriting(instruction):
-        yield FailedCheck(
-            "deleted",
-            f"{round(100 * (old - new) / old)} % of the text would be deleted",
-            "Repeat every line that does not change.",
-        )
-
-
-def _definitions(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
-    """Check that no definition is lost that the instruction does not name or that is in use."""
-    lost, own = _lost_definitions(before, after), {each.name for each in before.definitions}
-    named = named_words(instruction, own) - {*kept_names(instruction)}
-    one_may_go = asks_removal(instruction) and not named & own
-    missed = [name for name in lost if name not in named]
-    added = {each.name for each in after.definitions} - own
-    has_successor = added and (asks_change(instruction) or added & {*wanted_names(instruction)})
-    if missed and not (len(missed) == 1 and (has_successor or one_may_go)):
-        names = listed(missed)
-        yield FailedCheck("definitions", f"{names} would be lost", f"Keep {names}.")
-        return
-    outer = {each.name for each in before.definitions if each.unique and not each.inside}
-    if used := [name for name in lost if name in outer & words(before.outside)]:
-        warning = f"{listed(used)} is still used elsewhere in the file"
-        yield FailedCheck("uses", warning, f"Keep {listed(used)}.")
-
-
-def _lost_definitions(before: Side, after: Side) -> list[str]:
-    """Find names that the old part defines and the new one does not, without those inside them."""
-    if before.tree and after.tree and after.tree.errors <= before.tree.errors:
-        own = before.definitions
-        lost = {each.name for each in own} - {each.name for each in after.definitions}
-        return [each.name for each in own if each.name in lost and not lost & each.inside]
-    kept = _written_definitions(after)
-    return [name for name in dict.fromkeys(_written_definitions(before)) if name not in kept]
-
-
-def _written_definitions(side: Side) -> list[str]:
-    """List what a part of a text without a grammar defines."""
-    pattern = CREATED if side.suffix == ".sql" else DEFINITION
-    found: list[str] = pattern.findall(side.part)
-    return found
-
-
-def _vanished(
-    instruction: str, before: Side, after: Side, changes: Sequence[Replaced]
-) -> Iterator[FailedCheck]:
-    """Check that no definition is lost, unless the instruction names it.
-
-    One that is replaced by a new definition was renamed; no variable replaces a function.
-    """
-    old, new = (Counter(_defined(side)) for side in (before, after))
-    gone, added, named = old - new, new - old, words(instruction)
-    lost: dict[str, None] = {}
-    for before_lines, after_lines in changes:
-        given, made = words(" ".join(before_lines)), words(" ".join(after_lines))
-        for is_variable in (False, True):
-            names = [name for name, kind in gone if name in given and kind == is_variable]
-            if len(names) > sum(name in made and kind <= is_variable for name, kind in added):
-                lost |= dict.fromkeys(name for name in names if name not in named)
-    if lost:
-        names = [*lost]
-        yield FailedCheck("definitions", f"{listed(names)} would be lost", f"Keep {listed(names)}.")
-
-
-def _defined(side: Side) -> list[tuple[str, bool]]:
-    """List the names that a side defines, and whether they are variables."""
-    if side.tree:
-        return [(each.name, each.is_variable) for each in side.definitions]
-    return [(name, False) for name in _written_definitions(side)]
-
-
-def _comments(
-    instruction: str, before: Side, after: Side, among: Sequence[str] | None = None
-) -> Iterator[FailedCheck]:
-    """Check that no comment is lost next to code that stays.
-
-    `among`: only comments of these lines count.
-    """
-    if speaks_of_comments(instruction):
-        return
-    old, new = _commented(before), _commented(after)
-    texts = {_bare(text) for text in after.of_kind("comment")}
-    code = set(_rows(after))
-    lost = [
-        text
-        for row, text in old
-        if not TASK.search(text)
-        and _bare(text) not in texts | {""}
-        and row in code
-        and not any(row == each for each, _ in new)
-        and (among is None or any(text.split("\n")[0] in line for line in among))
-    ]
-    if lost:
-        yield FailedCheck(
-            "comments",
-            f"the comment {quoted(lost[0])} would be lost",
-            "Keep every comment as it is.",
-        )
-
-
-def _texts(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
-    """Check that no text in a string literal is changed or lost."""
-    if speaks_of_texts(instruction) or asks_rewriting(instruction):
-        return
-    if before.tree and before.tree.language == "json":
-        return
-    old, new = ([*map(_inner, side.of_kind("string"))] for side in (before, after))
-    parts = words(" ".join(new))
-    lost = [
-        text
-        for text in dict.fromkeys(old)
-        if text not in new and _is_message(text) and not words(text) <= parts
-    ]
-    asked = [text for text in new if text not in old and text in instruction]
-    if len(lost) > len(asked):
-        yield FailedCheck(
-            "strings",
-            f"the text {quoted(lost[0])} would be lost",
-            "Keep every string as it is.",
-        )
 
 
 # -- what nobody asked for ---------------------------------------------------------------------
@@ -456,19 +303,6 @@ def _code_of(name: str, every: dict[str, Body]) -> list[tuple[str, ...]]:
     return [every[each].code for each in (name, *sorted(every[name].inside)) if each in every]
 
 
-def _headings(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
-    """Check that no heading of a text is lost."""
-    if before.suffix not in MARKDOWN or asks_rewriting(instruction) or speaks_of_texts(instruction):
-        return
-    kept = [words(line) for line in HEADING.findall(after.part)]
-    for line in HEADING.findall(before.part):
-        own = words(line)
-        if own and not any(2 * len(own & each) >= len(own) for each in kept):
-            warning = f"the heading {quoted(line)} would be lost"
-            yield FailedCheck("headings", warning, "Keep every heading.")
-            return
-
-
 def _hidden(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
     """Check that no new import hides another name of the file."""
     added = {name: text for name, text in after.imported.items() if name not in before.imported}
@@ -485,58 +319,11 @@ def _hidden(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck
 
 Check = Callable[[str, Side, Side], Iterator[FailedCheck]]
 CHECKS: tuple[Check, ...] = (
-    _deleted, _definitions, undone.missing_names, undone.blank, undone.remaining,
-    _only_requested, _comments, docstrings.lost, docstrings.rewritten, docstrings.top,
-    docstrings.exports, _texts, _headings, _elsewhere,
+    losses.deleted, losses.definitions, undone.missing_names, undone.blank, undone.remaining,
+    _only_requested, losses.comments, docstrings.lost, docstrings.rewritten, docstrings.top,
+    docstrings.exports, losses.texts, losses.headings, _elsewhere,
     _kept, _undefined, _hidden, _unused_imports,
     _duplicates, _loose, _idle, *undone.CHECKS, *added_faults.CHECKS,
 )  # fmt: skip
-MERGE_CHECKS: tuple[Check, ...] = (_deleted, _duplicates, docstrings.lost)
+MERGE_CHECKS: tuple[Check, ...] = (losses.deleted, _duplicates, docstrings.lost)
 FORM_INDEPENDENT = 5  # checks, the first ones of CHECKS, that run even where the syntax is broken
-
-
-# -- parts -------------------------------------------------------------------------------------
-
-_Row = tuple[str, ...]
-
-
-def _by_row(side: Side) -> Iterator[tuple[int, list[Token]]]:
-    for row, group in groupby(side.tokens, key=lambda token: token.row):
-        yield row, [*group]
-
-
-def _rows(side: Side) -> list[_Row]:
-    """Return the code of each line."""
-    rows = (tuple(each.text for each in group if each.kind in CODE) for _, group in _by_row(side))
-    return [row for row in rows if row]
-
-
-def _commented(side: Side) -> list[tuple[_Row, str]]:
-    """Pair comments with the code that they belong to: that of their line, else the line below."""
-    found: list[tuple[_Row, str]] = []
-    waiting: list[str] = []
-    for _, group in _by_row(side):
-        comments = [token.text for token in group if token.kind == "comment"]
-        code = tuple(token.text for token in group if token.kind in CODE)
-        waiting += comments
-        if len(code) > 1:
-            found += [(code, text) for text in waiting]
-            waiting = []
-        elif code:
-            waiting = []
-    return found
-
-
-def _bare(comment: str) -> str:
-    """Return a comment's words."""
-    return " ".join(re.findall(r"\w+", comment.lower()))
-
-
-def _inner(literal: str) -> str:
-    """Strip the prefix and the quotes from a string literal."""
-    return re.sub(r"^\w*[\"'`]+|[\"'`]+$", "", literal)
-
-
-def _is_message(text: str) -> bool:
-    """Return whether a text is for people: several words."""
-    return sum(map(str.isalpha, text)) >= MIN_LETTERS and len(text.split()) > 1

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from engine.editing.code_parts import DEFINITIONS, FUNCTIONS, WRAPPERS, Span
+from engine.editing.code_parts import DEFINITIONS, FUNCTIONS, WRAPPERS, Span, name_of
 from engine.editing.edits import LINE
 from engine.editing.syntax import parse
 
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
 
 AROUND = DEFINITIONS | {"impl_item", "namespace_definition"}
 HOLDERS = (*WRAPPERS, "lexical_declaration", "variable_declaration", "ambient_declaration")
+FIELDS = frozenset((  # members without code, in languages with brackets
+    "field_definition", "public_field_definition", "field_declaration", "property_signature",
+    "method_signature", "enum_variant", "enum_assignment", "method_elem",
+    "function_signature_item",
+))  # fmt: skip
 # Nodes directly above a definition that belong to it.
 ATTACHED = ("comment", "line_comment", "block_comment", "attribute_item", "decorator")
 
@@ -67,6 +73,24 @@ def bare(node: Node) -> Node:
     while node.type in HOLDERS:
         node = next(child for child in node.named_children if is_definition(child))
     return node
+
+
+def full_name(tree: Tree, node: Node, own: Node) -> str:
+    """Return a definition's name and what tells it from others: `(s *Store) Get`, `size.setter`.
+
+    It is the head of Rust's `impl`, and "" for what has no name. `own`: `node` without decorators.
+    """
+    if own.type == "impl_item":
+        return tree.text_of(own).split("{")[0].strip()
+    named, receiver = name_of(own), own.child_by_field_name("receiver")
+    if own.type in FIELDS:
+        inner = own.child_by_field_name("declarator") or own
+        named = inner.child_by_field_name("name") or own.child_by_field_name("property")
+    if named is None:
+        return ""
+    name = tree.text_of(named)
+    kind = re.search(rf"@{re.escape(name)}\.(\w+)", tree.text_of(node).split(f" {name}")[0])
+    return f"{tree.text_of(receiver)} {name}" if receiver else f"{name}.{kind[1]}" if kind else name
 
 
 def first_of(node: Node) -> Node:

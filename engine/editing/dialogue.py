@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from engine.editing import imports, rename_request
 from engine.editing.blank_lines import keep_blank_lines
-from engine.editing.checks import failed_checks, looked_at
+from engine.editing.checks import check_edit
 from engine.editing.edits import EditRefused, apply
 from engine.editing.moved_imports import move_imports
 from engine.editing.outcome import Outcome
@@ -170,11 +170,10 @@ def judge(request: Request, done: Done, checks: bool = True) -> Outcome:
     text = apply(request, done)
     if not checks:
         return Outcome(text)
-    text = keep_blank_lines(request, text)
-    failed = failed_checks(request, text)
-    if all(check.kind != "hidden" for check in failed):
-        text = move_imports(request, text)
-    return Outcome(text, tuple(failed), looked_at=looked_at(request.path, text))
+    outcome = check_edit(request, keep_blank_lines(request, text))
+    if any(check.kind == "hidden" for check in outcome.failed):
+        return outcome
+    return replace(outcome, text=move_imports(request, outcome.text))
 
 
 def _second_request(request: Request, first: Outcome) -> Request:

@@ -1,11 +1,16 @@
-"""An edit as a unified diff, and in one line."""
+"""An edit as a unified diff, and in one line; and a diff that was given as an edit."""
 
 from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
+from engine.editing.edits import EditRefused
+
+HUNK = re.compile(r"@@(?: .*)?$", re.M)  # the line above a hunk
+PATCH = re.compile(r"(?:diff --git .*\n(?:.+\n)*?)?(?:--- .*\n\+\+\+ .*\n)?@@")  # its first lines
 NO_NEWLINE = "\n\\ No newline at end of file\n"
 
 
@@ -29,6 +34,44 @@ def summary(old: str, new: str) -> str:
     codes = [code for code in matcher.get_opcodes() if code[0] != "equal"]
     removed, added = sum(c[2] - c[1] for c in codes), sum(c[4] - c[3] for c in codes)
     return f"{added} line{'s' * (added != 1)} added, {removed} removed"
+
+
+def is_patch(text: str) -> bool:
+    """Return whether a text is a unified diff with a change."""
+    return (
+        PATCH.match(text) is not None
+        and re.search(r"^(?:\+|-)(?!\+\+ |-- )", text, re.M) is not None
+    )
+
+
+def patched(lines: Sequence[str], patch: Sequence[str]) -> list[str]:
+    """Return the lines of a file with the hunks of a diff, each in its only place.
+
+    Raises EditRefused where a hunk has none, or several. Line numbers do not count, as models guess
+    them.
+    """
+    heads = [at for at, line in enumerate(patch) if HUNK.match(line)]
+    found: list[str] = []
+    done = 0
+    for at, stop in zip(heads, [*heads[1:], len(patch)], strict=True):
+        hunk = [line or " " for line in patch[at + 1 : stop] if not line.startswith("\\")]
+        while hunk and not hunk[-1].strip():
+            hunk.pop()
+        if number := next((n for n, line in enumerate(hunk, at + 2) if line[0] not in " +-"), 0):
+            raise EditRefused(
+                f"line {number} of the update is none of the diff's: a diff of one file is applied"
+            )
+        old, new = ([line[1:] for line in hunk if line[0] in " " + sign] for sign in "-+")
+        places = [n for n in range(len(lines)) if [*lines[n : n + len(old)]] == old]
+        if len(places) != 1 or places[0] < done or not old:
+            where = "several places" if len(places) > 1 else "no place"
+            raise EditRefused(
+                f"the hunk at line {at + 1} of the update fits in {where}: "
+                "repeat lines of the file, as they are, before and after the change"
+            )
+        found += [*lines[done : places[0]], *new]
+        done = places[0] + len(old)
+    return [*found, *lines[done:]]
 
 
 def lines_of(text: str) -> list[str]:

@@ -7,7 +7,7 @@ warn more often.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Literal
 
 Addition = Literal["comment", "docstring", "annotation"]
@@ -210,44 +210,19 @@ def speaks_of_comments(instruction: str) -> bool:
     return any(not DOCSTRING.match(word[0]) for word in COMMENT.finditer(instruction))
 
 
-def speaks_of_docstrings(instruction: str) -> bool:
-    """Return whether comments or docstrings are a part of what is asked."""
-    return COMMENT.search(instruction) is not None
+def _found(pattern: re.Pattern[str]) -> Callable[[str], bool]:
+    """Make the test of whether an instruction has a pattern."""
+    return lambda instruction: pattern.search(instruction) is not None
 
 
-def asks_removal(instruction: str) -> bool:
-    """Return whether something is to go."""
-    return GOES.search(instruction) is not None
-
-
-def asks_change(instruction: str) -> bool:
-    """Return whether something is to become something else, as by renaming or merging."""
-    return BECOMES.search(instruction) is not None
-
-
-def asks_rewriting(instruction: str) -> bool:
-    """Return whether code is to go, or to be written again."""
-    return REWRITES.search(instruction) is not None
-
-
-def asks_example(instruction: str) -> bool:
-    """Return whether statements that run when the file does may be added."""
-    return EXAMPLE.search(instruction) is not None
-
-
-def speaks_of_texts(instruction: str) -> bool:
-    """Return whether the texts in string literals may change."""
-    return TEXTS.search(instruction) is not None
-
-
-def speaks_of_imports(instruction: str) -> bool:
-    """Return whether imports are a part of what is asked."""
-    return re.search(r"import", instruction, re.I) is not None
-
-
-def speaks_of_layout(instruction: str) -> bool:
-    """Return whether white space is what is to change."""
-    return LAYOUT.search(instruction) is not None
+speaks_of_docstrings = _found(COMMENT)  # whether comments or docstrings are spoken of
+asks_removal = _found(GOES)  # whether something is to go
+asks_change = _found(BECOMES)  # whether something is to become something else
+asks_rewriting = _found(REWRITES)  # whether code is to go, or to be written again
+asks_example = _found(EXAMPLE)  # whether statements that run when the file does may be added
+speaks_of_texts = _found(TEXTS)  # whether the texts in string literals may change
+speaks_of_imports = _found(re.compile(r"import", re.I))  # whether imports are spoken of
+speaks_of_layout = _found(LAYOUT)  # whether white space is what is to change
 
 
 def code_names(instruction: str) -> list[str]:

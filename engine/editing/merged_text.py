@@ -8,9 +8,10 @@ from functools import cached_property
 from itertools import islice, pairwise
 
 from engine.editing.apply_snippet import EXAMPLE, is_elision, is_mark, snippet, ways_of
-from engine.editing.checks import MARKDOWN
 from engine.editing.deletions import Ends, FullLine, equal_lines, hunks, lines_of, repeated, unasked
+from engine.editing.diff import is_patch
 from engine.editing.edits import EditRefused, align, plain, strip_blank_lines
+from engine.editing.losses import MARKDOWN
 from engine.editing.placement import FullChunk, Placement, Replaced, Search, TooManyPlacements
 from engine.records import Request
 
@@ -35,8 +36,11 @@ class Merged:
     def unasked(self) -> list[str]:
         """Return the lines of the file that were deleted without the update asking for it.
 
-        If it is not known how the text came of the update, these are all deleted ones.
+        If it is not known how the text came of the update, these are all deleted ones. A diff asks
+        for each.
         """
+        if is_patch("\n".join(self._update)):
+            return []
         if self._placement is None:
             runs = align(self._old_texts, self._new_texts)
             return [line for same, i, j, _, _ in runs if not same for line in self._old_texts[i:j]]

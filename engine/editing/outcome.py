@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from engine.editing.instruction import code_names, wanted_names, words
 from engine.editing.side import FailedCheck
@@ -24,7 +24,7 @@ class Outcome:
     rule: str = ""
     notes: tuple[str, ...] = ()
     checked: str = ""
-    looked_at: str = field(default="nothing looked at", compare=False)
+    looked_at: str = "nothing looked at"
 
     @property
     def seen(self) -> str:

@@ -20,6 +20,7 @@ from engine.editing.definition import (
     bare,
     definitions_around,
     first_of,
+    full_name,
     is_definition,
     reach,
 )
@@ -125,16 +126,8 @@ def _piece(tree: Tree, node: Node, is_member: bool) -> _Piece:
 
 
 def _name(tree: Tree, node: Node) -> str:
-    """Return the name of a definition, as in `size` and, for a property's setter, `size.setter`.
-
-    It is the first line of what has none, as Rust's `impl`.
-    """
-    named, text = name_of(bare(node)), tree.text_of(node)
-    if named is None:
-        return text.split("\n")[0]
-    name = tree.text_of(named)
-    kind = re.search(rf"@{re.escape(name)}\.(\w+)", text.split(f" {name}")[0])
-    return f"{name}.{kind[1]}" if kind else name
+    """Return the name of a definition, or its first line where it has none."""
+    return full_name(tree, node, bare(node)) or tree.text_of(node).split("\n")[0]
 
 
 def _starts(tree: Tree, node: Node) -> tuple[int, int, int]:

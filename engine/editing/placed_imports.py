@@ -34,7 +34,10 @@ IMPORT_LINE = re.compile(
 )
 QUOTED = re.compile(r"[\"'<]([^\"'>]+)[\"'>]")
 MODULE = re.compile(r"(?:import|from|use)\s+(?:static\s+)?([\w.:]+)")
-NOT_BOUND = re.compile(r"from\s+[\w.]+\s+import\b|^import\b|\bfrom\s+[\"'].*")
+NOT_BOUND = re.compile(
+    r"from\s+[\w.]+\s+import\b|^import\s(?:static\s)?(?:[\w.]+\.(?=\w+;))?|\bfrom\s+[\"'].*"
+    r"|^(?:pub\s+)?use\s+(?:\w+::)*"
+)
 MAX_LINE_CHARS = 88  # characters; a longer line of imports is not made
 
 

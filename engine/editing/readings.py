@@ -12,8 +12,6 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -27,8 +25,11 @@ from engine.editing.blocks import (
     is_same_block,
 )
 from engine.editing.edits import common_prefix
+from engine.editing.like_lines import resembles
 from engine.editing.line_distance import distances, matches
 from engine.editing.merge_ways import END, START, Lines
+from engine.editing.syntax import QUOTES
+from engine.editing.update_chunk import CLOSES, File, UpdateChunk
 
 MARGIN = 2  # lines by which a reading must be nearer than another one
 MAX_ENDS = 20  # places that are looked at for one chunk
@@ -43,7 +44,7 @@ MAX_GONE = (0, 2, 12, 30)  # lines; the chunk shows none, one, two and more on e
 FAR = 10  # lines to the next place of a new line, for each new one, that cannot be meant
 VERSION_SHARE = 2 / 3  # share of outermost lines that a new version of them still has
 FEW = 3  # lines above a new block that may stand elsewhere too
-CLOSES = re.compile(r"\s*(?:[\])}]+[;,]?|end)\s*|\s*")  # a line that ends blocks, or blank
+COMMENT_LINE = re.compile(r"\s*(?:#|//|/?\*)")
 LABEL = re.compile(r"(?:case|default|else|elif|except|finally|catch|end)\b|\W")
 
 
@@ -61,92 +62,6 @@ class Reading(NamedTuple):
     crosses: bool = False  # deletes lines of a block outside
     close: bool = True  # no blank lines between its new lines at an end and the others
     doubt: str = ""  # why the lines that it replaces may be others
-
-
-@dataclass(frozen=True)
-class FullLines:
-    """Lines, of which the blank ones can be left out."""
-
-    lines: Sequence[str]
-
-    @cached_property
-    def full(self) -> list[int]:
-        """The numbers of the lines that are not blank."""
-        return [at for at, line in enumerate(self.lines) if line.strip(" \t")]
-
-    @cached_property
-    def text(self) -> list[str]:
-        """The lines that are not blank."""
-        return [self.lines[at] for at in self.full]
-
-
-class File(FullLines):
-    """A file's lines between START and END."""
-
-    @cached_property
-    def counts(self) -> Counter[str]:
-        """The count of each line in the file."""
-        return Counter(self.text)
-
-    @cached_property
-    def places(self) -> dict[str, list[int]]:
-        """The places of each line, without blank lines."""
-        found: dict[str, list[int]] = {}
-        for at, line in enumerate(self.text):
-            found.setdefault(line, []).append(at)
-        return found
-
-    def places_of(self, lines: Sequence[str]) -> list[int]:
-        """Find where lines begin, without blank ones."""
-        size = len(lines)
-        first = self.places.get(lines[0], [])
-        return [at for at in first if self.text[at : at + size] == lines]
-
-
-@dataclass(frozen=True)
-class UpdateChunk(FullLines):
-    """Lines of an update between two marks."""
-
-    lines: Lines  # without blank lines next to the marks; START or END where there is no mark
-    number: int  # number of its first line in the update, from 1
-    before: int = 0  # blank lines after the mark before it
-    after: int = 0  # blank lines before the mark after it
-
-    @property
-    def name(self) -> str:
-        """The chunk's name in an error."""
-        return f"the chunk at line {self.number} of the update"
-
-    @property
-    def inner(self) -> list[str]:
-        """The lines without START and END."""
-        return [line for line in self.text if line not in (START, END)]
-
-    @property
-    def only_locates(self) -> bool:
-        """Whether it is one line, or closes blocks, which says where the next chunk is."""
-        if all(CLOSES.fullmatch(line) for line in self.inner):
-            return True
-        return len(self.inner) == 1 and not self.before + self.after
-
-    def is_new(self, known: Counter[str]) -> bool:
-        """Return whether the chunk is added at an end of the file.
-
-        It is if it has no line of the file (`known`), is at an end of the file and is not indented.
-        """
-        ends = (self.lines[0] == START) != (self.lines[-1] == END)
-        new = not any(known[line.strip()] for line in self.inner)
-        return ends and new and not self.inner[0][0].isspace()
-
-    def is_common(self, file: File, known: Counter[str]) -> bool:
-        """Return whether nothing says which of several places the chunk has.
-
-        The file has none of its lines once, and no line that begins like a new one of it.
-        """
-        new = {head_of(line) for line in self.inner if not known[line.strip()]} - {""}
-        return all(known[line.strip()] != 1 for line in self.inner) and new.isdisjoint(
-            map(head_of, file.text)
-        )
 
 
 # -- the places of one chunk -------------------------------------------------------------------
@@ -323,7 +238,7 @@ def _reading(part: UpdateChunk, file: File, pairs: list[tuple[int, int]]) -> Rea
         crosses = crosses or min(map(indent, old)) < min(map(indent, shown))
         if _may_be_added(part.text, file, (row1, row2), (at1, at2), last):
             doubt = doubt or f"{part.name} may add a block before a similar one, or replace that"
-        if is_version_of(new, old):
+        if is_version_of(new, old) or (file.is_body and _leaves_too(new, old)):
             continue
         if part.text[row1] == START or part.text[row2] == END:
             inner = part.text[row + 1 : last_row], file.text[first + 1 : last]
@@ -465,7 +380,9 @@ def _replaced_after(part: UpdateChunk, file: File, row: int, at: int) -> tuple[i
     text, new = file.text, part.text[row + 1 :]
     stop = at + 1
     doubt = f"{part.name} ends with new lines, which may replace others"
-    if part.text[row] == START:
+    if file.is_body and any(line in file.places for line in new):
+        return stop, doubt
+    if part.text[row] == START and not _is_in_body(part, file):
         return stop, _added_at_end(part, file, text[stop])
     for number, line in enumerate(new, row + 1):
         rest = part.text[number:]
@@ -473,16 +390,18 @@ def _replaced_after(part: UpdateChunk, file: File, row: int, at: int) -> tuple[i
         following = text[stop]
         if following == END or indent(following) < least:
             return stop, "" if indent(text[stop - 1]) >= least else doubt
-        if _blank_lines(file.full, stop) and not _blank_lines(part.full, number):
+        is_apart = _blank_lines(file.full, stop) and not _blank_lines(part.full, number)
+        if is_apart and not _may_replace(rest, text[stop:]):
             near = text[stop : stop + FAR * len(rest)]
             return stop, doubt if rest[-1] in near else ""
         if _same_key(line, following) and indent(text[stop + 1]) <= indent(following):
             stop += 1
             continue
         block = _block(text[stop : stop + len(rest) + 1], least)
-        if LEAVES.match(rest[-1].strip()) and 0 < len(block) <= len(rest):
+        leaves = indent(rest[-1]) == least and LEAVES.match(rest[-1].strip())
+        if leaves and 0 < len(block) <= len(rest):
             return stop + len(block), ""
-        return stop, doubt
+        return stop, doubt if not file.is_body or _may_replace(new, text[stop:]) else ""
     return stop, ""
 
 
@@ -494,9 +413,15 @@ def _replaced_before(part: UpdateChunk, file: File, row: int, at: int) -> tuple[
     text = file.text
     doubt = f"{part.name} begins with new lines, which may replace others"
     if part.text[row] == END:
-        return at, _added_at_end(part, file, text[at - 1])
+        if not _is_in_body(part, file):
+            return at, _added_at_end(part, file, text[at - 1])
+        ends = [line for line in text[:at] if not line[0].isspace() and not CLOSES.fullmatch(line)]
+        if LEAVES.match(ends[-1]):
+            return at - 1, "" if at > 2 and _leaves_too(part.inner, text[at - 1 : at]) else doubt
     if any(line in file.places for line in part.text[:row]):
         return at, doubt
+    if file.is_body and row > 1 and _same_key(part.text[0], text[at - 1]):
+        return at - 1, doubt if _may_replace(part.text[1:row], text[: at - 1][::-1]) else ""
     for number in range(row - 1, -1, -1):
         line, previous = part.text[number], text[at - 1]
         least = min(map(indent, part.text[: number + 1]))
@@ -507,15 +432,50 @@ def _replaced_before(part: UpdateChunk, file: File, row: int, at: int) -> tuple[
             continue
         if row == 1 and indent(previous) == indent(line) < indent(text[at]):
             return at - 1, "" if is_same_block(previous, line) else doubt
-        return at, doubt
+        return at, doubt if not file.is_body or _may_replace(
+            part.text[:row], text[:at][::-1]
+        ) else ""
     return at, ""
+
+
+def _may_replace(new: Sequence[str], near: Sequence[str]) -> bool:
+    """Return whether new lines may stand for one of the next lines, or keep it from being run."""
+    least = min(map(indent, new))
+    return any(indent(line) == least and LEAVES.match(line.strip()) for line in new) or any(
+        indent(line) == indent(other)
+        and (
+            is_same_block(line, other)
+            or "" != head_of(line) == head_of(other)
+            or resembles(line, other)
+        )
+        for line in [line for line in near if not COMMENT_LINE.match(line)][: len(new) + FEW]
+        for other in new
+    )
+
+
+def _leaves_too(new: Sequence[str], old: Sequence[str]) -> bool:
+    """Return whether a line that leaves a block has one in its place, below lines that are new."""
+    if len(old) != 1 or not new or indent(new[-1]) != indent(old[0]):
+        return False
+    return all(LEAVES.match(lines[-1].strip()) for lines in (new, old))
+
+
+def _is_in_body(part: UpdateChunk, file: File) -> bool:
+    """Return whether a chunk of new lines is added to the body of a definition."""
+    return file.is_body and part.is_new(Counter(map(str.strip, file.text)))
 
 
 def _added_at_end(part: UpdateChunk, file: File, neighbour: str) -> str:
     """Say why a chunk without lines of the file may not be added at an end, next to a line."""
     known = Counter(map(str.strip, file.text))
     words = [line.split(" ")[0] for line in part.inner]
-    if part.is_new(known) and neighbour.split(" ")[0] not in words:
+    heads = set(map(head_of, part.inner)) - {""}
+    if (
+        heads.isdisjoint(map(head_of, file.text))
+        and part.is_new(known)
+        and neighbour.split(" ")[0] not in words
+        and not neighbour.startswith(QUOTES)  # of a docstring, which stays the first
+    ):
         return ""
     return f"{part.name} may replace lines at an end of the file, or add some"
 

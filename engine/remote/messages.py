@@ -165,14 +165,6 @@ def host_from_json(value: Any) -> Host:
     return Host(*(known[name] for name in Host._fields))
 
 
-def request_from_json(value: Any) -> Request:
-    """Read a request.
-
-    Raises BadMessage, and RequestError for numbers out of range.
-    """
-    return _request(value, "request")
-
-
 def event_from_json(value: Any) -> Step:
     """Read a step.
 

@@ -41,7 +41,6 @@ USUAL_CONTEXT = 8192  # tokens of a server that does not say
 PREFILL_TOKENS_PER_S = 2000.0  # tokens per second, assumed of a server on a GPU
 MAX_LINES_AFTER_LAST = 4
 DATA, LAST = b"data:", b"[DONE]"
-REASONS = {"length": "length"}  # finish_reason -> reason; all others are "stop"
 # Part of a model's name, in lower case -> its format for fill in the middle
 FIM_BY_NAME = {
     "qwen2.5-coder": FORMATS[0], "qwen3-coder": FORMATS[0], "codegemma": FORMATS[0],

@@ -47,15 +47,13 @@ def has_candidates(request: Request) -> bool:
     return request.top_k < CANDIDATES and (request.top_k > 0 or request.top_p < 1)
 
 
-def drawn_early(
-    logits: Tensor, positions: Tensor, request: Request, max_rows: int = MAX_ROWS
-) -> Tensor:
+def drawn_early(logits: Tensor, positions: Tensor, request: Request) -> Tensor:
     """Draw as `drawn` does, without sorting the vocabulary.
 
     For a request that `has_candidates`. UNSURE where tokens beyond the CANDIDATES likeliest might
     be drawn.
     """
-    return _in_parts(_drawn_early, logits, positions, request, max_rows)
+    return _in_parts(_drawn_early, logits, positions, request, MAX_ROWS)
 
 
 def choose_on_device(logits: Tensor, position: int, request: Request) -> tuple[int, float]:

@@ -53,14 +53,14 @@ class Dice:
         return min(at, int(np.flatnonzero(weights)[-1]))  # rounding may pass the end
 
 
-def rejecting(request: Request, dice: Chance | None = None) -> Verdict:
+def rejecting(request: Request) -> Verdict:
     """Return the rejection rule for one answer's drafts; exact matching for greedy requests."""
     if request.temperature == 0:
         return matching(request)
-    chance = dice or Dice(request.seed, VERIFYING)
+    dice = Dice(request.seed, VERIFYING)
 
     def judge(draft: Draft, logits: Any, position: int) -> tuple[list[int], int]:
-        return walk(draft, lambda row: probabilities(logits[row], request), chance)
+        return walk(draft, lambda row: probabilities(logits[row], request), dice)
 
     return judge
 

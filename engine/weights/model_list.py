@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -202,17 +203,18 @@ def memory_of(name: str, machine: Machine) -> tuple[int, int]:
     return _hub_memory(known, machine) if known else (0, 0)
 
 
-def check_both_fit(name: str, other: str, machine: Machine) -> None:
+def check_both_fit(
+    name: str, other: str, machine: Machine, instead: Mapping[str, HubModel] = NEXT_EDITS
+) -> None:
     """Check that a model fits into memory next to another one, which is loaded.
 
-    WeightsError where it does not, with one that would.
+    WeightsError where it does not, with the largest `instead` of it that would.
     """
     needed, on_gpu = memory_of(name, machine)
     needed -= min(needed, LIBRARIES_BYTES)  # the other one has loaded them
     if machine.fits(needed, on_gpu and on_gpu + memory_of(other, machine)[1])[0]:
         return
-    known = NEXT_EDITS.items()
-    sizes = {name: _hub_memory(one, machine)[0] - LIBRARIES_BYTES for name, one in known}
+    sizes = {name: _hub_memory(one, machine)[0] - LIBRARIES_BYTES for name, one in instead.items()}
     smaller = [one for one, size in sizes.items() if size <= machine.available_bytes]
     remedy = f"choose {smaller[-1]} ({in_gb(sizes[smaller[-1]])})" if smaller else "choose none"
     raise WeightsError(

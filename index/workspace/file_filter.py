@@ -15,17 +15,25 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
 from index import temporary_file
 from index.os_calls import NO_LINK, NO_WAIT, read_start
 from index.workspace import secret_names, secrets
-from index.workspace.git_repository import GitFileTooLarge, Repository, read_file, repository_at
-from index.workspace.ignore_patterns import FOLDER, MAX_WORK, IgnorePatterns, compile_patterns
+from index.workspace.ignore_rules import (
+    UNUSABLE,
+    IgnoreFiles,
+    IgnoreRules,
+    ignore_file,
+    is_ignored,
+    rules_above,
+    rules_in,
+    with_ignore_file_in,
+)
+from index.workspace.ignore_rules import Skipped as Skipped  # what reading raises, too
 
 MAX_FILE_BYTES = 1 << 20
 SECRET = "may hold secrets"  # the start of a reason
-UNUSABLE = "an ignore file or a file of git cannot be used"  # the start of a reason
 # The reasons for files that are not indexed because of their place
 IGNORED = re.compile(rf"ignored by |a \S+ folder$|a \.git file$|holds |{UNUSABLE}")
 EXEMPTIONS = ".draftlineindex"  # gitignore patterns of what is indexed although it looks secret
@@ -56,10 +64,6 @@ class Stamp(NamedTuple):
 Report = Callable[[str, str], None]  # (path relative to the folder, why it was skipped)
 
 
-class Skipped(ValueError):
-    """A file that is not indexed; the message is the reason."""
-
-
 @dataclass(frozen=True, slots=True)
 class FileEntry:
     """A candidate for indexing; whether it is text is known only after reading it."""
@@ -79,31 +83,11 @@ class FileEntry:
         return not self.stamp.rules
 
 
-@dataclass(frozen=True, slots=True)
-class _IgnoreFile:
-    """An ignore file."""
-
-    start: int  # offset of the part below the file's folder in an absolute path's bytes
-    patterns: IgnorePatterns
-
-
-IgnoreFiles = tuple[_IgnoreFile, ...]  # innermost first
-IGNORES_ALL = _IgnoreFile(0, compile_patterns(b"*"))
-SEPARATOR = os.fsencode(os.sep)
-
-
-class _IgnoreRules(NamedTuple):
-    """The rules by which git ignores files in a folder."""
-
-    ignore_files: IgnoreFiles
-    repository: Repository | None  # around the folder
-
-
 class _Root(NamedTuple):
     """A folder whose files are indexed."""
 
     top: str  # its real path
-    above: _IgnoreRules | None  # the rules above it; None if ignore files are not used
+    above: IgnoreRules | None  # the rules above it; None if ignore files are not used
     exemptions: IgnoreFiles
 
 
@@ -118,10 +102,10 @@ def walk(
     if not os.path.isdir(top):
         raise NotADirectoryError(f"{top}: not a folder; name one that exists")
     report = report or (lambda path, reason: None)
-    open_folders: list[tuple[str, Iterator[os.DirEntry[str]], _IgnoreRules | None]] = []
+    open_folders: list[tuple[str, Iterator[os.DirEntry[str]], IgnoreRules | None]] = []
     try:
         whole = _root(top, gitignore)
-        open_folders.append(("", _list(top), _with_ignore_file_in(top, whole.above)))
+        open_folders.append(("", _list(top), with_ignore_file_in(top, whole.above)))
     except OSError as error:
         report(".", _unreadable(error))
     except Skipped as skipped:
@@ -296,8 +280,8 @@ def is_secret_path(path: str) -> bool:
 
 def _root(top: str, gitignore: bool) -> _Root:
     """Return the rules of a top folder. Raises Skipped if an ignore file cannot be used."""
-    above = _rules_above(top) if gitignore else None
-    return _Root(top, above, _ignore_file(top, os.path.join(top, EXEMPTIONS)))
+    above = rules_above(top) if gitignore else None
+    return _Root(top, above, ignore_file(top, os.path.join(top, EXEMPTIONS)))
 
 
 def _is_exempt(root: _Root, absolute: str) -> bool:
@@ -309,7 +293,7 @@ def _is_exempt(root: _Root, absolute: str) -> bool:
     if not absolute.startswith(start):
         return False
     ends = [at + 1 for at in range(len(start), len(absolute)) if absolute[at] == "/"]
-    return any(_ignored(absolute[:end], root.exemptions) for end in {*ends, len(absolute)})
+    return any(is_ignored(absolute[:end], root.exemptions) for end in {*ends, len(absolute)})
 
 
 def _stamp(status: os.stat_result, rules: int) -> Stamp:
@@ -320,7 +304,7 @@ def _lookup(root: _Root, path: str) -> FileEntry:
     parts = path.split("/")
     if "\0" in path or not {"", ".", ".."}.isdisjoint(parts):
         raise Skipped("not a path in the folder")
-    absolute, rules = root.top, _with_ignore_file_in(root.top, root.above)
+    absolute, rules = root.top, with_ignore_file_in(root.top, root.above)
     for part in parts[:-1]:
         absolute = os.path.join(absolute, part)
         rules = _enter(root, absolute, part, rules)
@@ -338,9 +322,7 @@ def _list(folder: str) -> Iterator[os.DirEntry[str]]:
         return iter(sorted(entries, key=lambda entry: os.fsencode(entry.name)))
 
 
-def _enter(
-    root: _Root, absolute: str, name: str, rules: _IgnoreRules | None
-) -> _IgnoreRules | None:
+def _enter(root: _Root, absolute: str, name: str, rules: IgnoreRules | None) -> IgnoreRules | None:
     """Return the rules in a folder, given its parent's. Raises Skipped."""
     if os.path.islink(absolute):
         raise Skipped("a link to a folder")
@@ -351,30 +333,17 @@ def _enter(
     for mark in JUNK_MARKS:
         if os.path.isfile(os.path.join(absolute, mark)):
             raise Skipped(f"holds {mark}")
-    return None if rules is None else _rules_in(absolute, rules)
+    return None if rules is None else rules_in(absolute, rules)
 
 
-def _rules_in(absolute: str, rules: _IgnoreRules) -> _IgnoreRules:
-    """Return the rules in a folder, given its parent's. Raises Skipped if it is ignored."""
-    inner, outer = _repository_at(absolute, True), rules.repository
-    if inner and outer and inner.common == outer.common and not outer.is_bare:
-        raise Skipped("another worktree of the repository")
-    submodules = outer.submodules if outer else ()
-    if not (inner and absolute in submodules) and _ignored(absolute + "/", rules.ignore_files):
-        if any(path.startswith(absolute + os.sep) for path in submodules):
-            return _IgnoreRules((IGNORES_ALL,), outer)  # all but the submodules, which git tracks
-        raise Skipped("ignored by .gitignore")
-    return _with_ignore_file_in(absolute, _rules_of(inner) if inner else rules)
-
-
-def _check_name(root: _Root, absolute: str, name: str, rules: _IgnoreRules | None) -> None:
+def _check_name(root: _Root, absolute: str, name: str, rules: IgnoreRules | None) -> None:
     if name == ".git":
         raise Skipped("a .git file")
     if temporary_file.NAME.fullmatch(name):  # it may hold the text of a secret file
         raise Skipped("a temporary file of an edit")
     if secret_names.is_secret(absolute) and not _is_exempt(root, absolute):
         raise Skipped(SECRET)
-    if rules and _ignored(absolute, rules.ignore_files):
+    if rules and is_ignored(absolute, rules.ignore_files):
         raise Skipped("ignored by .gitignore")
 
 
@@ -406,96 +375,6 @@ def _follow_link(root: _Root, path: str, absolute: str) -> FileEntry:
     except Skipped as skipped:
         raise Skipped(f"a link to a file that is skipped: {skipped}") from skipped
     return FileEntry(path, file.real_path, file.stamp)
-
-
-def _rules_above(top: str) -> _IgnoreRules:
-    """Return the rules of the repository around a folder, from its top to the folder's parent.
-
-    No ignore file of them applies if they ignore the folder itself.
-    """
-    inside: list[str] = []  # the folder and its ancestors, up to the top of the repository
-    for folder in (top, *map(str, Path(top).parents)):
-        if repository := _repository_at(folder):
-            break
-        inside.append(folder)
-    else:
-        return _IgnoreRules((), None)
-    rules = _rules_of(repository)
-    for part in reversed(inside):
-        rules = _with_ignore_file_in(os.path.dirname(part), rules)
-        if _ignored(part + "/", rules.ignore_files):
-            return _IgnoreRules((), repository)
-    return rules
-
-
-def _repository_at(folder: str, is_inside: bool = False) -> Repository | None:
-    """Call `repository_at`. Raises Skipped if one of its files is too large."""
-    try:
-        return repository_at(folder, is_inside)
-    except GitFileTooLarge as error:
-        raise Skipped(f"{UNUSABLE}: {error}") from error
-
-
-def _rules_of(repository: Repository) -> _IgnoreRules:
-    """Return the rules of a repository before its .gitignore files."""
-    files: IgnoreFiles = ()
-    for path in repository.ignore_files:
-        files += _ignore_file(repository.folder, path, repository.ignore_case, follow=True)
-    return _IgnoreRules(files, repository)
-
-
-@overload
-def _with_ignore_file_in(folder: str, rules: _IgnoreRules) -> _IgnoreRules: ...
-@overload
-def _with_ignore_file_in(folder: str, rules: _IgnoreRules | None) -> _IgnoreRules | None: ...
-def _with_ignore_file_in(folder: str, rules: _IgnoreRules | None) -> _IgnoreRules | None:
-    """Return the rules in a folder, given its parent's; None if ignore files are not used."""
-    if rules is None:
-        return None
-    ignore_case = rules.repository is not None and rules.repository.ignore_case
-    own = _ignore_file(folder, os.path.join(folder, ".gitignore"), ignore_case)
-    if not own:
-        return rules
-    files = own + rules.ignore_files
-    if sum(file.patterns.work for file in files) > MAX_WORK:
-        raise Skipped(f"{UNUSABLE}: with those above, {folder} has too many patterns; use fewer")
-    return rules._replace(ignore_files=files)
-
-
-def _ignore_file(
-    folder: str, path: str, ignore_case: bool = False, follow: bool = False
-) -> IgnoreFiles:
-    """Return the ignore file at a path, for a folder.
-
-    () if it is missing or unreadable, as git does. Raises Skipped if it is too large.
-    """
-    try:
-        data = read_file(path, follow)
-        if not data:
-            return ()
-        patterns = compile_patterns(data, ignore_case)
-    except GitFileTooLarge as error:
-        raise Skipped(f"{UNUSABLE}: {error}") from error
-    except ValueError as error:
-        raise Skipped(f"{UNUSABLE}: {path}: {error}; simplify it") from error
-    return (_IgnoreFile(len(os.fsencode(os.path.join(folder, ""))), patterns),)
-
-
-def _ignored(absolute: str, ignore_files: IgnoreFiles) -> bool:
-    """Return whether the innermost ignore file that matches ignores a path.
-
-    Paths of folders end in "/".
-    """
-    if not ignore_files:
-        return False
-    path = os.fsencode(absolute).replace(SEPARATOR, b"/")
-    if path.endswith(b"/"):
-        path = path[:-1] + FOLDER
-    for ignore_file in ignore_files:
-        ignores = ignore_file.patterns.decide(path[ignore_file.start :])
-        if ignores is not None:
-            return ignores
-    return False
 
 
 def _unreadable(error: OSError | ValueError) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from engine.editing.scopes.exports import Read, exports
 from engine.prompts.fim import window
 from engine.records import Done, Request, RequestError, Step
+from engine.weights.errors import WeightsError
 from lsp_server.completion.checks import checked, unfit_place
 from lsp_server.completion.completion_cache import Completion, context_around
 from lsp_server.completion.context_snippets import Snippet, find_snippets
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from engine.remote.any_engine import EditorEngine
     from lsp_server.protocol.text_sync import OpenDocument
     from lsp_server.session import Session
+    from lsp_server.shared_engine import SharedEngine
 
 MAX_PROMPT_TOKENS = 2048
 # tokens before the cursor that are shown however long it takes: 250, and what steps of lines leave
@@ -117,6 +119,7 @@ class PromptLayout:
 class _Query:
     """The request for a cursor position, and what post-processing of its answer depends on."""
 
+    engine: EditorEngine
     request: Request
     document: OpenDocument
     offset: int
@@ -170,9 +173,10 @@ async def complete(
         if not session.is_current(document):
             return _none(session, "the text changed while the model was loading")
         began = perf_counter()
+    engine = completing(session).loaded or engine
     request = request_for(session, engine, document, offset, layout)
     multiline = wants_multiline(before, after, settings.multiline)
-    query = _Query(request, document, offset, (before, after), multiline, began)
+    query = _Query(engine, request, document, offset, (before, after), multiline, began)
     if invoked:
         return await _candidates(session, query)
     completion = Completion(uri, offset, *context_around(text, offset), "", multiline)
@@ -185,6 +189,21 @@ async def complete(
     session.in_flight[uri] = in_flight
     in_flight.start(_generate(session, query, in_flight))
     return await in_flight.wait() or []
+
+
+def completing(session: Session) -> SharedEngine:
+    """Return the engine that answers completions: that of completionModel, or the main one.
+
+    The main one answers until the other is loaded, and where that cannot be used.
+    """
+    main, settings = session.shared_engine, session.settings
+    second, name = main.for_completions, settings.completionModel
+    try:
+        found = session.completion_model.shared(main, second, name, settings)
+    except WeightsError as reason:
+        session.warn_once(str(reason))
+        return main
+    return found if found and found.loaded else main
 
 
 async def names_to_import(
@@ -327,7 +346,7 @@ async def _stream(
 
     slot = ("complete", query.document.uri)
     timeout_s = max(query.time_left(session), MIN_TIMEOUT_S)
-    done = await session.ask(request, slot, on_step, timeout_s)
+    done = await session.ask(request, slot, on_step, timeout_s, query.engine)
     if done.reason in ("cancelled", "failed"):
         return done, "", False
     ended = done.reason == "stop" and not cut_off

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from engine.records import RequestError
 from index.workspace.file_filter import MAX_FILE_BYTES
-from lsp_server.completion.inline import PromptLayout, request_for
+from lsp_server.completion.inline import PromptLayout, completing, request_for
 
 if TYPE_CHECKING:
     from engine.worker import Submitted
@@ -83,7 +83,7 @@ class ReadAhead:
 
     def _begin(self) -> None:
         session = self._session
-        if self._place is None or session.shared_engine.local is None or session.is_starting():
+        if self._place is None or completing(session).local is None or session.is_starting():
             return  # `resume` follows
         session.spawn(self._read(self._place))
 
@@ -95,7 +95,7 @@ class ReadAhead:
         if self._place is not place:
             return  # it was stopped, or the cursor has moved
         self._place = None
-        engine = session.shared_engine.local
+        engine = completing(session).local
         if not is_public or engine is None or session.is_busy or not session.is_current(document):
             return
         try:

@@ -9,7 +9,8 @@ from engine.editing.definition import definition_around
 from engine.editing.edits import changes
 from engine.editing.place_code import place_code
 from lsp_server.editing.code_actions import block_around
-from lsp_server.editing.edit import current_document, workspace_edit
+from lsp_server.editing.edit import current_document
+from lsp_server.editing.workspace_edit import changed_document
 
 if TYPE_CHECKING:
     from lsp_server.protocol.messages import EditTargetParams, PlaceCodeParams
@@ -36,4 +37,4 @@ async def placed_code(server: Server, params: PlaceCodeParams) -> dict[str, Any]
         return changes(text, place_code(document.source_path, text, span, params.code))
 
     found = await asyncio.to_thread(run)
-    return {"edit": workspace_edit(server, document, found, "From the chat")}
+    return {"edit": changed_document(server, document, found, "From the chat")}

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
 
-from lsp_server.editing.edit import EditResult, edit, not_applied, workspace_edit
+from engine.editing.blocks import indent as indent_of
+from lsp_server.editing.edit import EditResult, edit, not_applied
+from lsp_server.editing.workspace_edit import changed_document
 from lsp_server.protocol.messages import EditParams, failed
 from lsp_server.protocol.positions import Text
 from lsp_server.protocol.text_sync import OpenDocument
@@ -91,7 +93,7 @@ async def resolve(server: Server, session: Session, action: types.CodeAction) ->
     if why := not_applied(server, result):
         raise failed(why)
     label = result.label(action.title)
-    action.edit = workspace_edit(server, result.document, result.changes, label)
+    action.edit = changed_document(server, result.document, result.changes, label)
     action.edit = action.edit or types.WorkspaceEdit()
     return action
 
@@ -120,11 +122,11 @@ def block_around(text: Text, offset: int) -> tuple[int, int]:
         while last + 1 < text.line_count and _line(text, last + 1).strip():
             last += 1
         return text.line(first)[0], text.line(last)[1]
-    indent = _indent(_line(text, head))
+    indent = indent_of(_line(text, head))
     last = head
     for number in range(head + 1, text.line_count):
         line = _line(text, number)
-        if line.strip() and _indent(line) <= indent:
+        if line.strip() and indent_of(line) <= indent:
             if line.strip()[0] in ")]}" or line.strip().startswith("end"):
                 last = number
                 if line.rstrip().endswith((":", "{")):
@@ -143,12 +145,12 @@ def _block_start(text: Text, number: int) -> int | None:
         number -= 1
     if _line(text, number).rstrip().endswith((":", "{")):
         return number
-    indent = _indent(_line(text, number))
+    indent = indent_of(_line(text, number))
     while number > 0 and indent > 0:
         number -= 1
         line = _line(text, number)
-        if line.strip() and _indent(line) < indent:
-            indent = _indent(line)
+        if line.strip() and indent_of(line) < indent:
+            indent = indent_of(line)
             if line.rstrip().endswith((":", "{")):
                 return number
     return None
@@ -156,10 +158,6 @@ def _block_start(text: Text, number: int) -> int | None:
 
 def _line(text: Text, number: int) -> str:
     return text.text[slice(*text.line(number))]
-
-
-def _indent(line: str) -> int:
-    return len(line) - len(line.lstrip())
 
 
 def _action(

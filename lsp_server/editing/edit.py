@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from lsp_server.session import Session
 
 log = logging.getLogger(__name__)
-ANNOTATION_ID = "draftline"
 CONFLICT = " where it is edited"
 PREFILL_SHARE = 0.3  # share of an edit's progress bar
 
@@ -251,37 +250,4 @@ def not_applied(server: Server, result: EditResult) -> str:
         return ""
     return (
         f"not applied: {result.outcome.warning}: select less, or say more precisely what to change"
-    )
-
-
-def workspace_edit(
-    server: Server, document: OpenDocument, text_changes: list[Change], label: str
-) -> types.WorkspaceEdit | None:
-    """Write changes of a document as a WorkspaceEdit that the client supports.
-
-    None without changes.
-    """
-    parts: list[tuple[types.Range, str]] = [
-        (server.documents.range(document, change.start, change.stop), change.text)
-        for change in text_changes
-    ]
-    if not parts:
-        return None
-    workspace = server.client_capabilities.workspace
-    capabilities = workspace.workspace_edit if workspace else None
-    if not capabilities or not capabilities.document_changes:
-        plain = [types.TextEdit(range=where, new_text=new) for where, new in parts]
-        return types.WorkspaceEdit(changes={document.uri: plain})
-    name = types.OptionalVersionedTextDocumentIdentifier(uri=document.uri, version=document.version)
-    annotated = capabilities.change_annotation_support is not None
-    edits: list[types.TextEdit | types.AnnotatedTextEdit | types.SnippetTextEdit] = [
-        types.AnnotatedTextEdit(annotation_id=ANNOTATION_ID, range=where, new_text=new)
-        if annotated
-        else types.TextEdit(range=where, new_text=new)
-        for where, new in parts
-    ]
-    note = types.ChangeAnnotation(label=label, needs_confirmation=True)
-    return types.WorkspaceEdit(
-        document_changes=[types.TextDocumentEdit(text_document=name, edits=edits)],
-        change_annotations={ANNOTATION_ID: note} if annotated else None,
     )

@@ -33,6 +33,7 @@ from lsp_server.editing.find_files import (
     large_files,
     large_files_with,
 )
+from lsp_server.editing.workspace_edit import FileChanges, changed_files
 from lsp_server.protocol.messages import EditFilesParams, Progress, cancelled, failed
 from lsp_server.protocol.positions import Text
 from lsp_server.protocol.question import chosen_answer
@@ -132,7 +133,17 @@ async def edit_files(server: Server, session: Session, params: EditFilesParams) 
     versions = await _unchanged(session.documents, files)
     if together and (errors := [file.error for file in files if file.error]):
         raise failed(errors[0])
-    edit = _workspace_edit(server, files, versions, params.instruction)
+    edit = changed_files(
+        server,
+        [
+            FileChanges(
+                file.uri, versions[file.uri], _text_edits(server, file),
+                file.label(params.instruction),
+            )
+            for file in files
+            if file.changed
+        ],
+    )  # fmt: skip
     return {"edit": edit, "files": [file.answer() for file in files]}
 
 
@@ -358,37 +369,6 @@ class _Share:
 
 
 # -- the answer --------------------------------------------------------------------------------
-
-
-def _workspace_edit(
-    server: Server, files: list[FileEdit], versions: dict[str, int | None], instruction: str
-) -> types.WorkspaceEdit | None:
-    """Write all changes as a WorkspaceEdit that the client supports; None without any."""
-    workspace = server.client_capabilities.workspace
-    able = workspace.workspace_edit if workspace else None
-    annotated = able is not None and able.change_annotation_support is not None
-    plain: dict[str, list[types.TextEdit]] = {}
-    edits: list[types.TextDocumentEdit] = []
-    notes: dict[str, types.ChangeAnnotation] = {}
-    for number, file in enumerate(edited for edited in files if edited.changed):
-        parts, name = _text_edits(server, file), f"draftline-{number}"
-        plain[file.uri] = parts
-        notes[name] = types.ChangeAnnotation(file.label(instruction), needs_confirmation=True)
-        identifier = types.OptionalVersionedTextDocumentIdentifier(file.uri, versions[file.uri])
-        marked = [
-            types.AnnotatedTextEdit(annotation_id=name, range=each.range, new_text=each.new_text)
-            if annotated
-            else each
-            for each in parts
-        ]
-        edits.append(types.TextDocumentEdit(text_document=identifier, edits=[*marked]))
-    if not plain:
-        return None
-    if not able or not able.document_changes:
-        return types.WorkspaceEdit(changes=plain)
-    return types.WorkspaceEdit(
-        document_changes=[*edits], change_annotations=notes if annotated else None
-    )
 
 
 def _text_edits(server: Server, file: FileEdit) -> list[types.TextEdit]:

@@ -29,13 +29,13 @@ from lsp_server.completion.context_snippets import find_snippets, shown_path
 from lsp_server.next_edit.edit_history import RecentEdit, whole_lines
 from lsp_server.next_edit.predict import MODEL_SLOT, NextEdit
 from lsp_server.shared_engine import NotReady
+from lsp_server.sharing.second_model import SecondModel
 
 if TYPE_CHECKING:
     from engine.prompts.tokenizer import Tokenizer
     from engine.remote.any_engine import EditorEngine
     from lsp_server.protocol.text_sync import OpenDocument
     from lsp_server.session import Session
-    from lsp_server.settings import Settings
 CHANGE_CONTEXT_LINES = 3  # lines shown on either side of a recent change
 MAX_DOCUMENT_CHARS = 1 << 18  # characters; in larger documents nothing is predicted
 SNIPPET_CHARS = 2000  # characters on either side of the cursor; names in them are looked up
@@ -61,11 +61,10 @@ class NextEditModel(NamedTuple):
 class ModelPredictor:
     """A predictor of the next edits of one client, where it has configured a model for them."""
 
-    def __init__(self) -> None:
-        # prompt -> the region's new text, or why there is none
-        self._answers: OrderedDict[str, str | NoEdit] = OrderedDict()
-        self._settings: Settings | None = None  # the settings when a model was last asked for
-        self._warning = ""  # the last one
+    def __init__(self, client: str) -> None:
+        # (model, prompt) -> the region's new text, or why there is none
+        self._answers: OrderedDict[tuple[str, str], str | NoEdit] = OrderedDict()
+        self._second = SecondModel(client, "nextEditModel", "predicts next edits")
 
     async def predict(
         self, session: Session, document: OpenDocument, offset: int
@@ -77,9 +76,7 @@ class ModelPredictor:
         try:
             model = self._model(session)
         except WeightsError as reason:
-            if str(reason) != self._warning:
-                self._warning = str(reason)
-                session.warn(self._warning)
+            session.warn_once(str(reason))
             return None
         if model is None:
             return None
@@ -102,29 +99,10 @@ class ModelPredictor:
         """
         main, settings = session.shared_engine, session.settings
         name = main.next_edits.model or settings.nextEditModel
-        if main.loaded is None:
-            return None
-        is_new, self._settings = settings is not self._settings, settings
-        if is_new:
-            self._answers.clear()
-        is_main = name == main.model and main.elsewhere is None
-        if not name or is_main:
-            main.for_next_edits.leave(session.name)
-        if not name:
-            return None
-        known = format_of(name, main.next_edits.format or settings.nextEditFormat)
-        if is_main:
-            shared = main
-        else:
-            shared = main.for_next_edits
-            if is_new:
-                shared.configure(session.name, name, settings.device)
-            if shared.model != name:
-                raise WeightsError(
-                    f"{shared.model} predicts next edits in other windows, so {name} does not "
-                    "here: name the same draftline.nextEditModel in all of them"
-                )
-        if shared.loaded is None:
+        format_name = main.next_edits.format or settings.nextEditFormat
+        known = format_of(name, format_name) if name and main.loaded else None
+        shared = self._second.shared(main, main.for_next_edits, name, settings)
+        if shared is None or shared.loaded is None or known is None:
             return None
         check_marks(known, name, _tokenizer(shared.loaded))
         return NextEditModel(shared.loaded, known)
@@ -136,7 +114,8 @@ class ModelPredictor:
 
         Raises NoEdit, NotReady, RequestError.
         """
-        if prompt.text not in self._answers:
+        key = model.engine.info.model, prompt.text
+        if key not in self._answers:
             region_tokens = len(model.engine.encode(prompt.region))
             capacity = min(
                 region_tokens * 3 // 2 + SPARE_TOKENS, answer_tokens(model.engine.context)
@@ -146,12 +125,12 @@ class ModelPredictor:
             if done.reason in ("cancelled", "failed"):
                 raise NoEdit(done.error or "cancelled, or the text has changed")
             try:
-                self._answers[prompt.text] = new_region(prompt, model.format, done)
+                self._answers[key] = new_region(prompt, model.format, done)
             except NoEdit as reason:
-                self._answers[prompt.text] = reason
+                self._answers[key] = reason
             while len(self._answers) > CACHED_ANSWERS:
                 self._answers.popitem(last=False)
-        answer = self._answers[prompt.text]
+        answer = self._answers[key]
         if isinstance(answer, NoEdit):
             raise answer
         return answer

@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from engine.editing.edits import COMBINING_MARKS, LINE_END
+from engine.editing.edits import COMBINING_MARKS, LINE_END, common_prefix
 
 MAX_EDITS = 20
 MAX_EDIT_CHARS = 4000  # characters; a larger change is new text rather than an edit
@@ -154,26 +154,10 @@ def _merged(
 def trim_common(text: str, start: int, stop: int, new: str) -> tuple[int, int, str]:
     """Trim the common prefix and suffix of old and new from a change (start, stop, new text)."""
     old = text[start:stop]
-    head = _common(old, new)
+    head = common_prefix(old, new)
     old, new = old[head:], new[head:]
-    tail = _common(old, new, from_end=True)
+    tail = common_prefix(old[::-1], new[::-1])
     return start + head, stop - tail, new[: len(new) - tail]
-
-
-def _common(a: str, b: str, from_end: bool = False) -> int:
-    """Return the length of the common prefix (or suffix).
-
-    It is found by bisection: comparing slices is fast.
-    """
-    low, high = 0, min(len(a), len(b))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if from_end:
-            same = a[len(a) - middle : len(a) - low] == b[len(b) - middle : len(b) - low]
-        else:
-            same = a[low:middle] == b[low:middle]
-        low, high = (middle, high) if same else (low, middle - 1)
-    return low
 
 
 # -- edits by line and token -------------------------------------------------------------------

@@ -15,7 +15,6 @@ from typing import Literal, NamedTuple
 from urllib.parse import unquote
 
 from engine.editing.rename import WALKERS
-from engine.editing.scopes.keys import key_owner
 from engine.editing.scopes.names import Place, Unsure, Use, Walker
 from engine.editing.scopes.outline import OutlineNames, is_defined_at
 from engine.editing.syntax import language_of
@@ -107,26 +106,6 @@ def reference(source: SourceText, name: str, at: int) -> Reference | None:
     """Find what a name refers to; None if that is not known."""
     names = _read(source, name, "", frozenset())
     return _reference(source, names, name, "", at, frozenset()) if names else None
-
-
-def key_places(source: SourceText, old: str, new: str, at: int) -> list[Place]:
-    """Find the strings `old` that are keys of the mapping whose key at an offset is now `new`.
-
-    The mapping is known by its variable.
-    """
-    tree = source.tree
-    owner = key_owner(tree, at, new) if tree else None
-    if tree is None or owner is None:
-        return []
-    meant = reference(source, source.text[owner.start : owner.stop], owner.start)
-    if meant is None or meant.kind not in ("local", "module"):
-        return []
-    same = {place.start for place in meant.places}
-    return [
-        Place(spot, spot + len(old))
-        for spot in source.find_words(old)
-        if (other := key_owner(tree, spot, old)) and other.start in same
-    ]
 
 
 def _reference(

@@ -39,7 +39,6 @@ from lsp_server.next_edit.renames import (
     Reference,
     Sources,
     defines,
-    key_places,
     mentions,
     places_elsewhere,
     reference,
@@ -169,13 +168,7 @@ def _renames(sources: Sources, edits: list[RecentEdit], number: int) -> Iterator
     for swap in () if home.language is None and len(swaps) > 1 else swaps:
         old, new, at = swap
         meant = renamed(home, edits, swap) if (old, new) not in undone else None
-        if meant is None:
-            keys = key_places(home, old, new, at) if (old, new) not in undone else []
-            for place in keys[:MAX_PLACES]:
-                if not _was_typed(home, edits, number, old, place.start):
-                    yield False, place.start, _rename(home, old, new, place, keys)
-            continue
-        for source, groups in _places(sources, home, meant, old, new):
+        for source, groups in _places(sources, home, meant, old, new) if meant else ():
             for in_text, group in zip((False, True), groups, strict=True):
                 first = bisect_left(group, at, key=_start) if source is home else 0
                 for place in islice((*group[first:], *group[:first]), MAX_PLACES):
@@ -327,49 +320,26 @@ def _changed_signatures(
 def _repeats(sources: Sources, edits: list[RecentEdit], number: int) -> Iterator[Ranked]:
     edit = edits[number]
     source = sources[edit.uri]
-    mine = [(each, line) for each in edits for line in changed_lines(each)]
-    done = {line.at for each, line in mine if each.uri == edit.uri}
+    mine = [line for each in edits for line in changed_lines(each)]
+    done = {line.at for each in edits if each.uri == edit.uri for line in changed_lines(each)}
     for line in changed_lines(edit):
         if any(renamed(source, edits, swap) for swap in replacements(line)):
             continue
         change = [(old, new) for old, new, _ in replacements(line)]
-        made = [each for each in mine if [(a, b) for a, b, _ in replacements(each[1])] == change]
-        found: dict[int, tuple[int, str]] = {}  # start of a line -> its end, and its new text
+        repeated = sum([(a, b) for a, b, _ in replacements(each)] == change for each in mine) > 1
         for start, stop in source.neighbouring_lines(line.at, REPEAT_RADIUS_LINES):
             if start in done or stop - start > MAX_CANDIDATE_CHARS:
                 continue
             text = source.text[start:stop]
-            expected = _with_same_change(line, text, len(made) > 1)
+            expected = _with_same_change(line, text, repeated)
             if expected is not None and expected != text:
-                found[start] = stop, expected
-        here = [each.at for one, each in made if one.uri == edit.uri]
-        certain = _next_in_row(here, [*found])
-        if certain is not None and not _with_same_change(
-            line, source.text[certain : found[certain][0]], False
-        ):
-            certain = None  # it has little in common with the line
-        for start, (stop, expected) in found.items():
-            was, now = _difference(source.text[start:stop], expected)
-            instruction = REPLACE_INSTRUCTION.format(old=was, new=now)
-            reason = f"the same change as on line {source.line_number(line.at)}"
-            yield False, start, Candidate(
-                edit.uri, start, stop, "repeat", "" if start == certain else instruction, reason,
-                line.old.strip(), line.new.strip(), expected,
-            )  # fmt: skip
-
-
-def _next_in_row(made: list[int], left: list[int]) -> int | None:
-    """Return the line that certainly gets a change next, by where it starts; None if none does.
-
-    The change was made twice, in the order of `made`, and no line that is `left` is between.
-    """
-    if len(made) < 2:
-        return None
-    before, last = made[-2:]
-    if any(min(before, last) < start < max(before, last) for start in left):
-        return None
-    ahead = [start for start in left if (start > last) == (last > before)]
-    return min(ahead, key=lambda start: abs(start - last), default=None)
+                was, now = _difference(text, expected)
+                instruction = REPLACE_INSTRUCTION.format(old=was, new=now)
+                reason = f"the same change as on line {source.line_number(line.at)}"
+                yield False, start, Candidate(
+                    edit.uri, start, stop, "repeat", instruction, reason, line.old.strip(),
+                    line.new.strip(), expected,
+                )  # fmt: skip
 
 
 def _with_same_change(line: ChangedLine, text: str, repeated: bool) -> str | None:

@@ -7,7 +7,7 @@ checked and converted before the handler runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from lsprotocol import types
@@ -151,6 +151,16 @@ class PlaceCodeParams:
     textDocument: Identifier
     range: types.Range
     code: str
+
+
+@dataclass
+class TryEditParams:
+    """Parameters of draftline/tryEdit: an edit that is shown, and the user's command."""
+
+    textDocument: Identifier
+    before: str  # the document without the edit
+    command: str
+    warnings: list[str] = field(default_factory=list)  # of the edit, as it was made
 
 
 @dataclass

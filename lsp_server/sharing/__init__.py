@@ -1,4 +1,4 @@
 """One engine for many clients.
 
-The relay of each window, the engine's own methods, and consent to downloads.
+The relay of each window, the engine's own methods, consent to downloads, and second models.
 """

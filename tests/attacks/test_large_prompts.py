@@ -31,9 +31,9 @@ from tests.support.server import (
     wait_until,
     with_infill,
 )
+from ui.api.fields import MAX_MESSAGES
 from ui.api.json_values import MAX_VALUES, values_in
 from ui.api.large_bodies import MAX_DRAIN_BYTES
-from ui.api.schemas import MAX_MESSAGES
 
 CHAT, TEXT, PREDICT = "/v1/chat/completions", "/v1/completions", "/predict"
 MESSAGES, COUNT = "/v1/messages", "/v1/messages/count_tokens"

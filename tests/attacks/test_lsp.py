@@ -206,6 +206,7 @@ def other_message(chance: random.Random) -> Message:
         "draftline/renamePlaces": asked | {"instruction": "rename x to y"},
         "draftline/editTarget": here,
         "draftline/placeCode": asked | {"code": words(chance) + "def f():\n    pass"},
+        "draftline/tryEdit": asked | {"before": words(chance), "command": "'"},
         "draftline/ask": asked | {"question": "why", "partialResultToken": 5},
         "workspace/executeCommand": {
             "command": f"draftline.{chance.choice(['status', 'stats', 'why', 'cancel', 'none'])}",

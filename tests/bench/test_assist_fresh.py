@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.assist import assist, fresh, reading
@@ -158,7 +158,8 @@ ROW = st.fixed_dictionaries({
 })  # fmt: skip
 
 
-@given(st.lists(ROW, min_size=1))
+@given(st.lists(ROW, min_size=1, max_size=20))
+@settings(max_examples=30)
 def test_shares_lie_in_their_intervals_and_warnings_split_them(rows: list[dict[str, Any]]) -> None:
     made = {(one["part"], one["outcome"]): one for one in figures(rows)}
     for (part, outcome), one in made.items():
@@ -181,6 +182,7 @@ def test_a_label_that_is_missing_or_unknown_is_named(
         labelled([{"task": "e01", "part": "edits", "said": "warned"}], path)
 
 
+@pytest.mark.full
 def test_fresh_tasks_are_asked_written_down_and_reported(
     tmp_path: Path, run_bench: RunBench
 ) -> None:

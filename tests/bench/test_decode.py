@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from argparse import Namespace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.common import questions, tasks
-from bench.decode import decode, prefix_reuse
+from bench.common import questions
+from bench.common.tasks import Task
+from bench.decode import decode, figures, prefix_reuse
 from bench.decode.methods import Run, relative_cost
+from engine import Request
 from engine.drafting import DraftContext
 from engine.model.cost_model import GRID, CostModel
 from engine.records import Draft
@@ -109,7 +113,7 @@ def test_questions_are_a_few_of_each_kind_and_always_the_same(tmp_path: Path) ->
         (message,) = task.request.messages
         assert message["content"].split()[0] in questions.KINDS[task.kind], "of its own category"
         assert message["content"].endswith("?") and "\n" not in message["content"], "the first turn"
-        assert task.request.max_tokens == 64 and task.sampled and task.passes("x") is None
+        assert task.request.max_tokens == 64 and task.passes("x") is None
     assert len(questions.tasks(path, ["qa"], 99, 8)) == 20
 
 
@@ -120,19 +124,6 @@ def test_malformed_questions_are_named(tmp_path: Path) -> None:
     path.write_text('{"question_id": 1, "category": "qa", "turns": []}\n', "utf-8")
     with pytest.raises(ValueError, match=r"questions\.jsonl, line 1: .*turns"):
         questions.tasks(path, ["qa"], 2, 8)
-
-
-def test_whole_files_are_edited_without_a_selection() -> None:
-    whole, parts = tasks.whole_files(), [t for t in tasks.shipped() if t.kind == "edit"]
-    assert {task.kind for task in whole} == {"file"} and len({task.name for task in whole}) == 4
-    for task in whole:
-        assert task.request.selection is None and task.before == task.request.text
-        assert task.passes(task.before) is not True, "nothing was done"
-    for one, part in zip(whole, parts, strict=False):
-        assert one.request.instruction == part.request.instruction
-        right = part.request.text.replace("items", "entries").replace("RuntimeError", "ValueError")
-        if one.name != "file-tables":
-            assert one.passes(right) is True
 
 
 # -- costs and second edits ------------------------------------------------------------------------
@@ -158,6 +149,81 @@ def test_second_edits_are_of_one_file() -> None:
             assert same and first.selection is None
         else:
             assert first.text == second.text
+
+
+# -- figures -------------------------------------------------------------------------------------
+
+
+class FakeMethod:
+    """A method whose answers are given: how fast it is, and what is wrong."""
+
+    def __init__(self, seconds: float, wrong: set[str]) -> None:
+        self.seconds, self.wrong, self.ran = seconds, wrong, list[str]()
+
+    def run(self, task: Task, limit: int | None) -> Run:
+        self.ran.append(task.name)
+        text = "wrong" if task.name in self.wrong else "right"
+        return Run(text, 100, 50, self.seconds, 1.0, 200)
+
+
+def fake_runners(**methods: FakeMethod) -> Any:
+    named = {name.replace("_", "."): method for name, method in methods.items()}
+    return SimpleNamespace(
+        methods=named, dtypes=dict.fromkeys(named, "q4"), engines={}, slow="none",
+        model="m", device="cpu", threads=1, leave_out=lambda names, why: None,
+    )  # fmt: skip
+
+
+def judged(name: str, kind: str = "file") -> Task:
+    return Task(name, kind, Request("edit", "x", "x.py"), lambda answer: answer == "right")
+
+
+def measured(
+    runners: Any, todo: list[Task], notes: Path, resume: bool = False
+) -> tuple[figures.Runs, list[dict[str, Any]]]:
+    options = Namespace(repeats=2, slow_prompts=1, resume=resume)
+    runs, _ = decode.measure(options, runners, todo, notes)
+    return runs, [figures.result(task, m, runs, runners) for task in todo for m in runners.methods]
+
+
+def test_with_another_program_only_what_both_answered_rightly_counts(tmp_path: Path) -> None:
+    runners = fake_runners(
+        plain=FakeMethod(9.0, {"c"}), draftline=FakeMethod(3.0, {"c"}),
+        llama_cpp=FakeMethod(7.0, {"a"}),
+    )  # fmt: skip
+    todo = [judged("a"), judged("b", "edit"), judged("c", "edit")]
+    runs, results = measured(runners, todo, tmp_path / "notes")
+    found = {
+        (one["kind"], one["method"], one["against"]): one
+        for one in figures.ratios(todo, runs, results, runners)
+    }
+    ours, theirs = (found["all edits", "draftline", other] for other in ("plain", "llama.cpp"))
+    assert (ours["tasks"], ours["end_to_end"], ours["tokens"]) == (3, 2.5, 3.0)
+    assert ours["reading"] is None
+    assert (theirs["tasks"], theirs["end_to_end"], theirs["tokens"]) == (1, 2.0, 2.333)
+    assert theirs["reading"] == 1.0
+    assert ("file", "draftline", "llama.cpp") not in found
+    rows = {(one["kind"], one["method"]): one for one in figures.kinds(todo, results)}
+    assert rows["all edits", "draftline"]["right"] == 2 == rows["edit", "llama.cpp"]["tasks"]
+    assert rows["all edits", "draftline"]["equal"] == rows["all edits", "plain"]["judged"] == 3
+    assert rows["edit", "plain"]["end_to_end_tokens_per_s"] == 10.0
+    assert rows["edit", "plain"]["reading_tokens_per_s"] == 200.0
+
+
+def test_a_stopped_run_is_continued_where_it_stopped(tmp_path: Path) -> None:
+    notes, todo = tmp_path / "notes", [judged("a"), judged("b")]
+    _, first = measured(fake_runners(plain=FakeMethod(2.0, set())), todo, notes)
+    lines = notes.read_text("utf-8").splitlines(keepends=True)
+    notes.write_text("".join(lines[:-1]) + lines[-1][:20], "utf-8")  # the second one was cut off
+    method = FakeMethod(2.0, set())
+    assert measured(fake_runners(plain=method), todo, notes, resume=True)[1] == first
+    assert method.ran == ["b"] * 3, "a warm-up and both repeats"
+    assert measured(fake_runners(plain=method), todo, notes, resume=True)[1] == first
+    assert len(method.ran) == 3
+    with pytest.raises(ValueError, match="was made with methods"):
+        measured(fake_runners(draftline=method), todo, notes, resume=True)
+    assert measured(fake_runners(plain=method), todo, notes)[1] == first
+    assert len(method.ran) == 9, "without --resume it starts anew"
 
 
 # -- a run -----------------------------------------------------------------------------------------
@@ -189,9 +255,13 @@ def test_a_run_of_questions_with_acceptance_and_second_edits(
     assert record == json.loads(out.read_text("utf-8"))
     assert {one["method"] for one in record["results"]} == {"plain", "draftline", "lookup"}
     assert all(one["equal"] for one in record["results"] if one["method"] != "plain")
-    assert {one["kind"] for one in record["groups"]} == {"qa", "translation"}
-    for one in record["groups"]:
-        assert one["prompts"] == 2 and one["low"] <= one["ratio"] <= one["high"]
+    assert {one["kind"] for one in record["kinds"]} == {"qa", "translation"}
+    assert all(one["tasks"] == 2 and one["judged"] == 0 for one in record["kinds"])
+    assert {one["kind"] for one in record["ratios"]} == {"qa", "translation"}
+    for one in record["ratios"]:
+        assert one["tasks"] == 2 and one["reading"] is None, "all read it in one engine"
+        for what in ("end_to_end", "tokens"):
+            assert one[f"{what}_low"] <= one[what] <= one[f"{what}_high"]
         assert (one["cost"] is not None) == (one["against"] == "plain")
     assert [one["temperature"] for one in record["acceptance"]] == [0, 0.8] * 2
     assert all(one["equal"] == one["prompts"] == 2 for one in record["acceptance"])
@@ -208,11 +278,15 @@ def test_a_run_of_questions_with_acceptance_and_second_edits(
 @pytest.mark.parametrize(
     ("arguments", "names"),
     [
-        (["--kinds", "edit,poem"], "--kinds poem: choose from file,edit,summary,summarization"),
+        (
+            ["--kinds", "edit,poem"],
+            "--kinds poem: choose from file,edit,completion,question",
+        ),
         (["--kinds", "qa"], "--spec-bench FILE"),
         (["--kinds", "qa", "--spec-bench", "nowhere.jsonl"], "nowhere.jsonl: no such file"),
         (["--temperatures", "warm"], "--temperatures warm"),
         (["--limit", "0"], "--limit 0"),
+        (["--tasks-of-kind", "-1"], "--tasks-of-kind -1"),
     ],
 )
 def test_bad_options_are_named(run_bench: RunBench, arguments: list[str], names: str) -> None:

@@ -157,17 +157,6 @@ def test_the_documentation_lists_every_part() -> None:
     assert sorted(cleared) == sorted(part.name for part in stored.CACHES)
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [(("cache",), "draftline storage`"), (("uninstall", "--yes"), "draftline storage remove`")],
-)
-def test_old_names_tell_the_new_one(folder: Path, old: tuple[str, ...], new: str) -> None:
-    before = files(folder / "home")
-    result = draftline(folder, *old)
-    assert result.returncode == 2 and new in one_line(result)
-    assert files(folder / "home") == before
-
-
 # -- remove ---------------------------------------------------------------------------------
 
 

@@ -96,6 +96,13 @@ def without(settings, name):
 def count(settings):
     return len(settings)
 '''
+TEST = """import ast
+from pathlib import Path
+
+
+def test_app():
+    ast.parse((Path(__file__).parents[1] / "app.py").read_text("utf-8"))
+"""
 SNIPPET = '''# ... existing code ...
 
 def merge(first, second):
@@ -202,6 +209,8 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     )
     for name in (SMALLEST, SMALL):
         link_model(name, home / "models")
+    runner = Path(sys.executable).with_name("pytest")  # the user's, not Draftline's
+    (environment / "bin" / "pytest").symlink_to(runner)
     with tempfile.TemporaryDirectory(prefix="dl") as runtime:  # a socket's path is short
         yield Installed(
             environment / "bin",
@@ -248,6 +257,8 @@ def folder(tmp_path: Path) -> Path:
     """A folder with the files that README's commands name."""
     for name, text in (("app.py", APP), ("snippet.txt", SNIPPET), ("notes.md", NOTES)):
         (tmp_path / name).write_text(text, "utf-8")
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_app.py").write_text(TEST, "utf-8")
     page = Canvas(str(tmp_path / "report.pdf"))
     for number, line in enumerate(REPORT):
         page.drawString(72, 750 - 20 * number, line)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +22,11 @@ from engine.drafting.draft_length import (
 )
 from engine.drafting.draft_model import (
     DraftModel,
-    EarlyExit,
     PairError,
     SeparateModel,
     check_pair,
     draft_model,
     load_draft,
-    self_draft,
 )
 from engine.generate import Generation, generate
 from engine.model.torch.torch_target import TorchTarget
@@ -106,16 +103,15 @@ def test_no_draft_length_changes_the_answer(
     for ids in (PROMPT, [60]):
         prompt = Prompt(ids, max_tokens=40)
         _, expected = run(target, endless, prompt, NullDrafter(), **options)
-        for drafter in (draft_model(other, lengths), self_draft(1, lengths)):
-            _, done = run(target, endless, prompt, drafter, **options)
-            assert answer(done) == answer(expected)
+        _, done = run(target, endless, prompt, draft_model(other, lengths), **options)
+        assert answer(done) == answer(expected)
 
 
 @pytest.mark.parametrize("options", [{}, SAMPLED], ids=str)
 def test_answers_match_at_every_end_position_and_length(
     target: TorchTarget, other: TorchTarget, options: Any
 ) -> None:
-    same_wherever_it_ends(target, PROMPT, lambda: [draft_model(other), self_draft(1)], options)
+    same_wherever_it_ends(target, PROMPT, lambda: [draft_model(other)], options)
 
 
 @pytest.mark.parametrize("options", [{}, SAMPLED, {"temperature": 2.0, "seed": 3}], ids=str)
@@ -210,39 +206,6 @@ def test_the_draft_models_cache_matches_the_committed_text(
     assert rounds > 20
 
 
-def test_early_exit_leaves_the_models_cache_unchanged(
-    target: TorchTarget, endless: Tokenizer
-) -> None:
-    begin(target, PROMPT)
-    rows = len(target.tokens)
-    before = target.sequence.cache[0][..., :rows, :].clone()
-    reader = EarlyExit(1)
-    assert reader.prepare(PROMPT, 9, target) == 9
-    for token in (43, 5, 6):
-        logits, hidden = reader.step(token)
-        assert logits.shape == (target.vocab,) and hidden.shape == (target.model.width,)
-    assert target.tokens == PROMPT[:-1]
-    assert torch.equal(target.sequence.cache[0][..., :rows, :], before)
-
-
-def test_early_exit_matches_a_model_of_only_those_layers(
-    target: TorchTarget, folder: Path, tmp_path: Path
-) -> None:
-    """Compared with a model folder of the same weights whose config has one layer."""
-    short = tmp_path / "short"
-    shutil.copytree(folder / "model", short)
-    settings = json.loads((short / "config.json").read_text())
-    settings["num_hidden_layers"] = 1
-    settings.pop("layer_types", None)
-    (short / "config.json").write_text(json.dumps(settings))
-    truncated, reader = SeparateModel(load(short, threads=1)), EarlyExit(1)
-    begin(target, PROMPT)
-    assert truncated.prepare(PROMPT, 5, target) == reader.prepare(PROMPT, 5, target) == 5
-    for token in (43, 5, 6, 7):
-        for expected, actual in zip(truncated.step(token), reader.step(token), strict=True):
-            assert torch.equal(expected, actual)
-
-
 def test_a_long_prompt_is_read_one_chunk_per_round(
     target: TorchTarget, twin: TorchTarget, endless: Tokenizer
 ) -> None:
@@ -299,12 +262,12 @@ def test_a_draft_model_may_have_a_smaller_vocabulary(
 
 
 def test_sampled_drafts_of_the_same_model_are_all_accepted(
-    target: TorchTarget, twin: TorchTarget, endless: Tokenizer
+    target: TorchTarget, twin: TorchTarget, other: TorchTarget, endless: Tokenizer
 ) -> None:
     """Rejection sampling with p = q rejects nothing; drafts of another model are sometimes
     rejected."""
-    for drafting, lowest, highest in ((twin, 1.0, 1.0), (None, 0.0, 0.95)):
-        drafter = draft_model(drafting, ConstantLength(5)) if drafting else self_draft(1)
+    for drafting, lowest, highest in ((twin, 1.0, 1.0), (other, 0.0, 0.95)):
+        drafter = draft_model(drafting, ConstantLength(5))
         prompt = Prompt(PROMPT, max_tokens=42)
         request = Request("complete", temperature=0.5, top_p=0.9, seed=5)
         *_, done = generate(
@@ -347,17 +310,9 @@ def test_a_pair_with_the_same_tokenizer_is_loaded(folder: Path, target: TorchTar
     assert found.vocab == target.vocab and found is not target
 
 
-def test_invalid_early_exit_layers_raise_one_line_errors(target: TorchTarget, tiny: Any) -> None:
-    for count in (0, 2, 9):
-        with pytest.raises(PairError, match="the model has 2: choose 1 to 1"):
-            EarlyExit(count).prepare(PROMPT, 5, target)
-    with pytest.raises(PairError, match="cannot exit early"):
-        EarlyExit(1).prepare(PROMPT, 5, load(tiny("gpt2")))
-
-
 def test_a_prompt_is_read_in_one_round_in_passes_of_static_shape(tiny: Any) -> None:
     """As on a card, where a target may leave the last tokens of a prompt to its next pass."""
     model = load(tiny("llama"), graphs="static")
     text = [5 + n % 90 for n in range(50)]
-    assert SeparateModel(model).prepare(text, 8, None) == 8
+    assert SeparateModel(model).prepare(text, 8) == 8
     assert model.tokens == text[:-1]

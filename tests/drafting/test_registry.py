@@ -103,7 +103,7 @@ MODELS = (
     "draft-model:model={draft},lengths=constant,most=3",
     "draft-model:model={draft},lengths=confident,threshold=0.9",
     "auto+draft-model:model={draft}",
-    "self-draft:layers=1,lengths=heuristic",
+    "draft-model:model={draft},lengths=heuristic",
     "specdec++:model={draft},head={stop}",
     "eagle2:head={eagle}",
     "eagle2:head={eagle},total=9,depth=3,width=2",
@@ -221,7 +221,7 @@ def test_a_request_may_choose_its_drafter(tiny: Any, store: Path, home: Path) ->
 
 def test_forget_resets_draft_lengths(tiny: Any, home: Path) -> None:
     """For drafters loaded with the engine and for those loaded by a request."""
-    name = "self-draft:layers=1,lengths=heuristic,most={}"
+    name = f"draft-model:model={tiny()},lengths=heuristic,most={{}}"
     config = Config(str(tiny()), dtype="f32", threads=1, drafter=name.format(9), library=False)
     with Engine(config) as engine:
         for drafter in ("", name.format(7)):
@@ -296,9 +296,9 @@ def test_options_have_the_type_of_their_default() -> None:
             None,
             "drafter draft-model: option model is required: write draft-model:model=",
         ),
+        ("draft-model:model=x,lengths=long", None, "lengths long: choose from constant, heuristic"),
         ("specdec++:model=x", None, "option head is required: write"),
         ("eagle2:head=gone", None, "gone"),
-        ("self-draft:lengths=long", None, "lengths long: choose from constant, heuristic"),
         ("recycling:width=65", None, "width 65: choose 1 to 64 successors"),
         ("recycling:template=gone", None, "template gone: No such file"),
     ],

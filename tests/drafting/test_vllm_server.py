@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.common.tasks import FOLDER
+from bench.common.tasks import CODE
 from bench.vllm.model_folder import safetensors_folder
 from bench.vllm.server import PYTHON, DraftCounts, vllm_server
 from engine.prompts.tokenizer import Tokenizer
@@ -38,7 +38,7 @@ class Served:
 def prompts() -> list[list[int]]:
     """Sixteen chats about four files, two of them equal, and completions of their code."""
     tokenizer, found = Tokenizer(locate(MODEL)), list[list[int]]()
-    for file in sorted(FOLDER.glob("*.py"))[:4]:
+    for file in sorted(CODE.rglob("*.py"))[:4]:
         code = "".join(file.read_text("utf-8").splitlines(keepends=True)[:30])
         for asked in ASKED[:3]:
             message = {"role": "user", "content": f"```python\n{code}```\n\n{asked}"}

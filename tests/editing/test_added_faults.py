@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.editing.checks import failed_checks
+from engine.editing.checks import check_edit
 from engine.records import Request
 
 OLD = """#!/usr/bin/env python
@@ -44,7 +44,7 @@ BODY = "    lines = open(path).read(size)\n    return [each for each in lines if
 
 def kinds(new: str, instruction: str = "Go on", old: str = OLD, path: str = "a.py") -> set[str]:
     request = Request("edit", old, path=path, instruction=instruction)
-    return {failed.kind for failed in failed_checks(request, new)}
+    return {failed.kind for failed in check_edit(request, new).failed}
 
 
 @pytest.mark.parametrize(

@@ -335,6 +335,79 @@ def test_line_ends_and_the_byte_order_mark_stay() -> None:
     assert new == text.replace("import re", "import io\r\nimport re", 1)
 
 
+PATCH = """--- a/f.py
++++ b/f.py
+@@ -100,4 +100,5 @@ def load(path):
+     with open(path, "w") as file:
+-        file.write(text)
++        file.write(text + "!")
++        file.flush()
+
+"""
+
+
+@pytest.mark.parametrize("text", [PATCH, f"Here it is:\n\n```diff\n{PATCH}```\n\nIt works.\n"])
+def test_a_diff_is_applied_where_its_lines_are(text: str) -> None:
+    new = FILE.replace("write(text)", 'write(text + "!")\n        file.flush()')
+    assert apply_answer(
+        Request("edit", FILE, update=text), merged(merge(FILE, text).text or "")
+    ) == (new)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 4))
+def test_a_diff_of_two_texts_leads_from_the_one_to_the_other(seed: int, context: int) -> None:
+    """Or a part of it fits in several places."""
+    chance = random.Random(seed)
+    old = FILE.rstrip().split("\n")
+    new = [*old]
+    for at in sorted({chance.randrange(len(old)) for _ in range(2)}, reverse=True):
+        new[at : at + chance.randint(0, 2)] = ["    new()"] * chance.randint(0, 2)
+    lines = [*difflib.unified_diff(old, new, "a/f.py", "b/f.py", lineterm="", n=context)]
+    with contextlib.suppress(EditRefused):
+        found = merge(FILE, "\n".join(lines)).text if lines else "\n".join(new)
+        assert found == "\n".join(new).strip("\n")
+
+
+@pytest.mark.parametrize(
+    ("hunk", "message"),
+    [
+        ("-        return nothing", "fits in no place"),
+        (" \n+import io", "fits in several places"),
+        ("+import io", "fits in several places"),
+        ("-import os\n+++ b/g.py\nimport io", "line 4 of the update is none of the diff's"),
+    ],
+)
+def test_a_diff_that_fits_nowhere_or_in_several_places_is_refused(hunk: str, message: str) -> None:
+    with pytest.raises(EditRefused, match=message):
+        merge(FILE, f"@@ -1,2 +1,2 @@\n{hunk}\n")
+
+
+def test_a_fenced_block_in_prose_is_the_update() -> None:
+    update = f"Sure!\n\n```python\n{MARK}\nimport os\nimport io\nimport re\n{MARK}\n```\nBye."
+    assert merge(FILE, update).text == FILE.rstrip().replace("import re", "import io\nimport re", 1)
+    text = "# A\n\n```\na\n```\n\nb\n"
+    assert snippet(f"# A\n\n```\nc\n```\n\n{MARK}", text).startswith("# A")
+    assert snippet("a = 1\n```\nc\n```\nb", "a = 1\n").startswith("a = 1")
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["# rest unchanged", "# ... existing methods", "// (rest of the class is unchanged)",
+     "/* remaining methods */", "# ... other imports", "# unchanged",
+     "# ... other imports ..."],
+)  # fmt: skip
+def test_marks_in_plain_words(line: str) -> None:
+    assert is_mark(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["# the rest of them is skipped", "# rest", "# existing code", "rest unchanged", "# Other"],
+)
+def test_remarks_are_no_marks(line: str) -> None:
+    assert not is_mark(line)
+
+
 # -- what is refused ---------------------------------------------------------------------------
 
 

@@ -463,7 +463,7 @@ def tokens(text: str) -> list[str]:
     return [each.string for each in tokenize.generate_tokens(io.StringIO(text).readline)]
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(programs, st.sampled_from(NAMES), st.sampled_from([*NAMES, "z", "len"]))
 @example("def b(a, c=1):\n  show(1)\nshow(f'{b}')\n", "a", "b")
 @example("def b():\n  show(1)\nshow(f'{b}')\n", "b", "z")
@@ -488,7 +488,7 @@ def test_programs_mean_and_do_what_they_did(text: str, old: str, new: str) -> No
 
 
 @given(programs)
-@settings(max_examples=500)
+@settings(max_examples=200)
 @example("def a(c):\n  class b:\n    global c\n    show([c for a in [1]])\n")
 def test_names_refer_to_what_python_says(text: str) -> None:
     assert_agrees(text)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.editing.checks import failed_checks
+from engine.editing.checks import check_edit
 from engine.editing.script_parts import parse_scripts
 from engine.records import Request
 
@@ -41,7 +41,7 @@ SVELTE = """<p>it's a list (</p>
 
 def kinds(path: str, old: str, new: str, instruction: str = "Sort the items") -> set[str]:
     request = Request("edit", old, path=path, instruction=instruction)
-    return {failed.kind for failed in failed_checks(request, new)}
+    return {failed.kind for failed in check_edit(request, new).failed}
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from engine.editing.dialogue import OTHER_TEMPERATURE, Ask, advance, dialogue
 from engine.editing.edit import edit_file
 from engine.editing.edits import EditRefused
 from engine.editing.outcome import Outcome
-from engine.editing.running import sandbox
+from engine.editing.running import linters, sandbox
 from engine.editing.running.sandbox import Finished, SandboxError
 from engine.editing.running.trial import BadCommand, Trial, make_trial, parse_command, telling_lines
 from engine.records import Done, Request
@@ -275,6 +275,7 @@ def tools(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A workspace with settings of mypy; ruff and mypy are this environment's own."""
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     (workspace / "mypy.ini").write_text("[mypy]\n")
+    linters.program.cache_clear()
     return workspace
 
 

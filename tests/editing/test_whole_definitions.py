@@ -274,3 +274,159 @@ def test_a_remark_beside_all_of_the_code_is_one() -> None:
     new = SHOP.replace("    with open", "    # make the file\n    with open")
     update = new[new.index("def save") : new.index("class Store")]
     assert merge(SHOP, update, "a.py").text == new.rstrip("\n")
+
+
+LINE = "// ... existing code ..."
+MAIN = FILE[FILE.index("if __name__") :]
+DROP = "    def drop(self, key):\n        del self.items[key]\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "update", "old", "new"),
+    [  # a new member, at the end of its kind
+        ("a.py", FILE, f"class Store:\n    {MARK}\n\n{DROP}", "] = value\n",
+         f"] = value\n\n{DROP}"),
+        ("a.py", FILE, f"class Store:\n{MARK}\n{DROP}\n{MARK}\n", "] = value\n",
+         f"] = value\n\n{DROP}"),
+        ("a.py", FILE, f"class Store:\n{DROP}\n    {MARK}\n", "    def get",
+         f"{DROP}\n    def get"),
+        ("a.py", FILE, f"class Store:\n    {MARK}\n    age = 1\n", "size = 3",
+         "size = 3\n    age = 1"),
+        ("a.py", FILE, f"class Store(dict):\n    {MARK}\n", "class Store:", "class Store(dict):"),
+        ("a.py", FILE, f"{MARK}\n\ndef more():\n    return 1\n\n{MARK}\n", MAIN,
+         f"def more():\n    return 1\n\n\n{MAIN}"),
+        ("a.ts", TYPESCRIPT,
+         f"export class Store {{\n  {LINE}\n\n  drop() {{\n    f();\n  }}\n}}\n",
+         "value;\n  }\n", "value;\n  }\n\n  drop() {\n    f();\n  }\n"),
+        ("a.rs", RUST, f"impl Store {{\n    {LINE}\n    fn drop(&self) {{}}\n}}\n",
+         "value;\n    }\n", "value;\n    }\n\n    fn drop(&self) {}\n"),
+        ("a.go", "type A struct {\n\tB int\n}\n", f"type A struct {{\n    {LINE}\n    C int\n}}\n",
+         "B int\n", "B int\n\tC int\n"),
+        ("a.ts", "export type A = {\n  b: number;\n};\n\nexport const c = 1;\n",
+         f"export type A = {{\n  {LINE}\n  d?: string;\n}};\n",
+         "number;\n", "number;\n  d?: string;\n"),
+        # lines of a function
+        ("a.py", FILE, f"class Store:\n    {MARK}\n    def put(self, key, value, more=()):\n"
+         f"        {MARK}\n        self.more = more\n",
+         "value):\n        self.items[key] = value\n",
+         "value, more=()):\n        self.items[key] = value\n        self.more = more\n"),
+        ("a.ts", TYPESCRIPT, f"export function load(path: string): string {{\n  if (!path) f();\n"
+         f"  {LINE}\n}}\n", "  return a(path);", "  if (!path) f();\n  return a(path);"),
+        ("a.py", "def f(a):\n    b = a\n    return b\n",
+         f"def f(a):\n    {MARK}\n    return b + 1\n", "return b", "return b + 1"),
+        ("a.py", FILE, f"import sys\n\n{MARK}\n\n{MAIN.splitlines()[0]}\n    sys.exit(load('a'))\n",
+         FILE, FILE.replace("import os\n", "import os\nimport sys\n").replace(
+             'save("b", load("a"))', "sys.exit(load('a'))")),
+    ],
+)  # fmt: skip
+def test_definitions_that_are_shown_in_part(
+    path: str, text: str, update: str, old: str, new: str
+) -> None:
+    assert old in text
+    assert merge_of(text, update, path) == text.replace(old, new)
+
+
+@pytest.mark.parametrize(
+    ("text", "update", "doubt"),
+    [
+        (FILE, f"class Store:\n    {MARK}\n    def more(self):\n        {MARK}\n", "has a mark"),
+        (FILE.replace("Store:", "Store(A):"), f"class Store:\n    {MARK}\n\n{DROP}", "the head"),
+        (FILE, "def put(self, key):\n    return 1\n\n\ndef save(path):\n    pass\n",
+         "`save` has no code"),
+        (FILE + FILE, LOAD, "`load` is not one definition"),
+        ("def f():\n    pass\n", "def f():\n", "`f` has no code"),
+        ("def f(a):\n    g(a)\n    h(a)\n",
+         f"def f(a):\n    {MARK}\n    h(a, 1)\n    g(a)\n", "or add"),
+        ("def f(a):\n    for b in a:\n        g(b)\n        h(b)\n",
+         f"def f(a):\n    for c in a:\n        k(c)\n    {MARK}\n", "new lines"),
+        ('A = [\n    "a",\n    "b"\n]\n', f'A = [\n    {MARK}\n    "c",\n]\n', "with commas"),
+        ("def f(a):\n    # why\n    g(a)\n    h(a)\n",
+         "def f(a):\n    g(a)\n    h(a, 1)\n", "# why"),
+        (FILE, "print(load('x'))\nimport os\n", "the place of `print"),
+    ],
+)  # fmt: skip
+def test_the_true_reason_is_given(text: str, update: str, doubt: str) -> None:
+    found = merge(text, update, "a.py")
+    assert found.text is None and doubt in found.doubt and "\n" not in found.doubt
+
+
+@pytest.mark.parametrize(
+    ("path", "head", "old", "new"),
+    [
+        ("a.js", "function f(a) {", "const b = a.b;", "const { b } = a;"),
+        ("a.js", "function f(a) {", "const b = a();", "const [b] = a();"),
+        ("a.ts", "function f(a: A) {", "console.log('begin');", "logger.debug('begin');"),
+        ("a.py", "def f(a):", "b, c = g(a)", "b, c, d = g(a)"),
+        ("a.py", "def f(a):", "b, c = a.split()", "b, _, c = a.partition(' ')"),
+        ("a.py", "def f(a):", 'log("begin")', 'logger.info("begin")'),
+        ("a.py", "def f(a):", "a.b = c", "a._b = c"),
+    ],
+)
+def test_a_line_that_may_stand_for_another_is_left_to_the_model(
+    path: str, head: str, old: str, new: str
+) -> None:
+    """It would be added beside the old one, which it was meant for."""
+    mark, close = (f"    {MARK}", "") if path == "a.py" else (f"    {LINE}", "}\n")
+    text = f"{head}\n    {old}\n    h(a)\n    return k(a)\n{close}"
+    found = merge(text, f"{head}\n    {new}\n{mark}\n    return k(a)\n{close}", path)
+    assert found.text is None and "new lines, which may replace" in found.doubt
+
+
+def test_another_clause_is_left_to_the_model() -> None:
+    text = "def f(a):\n    try:\n        g(a)\n    except KeyError:\n        h(a)\n"
+    update = f"def f(a):\n    try:\n        {MARK}\n    except ValueError:\n        k(a)\n"
+    assert merge(text, update, "a.py").text is None
+
+
+@pytest.mark.parametrize("more", ["", "from typing import Any\n"])
+@pytest.mark.parametrize("shown", ["import json", "from b import C"])
+def test_an_import_inside_of_try_or_if_is_not_added_again(shown: str, more: str) -> None:
+    text = (
+        "import os\nfrom typing import TYPE_CHECKING\n\ntry:\n    import json\n"
+        "except ImportError:\n"
+        f"    json = None\n\nif TYPE_CHECKING:\n    from b import C, D\n\n\n{LOAD}"
+    )
+    new = LOAD.replace("path)", "path, C)")
+    found = merge(text, f"{shown}\n{more}\n{MARK}\n\n{new}", "a.py").text or ""
+    assert found.count(shown) == 1 and "path, C)" in found
+    assert ("Any" in found) == bool(more)
+
+
+@given(
+    modules(), st.sampled_from(["new()", "if new:\n        return 2", "return new"]), st.booleans()
+)
+def test_lines_of_a_function_are_added_or_left_to_the_model(
+    case: tuple[str, str, str], line: str, at_end: bool
+) -> None:
+    """All lines of the file stay, but for the one that a new one must replace."""
+    old = case[0]
+    heads = [row for row in old.split("\n") if row.startswith("def ")]
+    for head in heads:
+        part = [f"    {MARK}", f"    {line}"]
+        found = merge(old, "\n".join([head, *(part if at_end else part[::-1])]), "a.py").text
+        if found is not None:
+            lost = [row for row in old.split("\n") if row not in found.split("\n")]
+            assert len(lost) <= (line == "return new" and at_end)
+            assert all(row.strip().startswith("return") for row in lost)
+
+
+@given(modules(), st.booleans(), st.booleans())
+def test_a_new_method_is_added_to_its_class_and_all_else_stays(
+    case: tuple[str, str, str], mark_above: bool, import_it: bool
+) -> None:
+    old = case[0]
+    names = [row[6] for row in old.split("\n") if row.startswith("class ")]
+    for name in names:
+        method = "    def fresh(self):\n        return json\n"
+        parts = [f"    {MARK}\n", method] if mark_above else [method, f"    {MARK}\n"]
+        parts.append("\ndef other():\n    return 4\n")
+        update = "\n".join(["import json\n\n"[: 13 * import_it] + f"class {name}:", *parts])
+        found = merge(old, update, "a.py").text or ""
+        block = found[found.index(f"class {name}:") :].partition("\n\n\n")[0]
+        assert block.count("def fresh") == found.count("def fresh") == 1
+        assert ("import json" in found) == import_it
+        kept = [row for row in found.split("\n") if row.strip()]
+        rows = [*method.rstrip().split("\n"), "def other():", "    return 4"]
+        for row in [*rows, *["import json"] * import_it]:
+            kept.remove(row)
+        assert kept == [row for row in old.split("\n") if row.strip()]

@@ -165,6 +165,27 @@ def test_code_of_an_answer_is_yanked_put_and_applied(nvim: Neovim) -> None:
     nvim.until(lambda: nvim.text() == SOURCE.replace("\n", "\n" + block, 1), "put below the cursor")
 
 
+def test_code_of_an_answer_is_applied_where_it_belongs(nvim: Neovim) -> None:
+    """Nothing is selected: the definition of the same name is replaced, the import goes up."""
+    nvim.keys(":DraftlineChat<CR>")
+    nvim.until_lua("return vim.api.nvim_get_mode().mode == 'i'")
+    nvim.keys("<Esc>")
+    nvim.until_lua("return vim.api.nvim_get_mode().mode == 'n'")
+    nvim.lua(
+        "local chat = vim.fn.bufnr('draftline://chat')\n"
+        "vim.api.nvim_buf_set_lines(chat, -1, -1, false, { '```python', 'import operator', '',"
+        " 'def add(left, right):', '    return operator.add(left, right)', '```' })\n"
+        "vim.api.nvim_win_set_cursor(0, { vim.api.nvim_buf_line_count(0) - 1, 0 })"
+    )
+    nvim.keys("ga")
+    nvim.until_lua("return require('draftline.hunks').is_open(vim.fn.bufnr('sums.py'))")
+    nvim.keys("ga")
+    head, _, _ = SOURCE.partition("\n\n\n")
+    added = "def add(left, right):\n    return operator.add(left, right)\n"
+    wanted = f"{head}\n\nimport operator\n\n\n{added}"
+    nvim.until(lambda: nvim.text() == wanted, "applied")
+
+
 def test_explain_is_a_code_action(nvim: Neovim) -> None:
     nvim.keys("4GVj")
     kind = "refactor.draftline.explain"

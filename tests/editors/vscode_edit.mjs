@@ -184,6 +184,11 @@ export function editScenarios(editor, place) {
       await page.waitForSelector(".monaco-diff-editor");
       await editor.settle();
       await editor.shot("edit-compared");
+      await page.locator(".editor-actions a[aria-label^='Check This Edit']").click();
+      await editor.choose("grep -q count shelf.py");
+      await editor.seeDecoration(/checked by grep -q count shelf.py/);
+      await editor.settle();
+      await editor.shot("edit-checked");
       await editor.press("Alt+n");
       await editor.gone(LENS);
       const wanted = [...before];

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from index.workspace import file_filter, git_repository
+from index.workspace import git_repository, ignore_rules
 from index.workspace.git_repository import repository_at
 from tests.index.test_file_filter import listed, make, why_skipped
 
@@ -193,7 +193,7 @@ def test_a_file_of_rules_that_is_too_large_is_named(tmp_path: Path) -> None:
     assert paths(main) == ["a.py", "sub/b.py"]
     make(main, {"sub/.gitignore": large + "#", "sub/deep/c.py": ""})
     reason = "over 1 MiB; make it smaller"
-    expected = f"{file_filter.UNUSABLE}: {main}/sub/.gitignore: {reason}"
+    expected = f"{ignore_rules.UNUSABLE}: {main}/sub/.gitignore: {reason}"
     assert paths(main) == ["a.py"]
     assert listed(main)[1]["sub"] == why_skipped(main, "sub/deep/c.py") == expected
     for name in (
@@ -205,7 +205,7 @@ def test_a_file_of_rules_that_is_too_large_is_named(tmp_path: Path) -> None:
     ):
         other = new_repository(tmp_path / name.replace("/", "-"), {"a.py": ""})
         make(other, {name: large + "#"})
-        expected = f"{file_filter.UNUSABLE}: {other}/{name}: {reason}"
+        expected = f"{ignore_rules.UNUSABLE}: {other}/{name}: {reason}"
         assert listed(other) == ([], {".": expected})
         assert why_skipped(other, "a.py") == expected
 
@@ -218,7 +218,7 @@ def test_too_many_patterns_are_named(tmp_path: Path) -> None:
     assert listed(main)[1]["sub/sub"].endswith("/sub/sub has too many patterns; use fewer")
     make(main, {".gitignore": "*x?\n" * 9000})
     reason = "too many wildcards, or lines with and without ! by turns; simplify it"
-    assert listed(main)[1]["."] == f"{file_filter.UNUSABLE}: {main}/.gitignore: {reason}"
+    assert listed(main)[1]["."] == f"{ignore_rules.UNUSABLE}: {main}/.gitignore: {reason}"
 
 
 def test_settings_are_read_as_git_reads_them(tmp_path: Path) -> None:

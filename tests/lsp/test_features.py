@@ -162,6 +162,40 @@ async def test_an_edit_is_tried_by_the_command_of_the_settings(
     assert (tmp_path / "a.py").read_text() == "x=1\n"
 
 
+async def test_a_shown_edit_is_tried_by_a_command_that_the_user_types(
+    editor: Open, tmp_path: Path
+) -> None:
+    """What was to be checked before stays so; the command fails without the edit, or with it."""
+    (tmp_path / "a.py").write_text("x=1\n")
+    uri = (tmp_path / "a.py").as_uri()
+    async with editor() as one:
+        one.open(uri, "x=9\n")
+
+        async def seen(command: str, *warnings: str, before: str = "x=1\n") -> str:
+            known = {"before": before, "command": command, "warnings": warnings}
+            document = {"textDocument": {"uri": uri, "version": 1}}
+            answer = await one.ask("draftline/tryEdit", document | known)
+            return str(answer["seen"])
+
+        assert await seen("grep -q x=9 a.py") == "checked by grep -q x=9 a.py"
+        fails = "check this: `grep -q x=1 a.py` fails with exit code 1"
+        assert await seen("grep -q x=1 a.py") == fails
+        assert await seen("grep -q x=1 a.py", "`grep -q x=1 a.py` fails: it did") == fails
+        assert await seen("false") == (
+            "check this: `false` fails with exit code 1 (it fails without the edit, too)"
+        )
+        assert await seen("true", "`f` would be lost") == "check this: `f` would be lost"
+        for command, before, why in (
+            ("no-such-program", "x=1\n", "no-such-program: no such program: install it"),
+            ("true && false", "x=1\n", "no shell reads it"),
+            ("'", "x=1\n", "correct the quotes"),
+            ("true", "x=9\n", "a.py: no change is left to check"),
+        ):
+            code, message = await refused(asyncio.ensure_future(seen(command, before=before)))
+            assert code == FAILED and why in message
+    assert (tmp_path / "a.py").read_text() == "x=1\n"
+
+
 async def test_an_edit_that_fails_a_check_is_asked_for_again_and_has_a_warning(
     editor: Open,
 ) -> None:

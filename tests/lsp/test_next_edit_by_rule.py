@@ -1,4 +1,4 @@
-"""Next edits that are certain, and so are written without a model: calls, and changes in a row."""
+"""Next edits that are certain: calls for a changed signature, written without a model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lsp_server.next_edit.candidate import Candidate
 from lsp_server.next_edit.rules import find_candidates
-from tests.support.edited_files import A, Step, edited
+from tests.support.edited_files import A, edited
 
 NAMES = ["alpha", "beta", "gamma", "delta"]
 
@@ -108,67 +108,3 @@ def _bound(signature: inspect.Signature, call: str) -> dict[str, str]:
 )
 def test_calls_of_a_changed_signature(text: str, step: tuple[str, str], made: list[str]) -> None:
     assert [new for _, new in by_rule(text, step)] == made
-
-
-ROWS = "".join(f"row{n} = int(data[{n}])\n" for n in range(6))
-
-
-def test_a_change_made_twice_is_offered_in_the_next_similar_line() -> None:
-    step = [(f"row{n} = int", f"row{n} = float") for n in range(6)]
-    assert by_rule(ROWS, step[0]) == []
-    assert by_rule(ROWS, *step[:2]) == [("row2 = int(data[2])", "row2 = float(data[2])")]
-    assert by_rule(ROWS, *step[:4]) == [("row4 = int(data[4])", "row4 = float(data[4])")]
-    apart = ROWS.replace("\n", "\n\nother()\n\n")
-    assert by_rule(apart, step[4], step[3]) == [("row2 = int(data[2])", "row2 = float(data[2])")]
-    assert by_rule(apart, step[0], step[2]) == []  # one was left out
-    assert by_rule(apart, step[4], step[5]) == []  # no line is left that way
-    assert by_rule("a = 1\nb = 1\nc = 1\n", ("a = 1", "a = 2"), ("b = 1", "b = 2")) == []
-
-
-def test_it_goes_on_to_the_last_one() -> None:
-    steps: list[Step] = [(A, "row0 = int", "row0 = float"), (A, "row1 = int", "row1 = float")]
-    for number in range(2, 6):
-        made = by_rule(ROWS, *[(old, new) for _, old, new in steps])
-        assert made == [
-            (f"row{number} = int(data[{number}])", f"row{number} = float(data[{number}])")
-        ]
-        steps.append((A, *made[0]))
-    assert by_rule(ROWS, *[(old, new) for _, old, new in steps]) == []
-
-
-KEYS = """\
-def f(other):
-    sizes = {"width": 1, "height": 2}
-    sizes["height"] += sizes["width"] + other["width"]
-    return sizes.get("width", "width")
-
-def g(sizes):
-    return sizes["width"]
-"""
-
-
-@pytest.mark.parametrize(
-    ("step", "made"),
-    [
-        (
-            ('{"width"', '{"breadth"'),
-            [
-                'sizes["height"] += sizes["breadth"] + other["width"]',
-                'return sizes.get("breadth", "width")',
-            ],
-        ),
-        (
-            ('get("width"', 'get("breadth"'),
-            [
-                'sizes = {"breadth": 1, "height": 2}',
-                'sizes["height"] += sizes["breadth"] + other["width"]',
-            ],
-        ),
-        (('other["width"', 'other["breadth"'), []),
-        (('"width")', '"breadth")'), []),  # a value
-    ],
-)
-def test_a_key_of_a_mapping_is_renamed_with_its_other_uses(
-    step: tuple[str, str], made: list[str]
-) -> None:
-    assert sorted(new for _, new in by_rule(KEYS, step)) == sorted(made)

@@ -61,7 +61,7 @@ class Client:
 
     def __init__(self, **settings: Any) -> None:
         self.engine, self.documents = IdleEngine(), OpenDocuments()
-        next_edits = SimpleNamespace(state="idle", loaded=None)
+        beside = SimpleNamespace(state="idle", loaded=None)
         self.shared: Any = SimpleNamespace(
             engine=None,
             local=self.engine,
@@ -69,8 +69,9 @@ class Client:
             elsewhere=None,
             state="ready",
             configure=lambda *wish: None,
-            for_next_edits=next_edits,
+            for_completions=beside,
         )
+        self.shared.engines = (self.shared, beside)
         self.session = Session(self.shared, self.documents, lambda method, params: None, "client")
         self.session.configure(settings)
         self.ahead = ReadAhead(self.session)

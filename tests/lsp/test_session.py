@@ -83,7 +83,7 @@ def test_a_request_is_cancelled_while_its_prompt_is_tokenized(how: str) -> None:
             engine.gate.set()
         assert await asyncio.to_thread(engine.jobs[0].ended.wait, TIMEOUT_S)
         assert engine.threads[0] is not threading.main_thread()
-        assert session.totals["cancelled"] == 1
+        assert session.figures.totals["cancelled"] == 1
 
     asyncio.run(run())
 

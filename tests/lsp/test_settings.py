@@ -27,6 +27,7 @@ JSON = st.recursive(
 SWITCH = st.booleans() | st.dictionaries(st.sampled_from(["*", "go", "rust"]), st.booleans())
 GOOD: dict[str, st.SearchStrategy[Any]] = {
     "model": st.text(min_size=1, max_size=9),
+    "completionModel": st.text(max_size=9),
     "device": st.sampled_from(["auto", "cpu", "cuda", "mps", "cuda:1", "cuda:0,cuda:1"]),
     "maxTokens": st.integers(1, 4096),
     "maxTimeMs": st.integers(50, 600_000),
@@ -47,6 +48,7 @@ GOOD: dict[str, st.SearchStrategy[Any]] = {
 }
 WRONG: dict[str, list[Any]] = {
     "model": [1, True, [], {}],
+    "completionModel": [1, True, [], {}],
     "device": ["tpu", 0, ["cpu"], "", "cuda:", "cpu,cuda", "cuda:0,cuda:0"],
     "maxTokens": [0, 4097, "64", True, 1.5, float("nan"), float("inf"), []],
     "maxTimeMs": [0, -1, "2000", False],

@@ -123,8 +123,6 @@ def test_passes_of_static_shape_have_the_same_bits(family: Any, name: str) -> No
     for seed, size in enumerate((0, 1, 4, 20, 31)):
         draft = some_tree(size, ours.vocab, seed)
         path = path_to(draft, size - 1) if size else []
-        early = [one.skim(7, 0, 2) for one in (ours, theirs)]
-        assert torch.equal(*early), size
         mine, other = (one.forward(text[-1], draft, hidden=True) for one in (ours, theirs))
         assert torch.equal(mine.logits, other.logits), size
         assert torch.equal(mine.hidden, other.hidden), size

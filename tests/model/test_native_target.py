@@ -154,7 +154,7 @@ with Engine(Config(model=sys.argv[1], device="cpu", threads=1, library=False)) a
     ]
     texts = [
         [engine.submit(one, speculation=drafts, drafter=drafter).result().text
-         for drafts, drafter in ((False, ""), (True, "auto"), (True, "self-draft"))]
+         for drafts, drafter in ((False, ""), (True, "auto"), (True, "sam"))]
         for one in asked
     ]
 print(json.dumps(texts))

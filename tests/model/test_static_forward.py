@@ -377,16 +377,6 @@ def test_chunks_of_a_prompt(exact: bool) -> None:
         assert passes <= count // widest + 2
 
 
-def test_skimmed_layers_equal_those_of_the_dynamic_path(tiny: Any) -> None:
-    ours, theirs = static(tiny("qwen3")), load(tiny("qwen3"))
-    prompt = some_tokens(70, ours.vocab)
-    for target in (ours, theirs):
-        begin(target, prompt)
-    for ahead, token in enumerate((prompt[-1], 7, 9)):
-        rows = [target.skim(token, ahead, 1) for target in (ours, theirs)]
-        assert torch.equal(*rows)
-
-
 def test_interleaved_requests_with_growing_caches(tiny: Any) -> None:
     """Each pass reads the cache of its own sequence."""
     folder = tiny("llama")

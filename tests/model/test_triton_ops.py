@@ -21,7 +21,7 @@ import triton.language as tl  # noqa: E402
 from engine.config import Config  # noqa: E402
 from engine.model.families import read_config  # noqa: E402
 from engine.model.torch import llama  # noqa: E402
-from engine.model.torch.cuda import torch_ops, triton_ops  # noqa: E402
+from engine.model.torch.cuda import torch_ops, triton_attention, triton_ops  # noqa: E402
 from engine.model.torch.cuda.products import Tiled  # noqa: E402
 from engine.model.torch.cuda.static_forward import Static  # noqa: E402
 from engine.model.torch.cuda.static_pass import MAX_ROWS, bucket_of  # noqa: E402
@@ -69,8 +69,8 @@ def inference() -> Any:
 def few_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the interpreter's short contexts take turns through them."""
     if not CUDA:
-        monkeypatch.setattr(triton_ops, "EXACT_PARTS", 2)
-        monkeypatch.setattr(triton_ops, "EXACT_RUN", 1)
+        monkeypatch.setattr(triton_attention, "EXACT_PARTS", 2)
+        monkeypatch.setattr(triton_attention, "EXACT_RUN", 1)
 
 
 def normal(*shape: int) -> torch.Tensor:
@@ -187,7 +187,7 @@ def test_attention_of_prompts_in_16_bits(
 ) -> None:
     """Padded; in wide programs from LONG rows on, which write their results directly. In f16, as
     the interpreter has no products in bf16."""
-    monkeypatch.setitem(triton_ops.TYPES, torch.float16, tl.float16)
+    monkeypatch.setitem(triton_attention.TYPES, torch.float16, tl.float16)
     target = model_of(tiny, "llama")
     model: Any = target.model
     static: Any = target.static
@@ -228,9 +228,9 @@ def test_parts_of_attention_are_combined(parts: int) -> None:
     share = (highest - highest.amax(-1, keepdim=True)).exp2()
     expected = (mixed * share[..., None]).sum(2) / (share * total).sum(-1, keepdim=True)
     out = torch.empty(2, 120, device=DEVICE)
-    triton_ops._combine[(2, 3)](
+    triton_attention._combine[(2, 3)](
         mixed, highest, total, out, highest, EXACT=False, HEADS=3, D=40, WIDTH=64, PARTS=parts,
-        num_warps=triton_ops.combining_warps(parts, 64),
+        num_warps=triton_attention.combining_warps(parts, 64),
     )  # fmt: skip
     torch.testing.assert_close(out, expected.flatten(1), **CLOSE)
 
@@ -241,8 +241,8 @@ def tiles_of_parts(
 ):  # fmt: skip
     """The tiles of each part, in its order."""
     split = tl.program_id(0)
-    for n in range(0, triton_ops._tiles_of(split, below, PARTS, RUN)):
-        tl.store(out + split * MOST + n, triton_ops._tile(n, split, PARTS, RUN))
+    for n in range(0, triton_attention._tiles_of(split, below, PARTS, RUN)):
+        tl.store(out + split * MOST + n, triton_attention._tile(n, split, PARTS, RUN))
 
 
 @pytest.mark.parametrize(("parts", "run"), [(1, 1), (4, 1), (4, 2), (2, 8)])
@@ -262,7 +262,7 @@ def test_a_long_cache_occupies_all_processors(monkeypatch: pytest.MonkeyPatch) -
         torch.cuda, "get_device_properties", lambda card: SimpleNamespace(multi_processor_count=132)
     )
     for programs, parts in ((2, 128), (4, 64), (64, 4), (500, 1)):
-        assert triton_ops.parts_of(torch.device("cuda"), programs) == parts
+        assert triton_attention.parts_of(torch.device("cuda"), programs) == parts
 
 
 def said(static: Static, last: int, draft: Draft, cache: Any, base: int) -> Any:

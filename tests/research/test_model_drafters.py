@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from engine.drafting import Drafter, NullDrafter
-from engine.drafting.draft_model import draft_model, self_draft
+from engine.drafting.draft_model import draft_model
 from engine.generate import Generation, generate
 from engine.model.torch.torch_target import TorchTarget
 from engine.prompts.builder import Prompt
@@ -34,7 +34,6 @@ def untrained_drafters(target: TorchTarget, draft: TorchTarget) -> dict[str, Dra
     ids = install_embeddings(target, torch.ones(2, target.model.width))
     return {
         "draft model": draft_model(draft),
-        "self-draft": self_draft(1),
         "specdec++": specdec(draft, AcceptanceHead(draft.model.width)),
         "eagle": eagle(target, untrained_head(shape_of(target.settings), 0), 20, 3, 4),
         "sdsat": SdsatDrafter(ids),

@@ -19,7 +19,7 @@ import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from engine.model.torch.cuda import expert_ops, products, sampling, triton_ops
+from engine.model.torch.cuda import expert_ops, products, sampling, triton_attention, triton_ops
 from engine.model.torch.cuda.static_pass import MAX_ROWS, TOP, USUAL_ROWS, WORD_BITS
 from engine.model.torch.cuda.weight_formats import FORMATS, GROUP
 
@@ -99,7 +99,7 @@ def attention(card: int) -> Iterator[dict[str, Any]]:
     types = dict.fromkeys(("meta", "positions", "seen"), "*i64") | {"path": "*u8"}
     types |= dict.fromkeys(("mixed", "highest", "total"), "*fp32")
     types |= {"layer": "i32", "rows": "i32", "scale": "fp32"}
-    shape = {"HEADS": HEADS, "KV": KV, "D": D, "WIDTH": D, "KEYS": triton_ops.TILE}
+    shape = {"HEADS": HEADS, "KV": KV, "D": D, "WIDTH": D, "KEYS": triton_attention.TILE}
     for tree, exact, number, rows in (
         (True, False, 2, USUAL_ROWS),
         (True, False, 4, MAX_ROWS),
@@ -107,47 +107,51 @@ def attention(card: int) -> Iterator[dict[str, Any]]:
     ):
         group = HEADS // KV
         constants = shape | {
-            "TREE": tree, "EXACT": exact, "RUN": triton_ops.EXACT_RUN if exact else 1,
-            "BLOCK": triton_ops.block_of(group if exact else rows * group, exact, number),
-            "PARTS": triton_ops.EXACT_PARTS if exact else SPLITS,
+            "TREE": tree, "EXACT": exact, "RUN": triton_attention.EXACT_RUN if exact else 1,
+            "BLOCK": triton_attention.block_of(group if exact else rows * group, exact, number),
+            "PARTS": triton_attention.EXACT_PARTS if exact else SPLITS,
             "WORDS": rows // WORD_BITS, "TYPE": tl.float32 if number == 4 else tl.bfloat16,
             "PRECISION": "ieee",
         }  # fmt: skip
         found = compiled(
-            triton_ops._attend, types | {"q": POINTERS[number]}, constants, card, num_warps=4,
+            triton_attention._attend, types | {"q": POINTERS[number]}, constants, card, num_warps=4,
             num_stages=1 if number == 4 else 2, enable_fp_fusion=not exact,
         )  # fmt: skip
         kind = f"{'exact ' * exact}attention of {rows} rows{'' if tree else ' of a prompt'}"
         yield {"kernel": f"{kind}, {number} bytes a number"} | found
     types |= dict.fromkeys(("q", "mixed", "highest", "total"), "*bf16")
     constants = shape | {
-        "TREE": False, "EXACT": False, "RUN": 1, "BLOCK": triton_ops.LONG_PAIRS, "PARTS": 1,
+        "TREE": False, "EXACT": False, "RUN": 1, "BLOCK": triton_attention.LONG_PAIRS, "PARTS": 1,
         "WORDS": 1, "TYPE": tl.bfloat16, "PRECISION": "ieee",
     }  # fmt: skip
-    found = compiled(triton_ops._attend, types, constants, card, num_warps=8, num_stages=2)
+    found = compiled(triton_attention._attend, types, constants, card, num_warps=8, num_stages=2)
     yield {"kernel": "attention of a long prompt"} | found
-    parts = triton_ops.MOST_PARTS
+    parts = triton_attention.MOST_PARTS
     types = dict.fromkeys(("mixed", "highest", "total", "sinks"), "*fp32") | {"out": "*bf16"}
     constants = {"EXACT": False, "HEADS": HEADS, "D": D, "WIDTH": D, "PARTS": parts}
-    warps = triton_ops.combining_warps(parts, D)
-    found = compiled(triton_ops._combine, types, constants, card, num_warps=warps, num_stages=3)
+    warps = triton_attention.combining_warps(parts, D)
+    found = compiled(
+        triton_attention._combine, types, constants, card, num_warps=warps, num_stages=3
+    )
     yield {"kernel": f"{parts} parts of attention"} | found
 
 
 def described(card: int) -> Iterator[dict[str, Any]]:
     """Attention of gpt-oss, with windows, and of Gemma 4, whose heads are wide."""
     for heads, kv, d, window in ((64, 8, 64, 128), (8, 4, 256, 1024), (16, 2, 512, 0)):
-        keys, stages = triton_ops.tile_of(d, 2)
+        keys, stages = triton_attention.tile_of(d, 2)
         types = dict.fromkeys(("meta", "positions", "seen"), "*i64") | {"path": "*u8"}
         types |= dict.fromkeys(("mixed", "highest", "total"), "*fp32")
         types |= {"q": "*bf16", "layer": "i32", "rows": "i32", "scale": "fp32"}
         constants = {
             "TREE": True, "EXACT": False, "HEADS": heads, "KV": kv, "D": d, "WIDTH": d,
-            "BLOCK": min(64, triton_ops.PROGRAM_SUMS // d), "KEYS": keys,
+            "BLOCK": min(64, triton_attention.PROGRAM_SUMS // d), "KEYS": keys,
             "PARTS": SPLITS, "WORDS": 1, "TYPE": tl.bfloat16, "PRECISION": "ieee",
             "RUN": 1, "WINDOW": window, "ADDRESSES": 5,
         }  # fmt: skip
-        found = compiled(triton_ops._attend, types, constants, card, num_warps=4, num_stages=stages)
+        found = compiled(
+            triton_attention._attend, types, constants, card, num_warps=4, num_stages=stages
+        )
         yield {"kernel": f"attention of heads of {d} dimensions, window {window}"} | found
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,13 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel
 
 from engine.aio import Stream
-from engine.editing.edits import EditRefused
 from engine.engine import Engine
 from engine.records import Request as EngineRequest
-from engine.records import RequestError
 from ui.api import apply, embeddings, requests, responses
 from ui.api import schemas as types
 from ui.api.anthropic_messages import requests as anthropic_requests
@@ -34,7 +31,7 @@ from ui.api.anthropic_messages import schemas as anthropic_types
 from ui.api.anthropic_messages.answers import MessageWriter
 from ui.api.chat_parts import parts_of
 from ui.api.embeddings import EmbeddingModel
-from ui.api.errors import CONTEXT_CODE, ApiError, add_handlers, refused
+from ui.api.errors import ApiError, add_handlers
 from ui.api.infill import Infill
 from ui.api.jobs import Jobs, JobStream, QueueFull
 from ui.api.json_body import BodySlots, JsonRoute
@@ -44,7 +41,14 @@ from ui.api.openai_responses import requests as response_requests
 from ui.api.openai_responses import schemas as response_types
 from ui.api.openai_responses.answers import ResponseWriter, response_to
 from ui.api.remote_engine.routes import EngineHost, add_engine_routes
-from ui.api.security import OWNER, AccessGuard, AccessRules, Receive, Scope, Send
+from ui.api.replies import (
+    EventStreamResponse,
+    cancel_on_disconnect,
+    json_response,
+    request_errors,
+    wait_until_accepted,
+)
+from ui.api.security import OWNER, AccessGuard, AccessRules
 from ui.api.tool_calls import CallReader, schemas_of
 
 if TYPE_CHECKING:
@@ -52,7 +56,6 @@ if TYPE_CHECKING:
 
 QUEUE_SIZE = 32  # requests that are running or waiting
 ANY_MODEL = "*"  # an alias that matches every name
-CONTEXT_ERROR = "the model's context is"  # part of the engine's message for too long a prompt
 FAILURE = "the model has failed: start the server again"
 STATUSES = {
     400: "the request is invalid",
@@ -203,80 +206,6 @@ class ApiState:
             include_usage = bool(body.stream_options and body.stream_options.include_usage)
             return EventStreamResponse(stream, responses.chunks(stream, builder, include_usage))
         return await json_response(stream, responses.whole(stream, builder), http)
-
-
-async def json_response(
-    stream: JobStream, answer: Coroutine[Any, Any, BaseModel], http: Request
-) -> Response:
-    """Return the `answer` that is made of the events of `stream`."""
-    async with cancel_on_disconnect(stream, http.receive):
-        try:
-            await wait_until_accepted(stream)
-            return JSONResponse((await answer).model_dump())
-        except EditRefused as error:
-            raise refused(error) from error
-        finally:
-            answer.close()
-
-
-async def wait_until_accepted(stream: JobStream) -> None:
-    """Wait until the engine has the request. Raises ApiError if it rejects it."""
-    with request_errors():
-        await stream.accepted()
-
-
-@contextlib.contextmanager
-def request_errors() -> Iterator[None]:
-    """Raise ApiError where the engine rejects a request."""
-    try:
-        yield
-    except RequestError as error:
-        code = CONTEXT_CODE if CONTEXT_ERROR in str(error) else None
-        raise ApiError(400, str(error), code=code) from error
-    except EditRefused as error:
-        raise refused(error) from error
-    except RuntimeError as error:
-        raise ApiError(503, str(error)) from error
-
-
-@contextlib.asynccontextmanager
-async def cancel_on_disconnect(stream: Stream[Any], receive: Receive) -> AsyncIterator[None]:
-    """Cancel the job when its client disconnects, or at the end of the block."""
-
-    async def watch() -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        stream.cancel()
-
-    watcher = asyncio.create_task(watch())
-    try:
-        yield
-    finally:
-        watcher.cancel()
-        stream.cancel()
-
-
-class EventStreamResponse(Response):
-    """An answer as server-sent events. The job is cancelled if the client disconnects."""
-
-    media_type = "text/event-stream"
-
-    def __init__(
-        self, stream: JobStream, chunks: AsyncIterator[bytes], media_type: str | None = None
-    ) -> None:
-        headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
-        super().__init__(headers=headers, media_type=media_type)
-        del self.headers["content-length"]
-        self.stream, self.chunks = stream, chunks
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with cancel_on_disconnect(self.stream, receive):
-            await wait_until_accepted(self.stream)  # or the error is the response
-            start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
-            await send(start)
-            async for event in self.chunks:
-                await send({"type": "http.response.body", "body": event, "more_body": True})
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def app(

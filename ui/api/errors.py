@@ -19,7 +19,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from engine.editing.edits import EditRefused
-from ui.api.schemas import REMEDIES, TOO_MANY, UNSUPPORTED
+from ui.api.fields import REMEDIES, TOO_MANY, UNSUPPORTED
 
 log = logging.getLogger(__name__)
 

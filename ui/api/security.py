@@ -85,10 +85,6 @@ class AccessRules:
             return False
         return self.any_address or address.is_loopback
 
-    def accepts_key(self, authorization: str | None, api_key: str | None = None) -> bool:
-        """Return whether the header `authorization` or `x-api-key` holds a key."""
-        return self.owner(authorization, api_key) is not None
-
     def owner(self, authorization: str | None, api_key: str | None = None) -> str | None:
         """Return the owner of a request; None for a missing or wrong key.
 

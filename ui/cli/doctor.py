@@ -6,7 +6,7 @@ import argparse
 from dataclasses import asdict
 from typing import Any
 
-from ui.cli.options import add_command
+from ui.cli.options import add_command, port_number
 from ui.common.errors import FAILED, OK
 from ui.common.terminal import one_line, write_json, write_line
 
@@ -34,7 +34,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
         "--port",
-        type=_port,
+        type=port_number,
         default=DEFAULT_PORT,
         metavar="P",
         help=f"of `draftline serve`; default: {DEFAULT_PORT}",
@@ -57,14 +57,3 @@ def run(args: argparse.Namespace) -> int:
         listed = [asdict(found) for found in findings]
         write_json({"version": version_and_commit(), "checks": listed})
     return FAILED if any(found.state == "fail" for found in findings) else OK
-
-
-def _port(text: str) -> int:
-    """Parse a port number."""
-    number = int(text)
-    if not 0 <= number <= 65535:
-        raise argparse.ArgumentTypeError(f"{text} is not a port: 0 to 65535")
-    return number
-
-
-_port.__name__ = "whole number"  # argparse's messages use it

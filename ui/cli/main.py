@@ -14,11 +14,10 @@ from typing import Any
 
 from ui.cli.edit import EXIT_CODES
 from ui.cli.parser import Parser
-from ui.common.errors import FAILED, INTERRUPTED, OK, USAGE, Failure, say, warnings_on_stderr
+from ui.common.errors import FAILED, INTERRUPTED, OK, Failure, say, warnings_on_stderr
 from ui.common.interrupt import Interrupt
 
 SERVERS = {"serve", "lsp", "mcp"}  # commands that set up logging themselves
-RENAMED = {"cache": "storage", "uninstall": "storage remove"}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -75,8 +74,6 @@ def make_parser(argv: list[str]) -> Parser:
     """
     from lsp_server import cli as lsp
 
-    if (new := RENAMED.get("".join(argv[:1]))) is not None:
-        raise Failure(USAGE, f"{argv[0]}: is `draftline {new}` now: see `draftline storage --help`")
     parser = Parser(
         prog="draftline",
         description="A local code-editing assistant: text that already exists is the draft, "

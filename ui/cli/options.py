@@ -371,3 +371,14 @@ def _drafter(text: str) -> str:
 
 
 finite.__name__ = "number"  # argparse's messages show the name
+
+
+def port_number(text: str) -> int:
+    """Parse a port number."""
+    number = int(text)
+    if not 0 <= number <= 65535:
+        raise argparse.ArgumentTypeError(f"{text} is not a port: 0 to 65535")
+    return number
+
+
+port_number.__name__ = "whole number"  # argparse's messages use it

@@ -35,6 +35,7 @@ from ui.cli.options import (
     embedding,
     embedding_name,
     group,
+    port_number,
 )
 from ui.common.consent import choose_model
 from ui.common.errors import OK, USAGE, Failure, reason, say
@@ -84,7 +85,13 @@ def add_parser(commands: Any) -> None:
     )
     add = group(parser, "access").add_argument
     add("--host", default="127.0.0.1", metavar="H", help="address to bind; default: 127.0.0.1")
-    add("--port", type=_port, default=8000, metavar="P", help="default: 8000; 0: any free port")
+    add(
+        "--port",
+        type=port_number,
+        default=8000,
+        metavar="P",
+        help="default: 8000; 0: any free port",
+    )
     add(
         "--api-key",
         metavar="KEY",
@@ -405,13 +412,6 @@ def _listening(family: int, address: str, port: int) -> socket.socket:
         raise Failure(USAGE, f"{where}: name another --port, or 0 for any") from error
 
 
-def _port(text: str) -> int:
-    number = int(text)
-    if not 0 <= number <= 65535:
-        raise argparse.ArgumentTypeError(f"{text} is not a port: 0 to 65535")
-    return number
-
-
 def _queue_size(text: str) -> int:
     number = int(text)
     if not 1 <= number <= MAX_QUEUE:
@@ -419,4 +419,4 @@ def _queue_size(text: str) -> int:
     return number
 
 
-_port.__name__ = _queue_size.__name__ = "whole number"  # argparse's messages show the name
+_queue_size.__name__ = "whole number"  # argparse's messages show the name

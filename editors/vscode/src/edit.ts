@@ -102,12 +102,13 @@ interface Answer {
   edits: readonly TextEdit[];
   mark: string; // what is known of the edit: who made it, how far it was checked; "" for nothing
   warning: string; // what the mark does not say, in a message of its own
+  warnings: readonly string[];
   note: string | null; // why nothing changed
 }
 
 function answerOf({ edit, stats, seen, warnings, note }: EditResult, uri: string): Answer {
   const edits = edit ? editsOf(edit, uri) : [];
-  return { edits, ...known(seen ?? "", stats.rule ?? "", warnings), note };
+  return { edits, ...known(seen ?? "", stats.rule ?? "", warnings), warnings, note };
 }
 
 /** What an edit needs: the places where it is written and shown. */
@@ -117,10 +118,10 @@ export interface Views {
 }
 
 /** Makes an edit and shows what is to be accepted: in the file, or with `draftline.editView` in a diff. */
-async function propose(views: Views, writing: Writing, changes: readonly Change[], title: string, mark: string): Promise<void> {
+async function propose(views: Views, writing: Writing, changes: readonly Change[], title: string, mark: string, warnings: readonly string[] = []): Promise<void> {
   const made = await writing.finish(changes);
   if (!made) throw new vscode.CancellationError();
-  views.review.show(writing.document, made, title, mark);
+  views.review.show(writing.document, made, title, mark, warnings);
   if (!isInline(writing.document)) await views.review.compare();
 }
 
@@ -181,7 +182,7 @@ export async function edit(server: Server, views: Views, memory: vscode.Memento,
   try {
     const base = document.getText();
     const answer = own
-      ? { edits: own, mark: `by the language server: ${renamed.title}`, warning: "", note: null }
+      ? { edits: own, mark: `by the language server: ${renamed.title}`, warning: "", warnings: [], note: null }
       : answerOf(await ask(client, writing, title, parameters), textDocument.uri);
     const changes = toChanges(base, answer.edits);
     if (changes.length === 0) {
@@ -190,7 +191,7 @@ export async function edit(server: Server, views: Views, memory: vscode.Memento,
       void vscode.window.showInformationMessage(`Draftline changed nothing for "${title}"${why}.`);
       return;
     }
-    await propose(views, writing, changes, `${name}: ${title}`, answer.mark);
+    await propose(views, writing, changes, `${name}: ${title}`, answer.mark, answer.warnings);
     if (answer.warning) void vscode.window.showWarningMessage(`Draftline: check this edit: ${answer.warning}.`);
   } catch (error) {
     await writing.restore();

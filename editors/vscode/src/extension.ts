@@ -21,6 +21,7 @@ import { Review } from "./review";
 import { explained, Server } from "./server";
 import { setUpServer } from "./setUp";
 import { StatusItem } from "./status";
+import { tryEdit } from "./tryEdit";
 
 const ENGINE_KEY = "draftline.engineKey"; // in VS Code's secret storage
 const WELCOMED = "draftline.welcomed"; // whether the walkthrough was opened
@@ -64,6 +65,7 @@ export function activate(context: vscode.ExtensionContext): void {
     "draftline.acceptHunk": (id?: unknown) => review.decideHunk(true, id),
     "draftline.rejectHunk": (id?: unknown) => review.decideHunk(false, id),
     "draftline.compareEdit": () => review.compare(),
+    "draftline.tryEdit": () => tryEdit(running, review, context.workspaceState),
     "draftline.stopEdit": () => { live.stopActive(); },
     "draftline.nextEditTab": () => nextEdits.tab(),
     "draftline.showNextEdits": () => nextEdits.list(),

@@ -9,6 +9,7 @@ export interface Model {
   memoryBytes: number; // estimate
   fits: "yes" | "not now" | "no"; // into memory
   licence: string;
+  tokensPerSecond?: number | null; // without drafts, predicted
 }
 
 const FITS: Record<Model["fits"], string> = {
@@ -25,8 +26,9 @@ export function size(bytes: number): string {
 }
 
 export function describeModel(model: Model): { description: string; detail: string } {
-  const { bytes, present, memoryBytes, fits, licence, where } = model;
+  const { bytes, present, memoryBytes, fits, licence, where, tokensPerSecond } = model;
   const place = present ? `${size(bytes)} on disk (${where})` : `downloads ${size(bytes)}`;
-  const parts = [place, `takes ${size(memoryBytes)} of memory${FITS[fits]}`, licence];
+  const speed = tokensPerSecond ? `about ${tokensPerSecond} tokens/s` : "";
+  const parts = [place, `takes ${size(memoryBytes)} of memory${FITS[fits]}`, speed, licence];
   return { description: model.default ? "the default" : "", detail: parts.filter((each) => each).join(" · ") };
 }

@@ -57,6 +57,12 @@ export interface EditResult {
   note: string | null; // why nothing changed
 }
 
+/** How far an edit was checked by a command of the user. */
+export interface TriedEdit {
+  seen: string;
+  warnings: string[];
+}
+
 /** The one rename that an instruction asks for, and all places that may be meant. */
 export interface RenamePlaces {
   old: string;
@@ -119,6 +125,7 @@ export const EDIT = "draftline/edit";
 export const RENAME_PLACES = "draftline/renamePlaces";
 export const EDIT_TARGET = "draftline/editTarget";
 export const PLACE_CODE = "draftline/placeCode";
+export const TRY_EDIT = "draftline/tryEdit";
 export const NEXT_EDIT = "draftline/nextEdit";
 export const CURSOR = "draftline/cursor";
 export const FIND_FILES = "draftline/findFiles";

@@ -24,10 +24,11 @@ const TITLE = 100; // characters of what is known of the whole edit
 const KEYS = process.platform === "darwin" ? "Cmd+Alt" : "Alt"; // Ctrl+Alt is AltGr
 const ALL = process.platform === "darwin" ? "Cmd+Enter" : "Ctrl+Enter";
 
-interface Proposal {
+export interface Proposal {
   document: vscode.TextDocument;
   title: string;
   mark: string; // what to know of the whole edit; "" for nothing
+  warnings: readonly string[]; // what was to be checked when the edit was made
   before: string; // the text without the edit
   pending: Pending[];
 }
@@ -84,9 +85,17 @@ export class Review implements vscode.Disposable, vscode.CodeLensProvider, vscod
   }
 
   /** Shows an edit that was made in `document`. */
-  show(document: vscode.TextDocument, { before, pending }: Made, title: string, mark: string): void {
-    this.proposals.set(document, { document, title, mark, before, pending });
+  show(document: vscode.TextDocument, { before, pending }: Made, title: string, mark: string, warnings: readonly string[]): void {
+    this.proposals.set(document, { document, title, mark, warnings, before, pending });
     this.draw(); // the cursor stays: the user may be typing elsewhere
+  }
+
+  /** Says what is known of an edit now, if it is still shown; in the diff's title, too. */
+  mark(proposal: Proposal, mark: string): void {
+    if (this.proposals.get(proposal.document) !== proposal) return;
+    proposal.mark = mark;
+    if (diffsOf(proposal.document).some(({ isActive }) => isActive)) void this.compare();
+    else this.draw();
   }
 
   /** Accepts what is left to decide in `document`. */
@@ -187,7 +196,7 @@ export class Review implements vscode.Disposable, vscode.CodeLensProvider, vscod
   }
 
   /** The proposal in the active editor. */
-  private active(): Proposal | undefined {
+  active(): Proposal | undefined {
     const document = vscode.window.activeTextEditor?.document;
     return document && this.proposals.get(document);
   }
@@ -206,8 +215,7 @@ export class Review implements vscode.Disposable, vscode.CodeLensProvider, vscod
   /** Shows that nothing is left to decide: the document, where the diff was. */
   private async conclude(document: vscode.TextDocument): Promise<void> {
     this.draw();
-    const tabs = vscode.window.tabGroups.all.flatMap((group) => group.tabs).filter(({ input }) =>
-      input instanceof vscode.TabInputTextDiff && input.original.toString() === oldOf(document.uri).toString());
+    const tabs = diffsOf(document);
     if (tabs.length === 0) return;
     if (tabs.some(({ isActive }) => isActive)) await vscode.window.showTextDocument(document);
     await vscode.window.tabGroups.close(tabs, true);
@@ -268,6 +276,12 @@ function reviewed(document: vscode.TextDocument): vscode.TextEditor | undefined 
 /** The document's text without what is left to decide. */
 function oldOf(uri: vscode.Uri): vscode.Uri {
   return vscode.Uri.from({ scheme: SCHEME, path: uri.path, query: uri.toString() });
+}
+
+/** The tabs that show a document beside its text without the edit. */
+function diffsOf({ uri }: vscode.TextDocument): vscode.Tab[] {
+  return vscode.window.tabGroups.all.flatMap((group) => group.tabs).filter(({ input }) =>
+    input instanceof vscode.TabInputTextDiff && input.original.toString() === oldOf(uri).toString());
 }
 
 /** A text of the file in a CodeLens, where `$(name)` would be an icon. */

@@ -34,9 +34,9 @@ test("a model that is there, and one that is to be fetched", () => {
     description: "the default",
     detail: "491 MB on disk (Draftline) · takes 1.6 GB of memory · Apache-2.0",
   });
-  const other = describeModel({ ...MODEL, default: false, present: false, fits: "no", licence: "" });
+  const other = describeModel({ ...MODEL, default: false, present: false, fits: "no", licence: "", tokensPerSecond: 9 });
   assert.deepEqual(other, {
     description: "",
-    detail: "downloads 491 MB · takes 1.6 GB of memory (more than this machine has)",
+    detail: "downloads 491 MB · takes 1.6 GB of memory (more than this machine has) · about 9 tokens/s",
   });
 });

@@ -13,6 +13,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from engine.editing.running import sandbox
@@ -117,8 +118,12 @@ def linters_for(file: Path, folder: Path, safe_only: bool) -> tuple[Linter, ...]
     return tuple(found)
 
 
+@lru_cache(maxsize=256)
 def program(linter: Linter, folder: Path, safe_only: bool) -> str | None:
-    """Find a linter's program: the workspace's own, unless only safe ones are wanted, or PATH's."""
+    """Find a linter's program: the workspace's own, unless only safe ones are wanted, or PATH's.
+
+    It is looked for once a process: one that is installed later counts after the next start.
+    """
     own = [] if safe_only else [str(folder / each / linter.name) for each in FOLDERS]
     return next(filter(None, map(shutil.which, [*own, linter.name])), None)
 

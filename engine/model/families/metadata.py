@@ -88,11 +88,11 @@ def sizes(
     }
 
 
-def by_layer(file: Gguf, key: str, most: int, layers: int, default: int | None = None) -> list[int]:
+def by_layer(file: Gguf, key: str, most: int, layers: int) -> list[int]:
     """Read the integer of each layer at `key`, which may have one for all."""
-    value = file.field(key, default)
+    value = file.field(key)
     if not isinstance(value, list):
-        return [file.integer(key, most, default)] * layers
+        return [file.integer(key, most)] * layers
     if len(value) != layers or not all(
         type(number) is int and 1 <= number <= most for number in value
     ):

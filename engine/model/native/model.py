@@ -58,13 +58,10 @@ class NativeLayer:
 class NativeModel:
     """Weights and forward pass: `run` returns hidden states, `head` logits. It owns no cache."""
 
-    stops_early = True  # `run` may stop after the first layers
-
     def __init__(self, description: ModelConfig, weights: NativeWeights) -> None:
         d = self.description = description
         self.layers, self.width, self.vocab = len(d.layers), d.width, d.vocab
         self.max_positions, self.eps = d.positions, d.eps
-        self.stops_early = not d.recurrent
         self.embedding = embedding_of(weights, "model.embed_tokens")
         own = weights.has_head
         if isinstance(self.embedding.table, NativeProduct) and not own:

@@ -24,7 +24,7 @@ from engine.model.native.loading import (
     native_model,
     use_threads,
 )
-from engine.model.native.recurrent_state import CHECKPOINT_TOKENS
+from engine.model.pooled_target import PooledTarget
 from engine.records import Draft, RequestError, Scores
 from engine.weights.errors import WeightsError
 
@@ -34,7 +34,7 @@ CHECKED_ROWS = (2, 16, 64, CHUNK_TOKENS)  # rows of passes that are compared wit
 NO_MEMORY = "there is no memory left: end what else uses it, or ask for less"
 
 
-class NativeTarget:
+class NativeTarget(PooledTarget):
     """A loaded model, as `engine.model.target.Target`, without torch.
 
     Logits and hidden states are arrays of f32. One thread at a time; the engine's worker owns it.
@@ -68,8 +68,6 @@ class NativeTarget:
             self._allocate, max(1, config.cached_sequences), config.cache_bytes or CACHE_BYTES
         )
         self.budget = config.budget or USUAL_BUDGET  # draft nodes of a step
-        self.epoch = 0
-        self.pending: tuple[int, Draft] | None = None  # token and draft of the last forward
         self.exact = self._has_independent_rows()
 
     @property
@@ -77,34 +75,7 @@ class NativeTarget:
         """The device as a person would name it."""
         return f"cpu {platform.machine()}"
 
-    @property
-    def sequence(self) -> Sequence:
-        """The current sequence."""
-        return self.pool.current
-
-    @property
-    def tokens(self) -> list[int]:
-        """Tokens whose rows are in the cache, of the current sequence."""
-        return self.sequence.tokens
-
     # -- sequences -----------------------------------------------------------------------------
-
-    def begin(self, prompt: list[int], capacity: int, owner: str = "") -> int:
-        """Begin a sequence as `Target.begin` does.
-
-        RequestError where the prompt is empty or memory is short.
-        """
-        if not prompt:
-            raise RequestError("the prompt is empty: nothing to continue")
-        self.pending = None
-        self.epoch += 1
-        return self.pool.begin(prompt, capacity, owner)
-
-    def resume(self, tokens: list[int], capacity: int, owner: str = "") -> None:
-        """Resume a sequence as `Target.resume` does."""
-        self.begin(tokens, capacity, owner)
-        for _ in self.prefill(tokens, capacity, owner=owner):
-            pass
 
     def _allocate(self, source: Sequence, rows: int, capacity: int) -> Sequence:
         """Make a sequence with memory of its own that starts with the first `rows` of `source`."""
@@ -169,27 +140,9 @@ class NativeTarget:
             current.recurrent.keep(path)
         current.tokens += [last, *(draft.tokens[node] for node in path)]
 
-    def skim(self, token: int, ahead: int, layers: int) -> Array:
-        """Run one token through the first `layers` layers, without committing it.
-
-        It is `ahead` places behind the last committed one; the places between were skimmed before.
-        Returns its hidden state [1, width] after the norm. The committed rows stay as they are, and
-        the next `forward` overwrites these.
-        """
-        base = len(self.tokens) + ahead
-        if base >= self.sequence.capacity:
-            raise ValueError(f"the cache holds {self.sequence.capacity} rows: skim fewer tokens")
-        rows = PassRows.of(base, [-1])
-        ids = np.array([token], np.int64)
-        return self.model.run(ids, rows, self.sequence.cache, layers)
-
     def logits(self, states: Array) -> Array:
         """Compute the logits [rows, vocabulary] of hidden states that `prefill` gave."""
         return self.model.head(states)
-
-    def capacity(self) -> int:
-        """Count the draft nodes that the cache of the current sequence can still take."""
-        return self.sequence.capacity - len(self.tokens) - 1
 
     def warm(self) -> Iterator[tuple[int, int]]:
         """Yield nothing, as nothing has to be made before passes are fast."""
@@ -210,21 +163,8 @@ class NativeTarget:
         try:
             yield
         except MemoryError as error:
-            self.epoch += 1
-            self.pending = None
-            self.pool.sequences.clear()
+            self._forget_all()
             raise RequestError(NO_MEMORY) from error
-
-    def _checkpoint(self, start: int, last: bool) -> None:
-        """Remember the states of a model that has any, along a prompt and at its end.
-
-        It is called after a chunk that begins at token `start`.
-        """
-        recurrent = self.sequence.recurrent
-        if recurrent is None:
-            return
-        if last or start // CHECKPOINT_TOKENS < len(self.tokens) // CHECKPOINT_TOKENS:
-            recurrent.checkpoint(self.pool.max_bytes // 2)
 
     def _run(self, tokens: list[int], parents: list[int], committed: bool) -> Array:
         """Compute the final hidden states of rows behind the committed ones.
@@ -233,10 +173,7 @@ class NativeTarget:
         """
         current = self.sequence
         base = len(current.tokens)
-        if base + len(tokens) > current.capacity:
-            raise ValueError(
-                f"the cache holds {current.capacity} rows: draft {self.capacity()} at most"
-            )
+        self._check_capacity(len(tokens))
         rows = PassRows.of(base, parents)
         ids = np.array(tokens, np.int64)
         return self.model.run(

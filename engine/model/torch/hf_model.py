@@ -86,7 +86,6 @@ class _CacheLayer:
 class Generic:
     """A transformers model with the interface of `engine.model.torch.llama.Llama`."""
 
-    stops_early = False
     checked_layers = 1  # it runs all of them
 
     def __init__(

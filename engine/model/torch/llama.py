@@ -95,7 +95,6 @@ class LlamaLayer:
 class Llama:
     """Weights and forward pass: `run` returns hidden states, `head` logits. It owns no cache."""
 
-    stops_early = True  # `run` may stop after the first layers
     checked_layers = 1  # the first ones that have every kind of block
 
     def __init__(

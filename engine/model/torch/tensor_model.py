@@ -43,7 +43,6 @@ class TensorModel:
         self.cache_dtype = torch.float32
         self.layers, self.width, self.vocab = native.layers, native.width, native.vocab
         self.max_positions, self.checked_layers = native.max_positions, native.checked_layers
-        self.stops_early = native.stops_early
         self.cache_shapes = [(self.device, *shape) for shape in native.cache_shapes]
         self.embedding = TensorEmbedding(native)
 

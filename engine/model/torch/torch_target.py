@@ -19,7 +19,7 @@ from torch import Tensor
 from engine.config import Config
 from engine.model.families.gguf_tensors import OnRead
 from engine.model.kv_cache import Sequence, SequencePool
-from engine.model.native.recurrent_state import CHECKPOINT_TOKENS
+from engine.model.pooled_target import PooledTarget
 from engine.model.torch.cuda.current_card import current, finish
 from engine.model.torch.cuda.static_forward import Static
 from engine.model.torch.cuda.static_pass import BUCKETS, TOP, USUAL_ROWS, PassOutput
@@ -46,7 +46,7 @@ def is_out_of_memory(error: RuntimeError) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or any(mark in output for mark in NO_MEMORY)
 
 
-class TorchTarget:
+class TorchTarget(PooledTarget):
     """A loaded model, as `engine.model.target.Target`, on torch or on our own CPU kernels.
 
     Logits and hidden states are tensors. One thread at a time; the engine's worker owns it.
@@ -76,8 +76,6 @@ class TorchTarget:
             self._allocate, sequences, loaded.cache_bytes, torch.cuda.empty_cache
         )
         self.budget = loaded.budget  # draft nodes of a step
-        self.epoch = 0
-        self.pending: tuple[int, Draft] | None = None  # token and draft of the last forward
         self.unread: list[int] = []  # tokens of the prompt that the next forward reads
         self.keeps_states = False  # keep hidden states next to keys and values, for drafters
         # rows of a pass of static shape; fewer once memory was full
@@ -104,38 +102,15 @@ class TorchTarget:
             return ", ".join(torch.cuda.get_device_name(device) for device in self.devices)
         return f"{self.device.type} {platform.machine()}"
 
-    @property
-    def sequence(self) -> Sequence:
-        """The current sequence."""
-        return self.pool.current
-
-    @property
-    def tokens(self) -> list[int]:
-        """Tokens whose rows are in the cache, of the current sequence."""
-        return self.sequence.tokens
-
     # -- sequences -----------------------------------------------------------------------------
 
     def begin(self, prompt: list[int], capacity: int, owner: str = "") -> int:
-        """Begin a sequence as `Target.begin` does.
-
-        RequestError where the prompt is empty or memory is short.
-        """
-        if not prompt:
-            raise RequestError("the prompt is empty: nothing to continue")
-        self.pending, self.unread = None, []
-        self.epoch += 1
+        self.unread = []
         if self.keeps_states:  # sequences without hidden states are read again
             self.pool.sequences = [
                 sequence for sequence in self.pool.sequences if sequence.states is not None
             ]
-        return self.pool.begin(prompt, capacity, owner)
-
-    def resume(self, tokens: list[int], capacity: int, owner: str = "") -> None:
-        """Resume a sequence as `Target.resume` does."""
-        self.begin(tokens, capacity, owner)
-        for _ in self.prefill(tokens, capacity, owner=owner):
-            pass
+        return super().begin(prompt, capacity, owner)
 
     def _allocate(self, source: Sequence, rows: int, capacity: int) -> Sequence:
         try:
@@ -262,9 +237,7 @@ class TorchTarget:
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-            self.epoch += 1
-            self.pending = None
-            self.pool.sequences.clear()
+            self._forget_all()
             torch.cuda.empty_cache()
             raise RequestError(MEMORY_FULL) from error
 
@@ -282,12 +255,6 @@ class TorchTarget:
         if not self._warned:
             log.warning("the card's memory is full: %s, which is slower", what)
         self._warned = True
-
-    def _check_capacity(self, rows: int) -> None:
-        if len(self.tokens) + rows > self.sequence.capacity:
-            raise ValueError(
-                f"the cache holds {self.sequence.capacity} rows: draft {self.capacity()} at most"
-            )
 
     @inference
     def keep(self, path: list[int]) -> None:
@@ -308,36 +275,6 @@ class TorchTarget:
             current.recurrent.keep(path)
         current.tokens += [last, *(draft.tokens[node] for node in path)]
 
-    def _checkpoint(self, start: int, last: bool) -> None:
-        """Remember the states of a model that has any, along a prompt and at its end.
-
-        It is called after a chunk that begins at token `start`.
-        """
-        recurrent = self.sequence.recurrent
-        if recurrent is None:
-            return
-        if last or start // CHECKPOINT_TOKENS < len(self.tokens) // CHECKPOINT_TOKENS:
-            recurrent.checkpoint(self.pool.max_bytes // 2)
-
-    @inference
-    def skim(self, token: int, ahead: int, layers: int) -> Tensor:
-        """Run one token through the first `layers` layers, without committing it.
-
-        It is `ahead` places behind the last committed one; the places between were skimmed before.
-        Returns its hidden state [1, width] after the norm. The committed rows stay as they are, and
-        the next `forward` overwrites these.
-        """
-        self.catch_up()
-        current = self.sequence
-        base = len(current.tokens) + ahead
-        if base >= current.capacity:
-            raise ValueError(f"the cache holds {current.capacity} rows: skim fewer tokens")
-        if self.static is not None:
-            return self.static.read([token], current.cache, base, layers)
-        ids = torch.tensor([token], dtype=torch.int64, device=self.devices[0])
-        rows = Rows.of(base, [-1], self.devices[0])
-        return self.model.run(ids, rows, current.cache, layers)
-
     @inference
     def logits(self, states: Tensor) -> Tensor:
         """Compute the logits [rows, vocabulary] of hidden states that `prefill` gave."""
@@ -345,7 +282,7 @@ class TorchTarget:
 
     def capacity(self) -> int:
         """Count the draft nodes that the cache of the current sequence can still take."""
-        capacity = self.sequence.capacity - len(self.tokens) - len(self.unread) - 1
+        capacity = super().capacity() - len(self.unread)
         return capacity if self.static is None else min(capacity, self.max_rows - 1)
 
     def warm(self) -> Iterator[tuple[int, int]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from typing import Any
 
 from engine.prompts.call_formats.call_format import Call, CallFormat, HalfCall, Mark, Schemas
@@ -124,68 +125,60 @@ def _call(value: Any) -> Call | None:
     return Call.of(value["name"], arguments) if isinstance(arguments, dict) else None
 
 
-HERMES = CallFormat(
+object_format = partial(
+    CallFormat,
+    rules=json_rules,
+    before_name='{"name": "',
+    after_name='", "arguments": ',
+    after_arguments="}",
+)
+HERMES = object_format(
     "hermes",
     signs=(OPEN,),
     opening=OPEN,
     marks=(OPEN, CLOSE),
     read=read_hermes,
-    rules=json_rules,
     first=f"{OPEN}\n",
     between=f"\n{CLOSE}\n{OPEN}\n",
     last=f"\n{CLOSE}",
-    before_name='{"name": "',
-    after_name='", "arguments": ',
-    after_arguments="}",
 )
-MISTRAL = CallFormat(
+MISTRAL = object_format(
     "mistral",
     signs=("[TOOL_CALLS]",),
     opening="[TOOL_CALLS]",
     marks=("[TOOL_CALLS]",),
     read=read_mistral,
-    rules=json_rules,
     first="[TOOL_CALLS][",
     between=", ",
     last="]",
-    before_name='{"name": "',
-    after_name='", "arguments": ',
-    after_arguments="}",
 )
 MISTRAL_ARGS = CallFormat(
     "mistral-args",
+    rules=json_rules,
     signs=("[TOOL_CALLS]", "[ARGS]"),
     opening="[TOOL_CALLS]",
     marks=("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"),
     read=read_mistral,
-    rules=json_rules,
     first="[TOOL_CALLS]",
     between="[TOOL_CALLS]",
     after_name="[ARGS]",
 )
-GRANITE = CallFormat(
+GRANITE = object_format(
     "granite",
     signs=("<|tool_call|>",),
     opening="<|tool_call|>",
     marks=("<|tool_call|>",),
     read=read_objects,
-    rules=json_rules,
     first="<|tool_call|>[",
     between=", ",
     last="]",
-    before_name='{"name": "',
-    after_name='", "arguments": ',
-    after_arguments="}",
 )
-LLAMA = CallFormat(
+LLAMA = object_format(
     "llama",
     signs=('"parameters": ',),
     opening="<|python_tag|>",
     marks=("<|python_tag|>",),
     read=read_objects,
-    rules=json_rules,
     between="; ",
-    before_name='{"name": "',
     after_name='", "parameters": ',
-    after_arguments="}",
 )

@@ -23,7 +23,6 @@ ANNOTATIONS = frozenset(
     {"$comment", "$defs", "$id", "$schema", "default", "definitions", "deprecated", "description",
      "examples", "format", "nullable", "readOnly", "strict", "title", "writeOnly"}
 )  # fmt: skip
-SLASH = re.compile(r"\\.|/")
 ESCAPED, BRACKETED = re.compile(r"\\.", re.DOTALL), re.compile(r"\[[^\]]*\]|\([^()]*\)")
 
 

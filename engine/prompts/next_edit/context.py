@@ -119,3 +119,8 @@ def within(
     while count(prompt := layout(shown, files)) > limit and (shown or files):
         del (files or shown)[-1 if files else 0]  # the whole has more tokens than its parts
     return prompt
+
+
+def ended(text: str) -> str:
+    """End a text's last line."""
+    return text if text.endswith("\n") else f"{text}\n"

@@ -17,6 +17,7 @@ from engine.prompts.next_edit.context import (
     NoEdit,
     RecentChange,
     check_reserved,
+    ended,
     lines_around,
     within,
     without_latest,
@@ -69,7 +70,7 @@ def _is_clean(change: RecentChange) -> bool:
 
 def _change(change: RecentChange) -> str:
     original, updated = map(_limited, (change.original, change.updated))
-    return _block(f"{change.path}.diff", f"original:\n{_ended(original)}updated:\n{updated}")
+    return _block(f"{change.path}.diff", f"original:\n{ended(original)}updated:\n{updated}")
 
 
 def _limited(text: str) -> str:
@@ -82,8 +83,4 @@ def _limited(text: str) -> str:
 
 
 def _block(path: str, text: str) -> str:
-    return f"{FILE}{path}\n{_ended(text)}"
-
-
-def _ended(text: str) -> str:
-    return text if text.endswith("\n") else f"{text}\n"
+    return f"{FILE}{path}\n{ended(text)}"

@@ -19,6 +19,7 @@ from engine.prompts.next_edit.context import (
     NoEdit,
     RecentChange,
     check_reserved,
+    ended,
     lines_around,
     within,
     without_latest,
@@ -46,7 +47,7 @@ def build(context: EditContext, limit: int, count: Count) -> NextEditPrompt:
     changes = [_event(change) for change in context.changes[-MAX_CHANGES:]]
     changes = [change for change in changes if not RESERVED.search(change)]
     related = [
-        f"{FILE}{name}\n{_ended(part)}...\n"
+        f"{FILE}{name}\n{ended(part)}...\n"
         for name, part in context.related
         if not RESERVED.search(f"{name}\n{part}")
     ]
@@ -57,15 +58,15 @@ def build(context: EditContext, limit: int, count: Count) -> NextEditPrompt:
         low, high = _widened(text, start, stop, AROUND_BYTES // share)
         region, before = text[start:stop], without_latest(context, start, stop)
         check_reserved(f"{path}\n{text[low:high]}\n{before}", RESERVED)
-        suffix = _ended(SUFFIX + text[stop:high])
+        suffix = ended(SUFFIX + text[stop:high])
         place = f"{FILE}{path}\n{text[low:start]}{_marked(region, context.cursor - start)}"
-        if count(suffix + PREFIX + _ended(place) + MIDDLE) <= limit:
+        if count(suffix + PREFIX + ended(place) + MIDDLE) <= limit:
             break
 
     def layout(changes: list[str], related: list[str]) -> str:
         history = [f"{FILE}edit_history\n", *changes, "\n"] if changes else []
         files = [*related, "\n"] if related else []
-        return "".join((suffix, PREFIX, *files, *history, _ended(place), MIDDLE))
+        return "".join((suffix, PREFIX, *files, *history, ended(place), MIDDLE))
 
     prompt = within(limit, count, changes, related, layout)
     return NextEditPrompt(prompt, start, region, before, (END,))
@@ -91,7 +92,7 @@ def read(region: str, answer: str) -> str:
     if new[:1] == "\n" != old[:1] and new[1:].split("\n")[0] == old.split("\n")[0]:
         new = new[1:]  # a mark on a line of its own, as the model's card writes it
     if new and old.endswith("\n"):
-        new = _ended(new)
+        new = ended(new)
     return region[: bounds[first]] + new + region[bounds[last] :]
 
 
@@ -166,7 +167,3 @@ def _event(change: RecentChange) -> str:
 
 def _moved(header: str, by: int) -> str:
     return re.sub(r"([-+])(\d+)", lambda at: f"{at[1]}{int(at[2]) + by}", header)
-
-
-def _ended(text: str) -> str:
-    return text if text.endswith("\n") else f"{text}\n"

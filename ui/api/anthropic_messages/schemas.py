@@ -10,19 +10,19 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field
 
-from ui.api.schemas import (
+from ui.api.fields import (
     MAX_MESSAGES,
     MAX_TOOLS,
     Count,
     FunctionNameText,
     JsonObject,
     NotTooMany,
-    RequestModel,
     Seed,
     StopList,
     Text,
     only_types,
 )
+from ui.api.schemas import RequestModel
 
 BLOCKS = ("text", "thinking", "redacted_thinking", "tool_use", "tool_result")
 SupportedBlock = BeforeValidator(

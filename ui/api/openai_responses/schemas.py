@@ -10,23 +10,20 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
-from ui.api.schemas import (
+from ui.api.fields import (
     MAX_MESSAGES,
     MAX_TOOLS,
     AlwaysFalse,
     Count,
-    ErrorBody,
     FunctionNameText,
     Integer,
     JsonObject,
-    JsonObjectFormat,
     NotTooMany,
-    RequestModel,
     Seed,
     Text,
-    TextFormat,
     only_types,
 )
+from ui.api.schemas import ErrorBody, JsonObjectFormat, RequestModel, TextFormat
 
 NO_STATE = "responses are not stored: send the whole conversation as `input`"
 ITEMS = ("message", "function_call", "function_call_output", "reasoning")

@@ -217,20 +217,14 @@ local function put(this)
   vim.api.nvim_put(lines, 'l', true, false)
 end
 
---- Propose the code block in place of the selection, or let the model work it into the buffer.
+--- Propose the code block in place of the selection, or where the server finds that it belongs.
 ---@param this draftline.Chat
 local function apply(this)
   local lines = block_here(this)
   local first, last = mentions.lines(this.selection)
   local bufnr = first and this.selection.bufnr or this.here.bufnr
   if lines and leave_to(this, bufnr) then
-    local edit = require('draftline.edit')
-    if first then
-      local old = vim.api.nvim_buf_get_lines(bufnr, first - 1, last, false)
-      edit.replace(bufnr, first, last, markdown.indented_as(lines, old))
-    else
-      edit.start(bufnr, markdown.instruction(lines))
-    end
+    require('draftline.edit').place(bufnr, first, last, lines)
   end
 end
 

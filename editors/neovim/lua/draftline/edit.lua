@@ -195,19 +195,30 @@ local function send(client, bufnr, before, instruction, range)
   end)
 end
 
+--- The client that may propose an edit of a buffer; nil, with a message, if none may.
+---@param bufnr integer
+---@return vim.lsp.Client?
+local function ready(bufnr)
+  local client = draftline.client(bufnr)
+  if not client then
+    return nil
+  elseif preview.is_open(bufnr) or hunk_list.is_open(bufnr) then
+    draftline.fail('a proposal for this buffer is open: accept it (ga) or reject it (q) first')
+    return nil
+  elseif not vim.bo[bufnr].modifiable then
+    draftline.fail("the buffer is not modifiable; ':set modifiable' makes it so")
+    return nil
+  end
+  return client
+end
+
 --- Edit a buffer, or a range of it. Prompts for the instruction if none is given.
 ---@param bufnr integer
 ---@param instruction? string
 ---@param range? lsp.Range
 function M.start(bufnr, instruction, range)
-  local client = draftline.client(bufnr)
+  local client = ready(bufnr)
   if not client then
-    return
-  elseif preview.is_open(bufnr) or hunk_list.is_open(bufnr) then
-    draftline.fail('a proposal for this buffer is open: accept it (ga) or reject it (q) first')
-    return
-  elseif not vim.bo[bufnr].modifiable then
-    draftline.fail("the buffer is not modifiable; ':set modifiable' makes it so")
     return
   end
   if vim.api.nvim_get_mode().mode:match('^[vV\22]') then -- a code action leaves the selection on
@@ -225,21 +236,35 @@ function M.start(bufnr, instruction, range)
   end)
 end
 
---- Propose lines in place of others, as an answer of the server is proposed.
+--- Propose code of an answer in place of the lines from `first` to `last`, or where it belongs.
 ---@param bufnr integer of the current window
----@param first integer
----@param last integer
+---@param first? integer
+---@param last? integer
 ---@param lines string[]
-function M.replace(bufnr, first, last, lines)
-  local before = text.lines(bufnr)
-  local hunks = changes.hunks(before, changes.replaced(before, first - 1, last - first + 1, lines))
-  if preview.is_open(bufnr) or hunk_list.is_open(bufnr) then
-    draftline.fail('a proposal for this buffer is open: accept it (ga) or reject it (q) first')
-  elseif #hunks == 0 then
-    draftline.say('the buffer has these lines already')
-  else
-    hunk_list.open(bufnr, hunks, {}, nil, true)
+function M.place(bufnr, first, last, lines)
+  local client = ready(bufnr)
+  if not client then
+    return
   end
+  local encoding, log = client.offset_encoding, changes.follow(bufnr)
+  local range = text.range({ range = first and 2 or 0, line1 = first, line2 = last }, encoding)
+  local cursor = vim.lsp.util.make_position_params(0, encoding).position
+  job.start(client, bufnr, 'draftline/placeCode', {
+    textDocument = text.document(bufnr),
+    range = range or { start = cursor, ['end'] = cursor },
+    code = table.concat(lines, '\n') .. '\n',
+  }, {
+    label = 'placing the code',
+    on_fail = log.stop,
+    on_done = function(result)
+      if not result.edit or result.edit == vim.NIL then
+        log.stop()
+        draftline.say('the buffer has this code already')
+      else
+        propose(bufnr, log, answer_of(result), client, true)
+      end
+    end,
+  })
 end
 
 --- `:[range]DraftlineEdit [instruction]`; without a range, the whole buffer.

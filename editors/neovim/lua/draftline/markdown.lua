@@ -37,43 +37,4 @@ function M.around(lines, at)
   return fence and at >= first - 1 and vim.list_slice(lines, first) or nil -- it is being written
 end
 
---- The indentation that all lines share which are not empty.
----@param lines string[]
----@return string
-local function indentation(lines)
-  local shared ---@type string?
-  for _, line in ipairs(lines) do
-    if line:find('%S') then
-      local own = line:match('^%s*')
-      shared = shared or own
-      while not vim.startswith(own, shared) do
-        shared = shared:sub(1, -2)
-      end
-    end
-  end
-  return shared or ''
-end
-
---- Lines with the indentation of those that they replace.
----@param lines string[]
----@param old string[]
----@return string[]
-function M.indented_as(lines, old)
-  local from, to = indentation(lines), indentation(old)
-  return vim.tbl_map(function(line)
-    return line:find('%S') and to .. line:sub(#from + 1) or line
-  end, lines)
-end
-
---- The instruction that works a code block into a text.
----@param lines string[]
----@return string
-function M.instruction(lines)
-  local code, fence = table.concat(lines, '\n'), '```'
-  while code:find(fence, 1, true) do
-    fence = fence .. '`'
-  end
-  return ('Make this change:\n%s\n%s\n%s'):format(fence, code, fence)
-end
-
 return M

@@ -55,8 +55,6 @@ class CardLayer:
 class DescribedModel:
     """Weights and forward pass: `run` returns hidden states, `head` logits. It owns no cache."""
 
-    stops_early = True  # `run` may stop after the first layers
-
     def __init__(self, files: NativeWeights, device: torch.device, dtype: torch.dtype) -> None:
         """Load a model without linear attention from `files`, none of which is stored quantised."""
         d, weights = files.description, CardWeights(files, device, dtype)
