@@ -17,7 +17,7 @@ constexpr int kVectors = 2, kRows = 8, kOfMany = 6, kUnrolled = 8;
 #elif DOT == DOT_MADD
 constexpr int kVectors = 1, kRows = kMostRows, kOfMany = kMostRows, kUnrolled = 2;
 #elif DOT == DOT_NONE
-constexpr int kVectors = 1, kRows = kMostRows, kOfMany = kMostRows, kUnrolled = 0;
+constexpr int kVectors = 1, kRows = kMostRows, kOfMany = kMostRows, kUnrolled = 2;
 #else
 constexpr int kVectors = 1, kRows = 8, kOfMany = 6, kUnrolled = 8;
 #endif
@@ -312,7 +312,7 @@ HOT void add_block(const uint8_t* block, const uint8_t* header, int c, const int
 template <Format format, int R>
 TARGET void tile(const Tile& t) {
   constexpr Layout L = layout(format);
-  constexpr bool kHeld = R > 0 && (W == 16 || R * kLine <= 8);  // in registers
+  constexpr bool kHeld = R > 0 && DOT != DOT_NONE && (W == 16 || R * kLine <= 8);  // in registers
   const int rows = R ? R : t.rows;
   F held[kHeld ? R * kLine : 1] = {};
   F* acc = kHeld ? held : reinterpret_cast<F*>(t.y);
