@@ -1,4 +1,4 @@
-"""Measure whole answers: plain decoding, Draftline, transformers and llama.cpp.
+"""Measure whole answers: plain decoding, Draftline, and other programs at their best.
 
     python -m bench decode [--repeats 3] [--tasks-of-kind 5] [--methods plain,draftline]
     python -m bench decode --spec-bench spec_bench.jsonl --kinds translation --limit 96
@@ -43,8 +43,9 @@ from bench.common.tasks import Task
 from bench.decode import figures, tables
 from bench.decode.acceptance import acceptance
 from bench.decode.figures import Runs, kinds_of, limit_of
-from bench.decode.methods import DraftlineRunner, LlamaCppRunner, Run, floor_of
+from bench.decode.methods import DraftlineRunner, PeerRunner, Run, floor_of
 from bench.decode.passes import passes, prompts
+from bench.decode.peers import programs
 from bench.decode.prefix_reuse import second_edits
 from bench.decode.runners import METHODS, Runners
 from bench.quality.quality import resumed
@@ -130,6 +131,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--dtypes", help="default: auto and f32 (bf16 where the processor has it)")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--sweep", action="store_true", help="try llama.cpp's settings as well")
     parser.add_argument("--threads", type=int, default=0, help="0: one per core")
     parser.add_argument("--tasks", type=Path, help="JSONL: id, instruction, context, before")
     parser.add_argument("--sample", type=int, default=20, help="how many of --tasks")
@@ -154,9 +156,14 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--resume", action="store_true", help="continue a stopped run")
     parser.add_argument("--out", type=Path, help="default: bench/results/decode-MODEL-HOST.json")
     options = parser.parse_args(argv)
-    unknown = set(options.methods.split(",")) - set(METHODS)
-    if unknown:
-        parser.error(f"--methods {','.join(sorted(unknown))}: choose from {','.join(METHODS)}")
+    options.methods += "".join(f",{name}" for name in programs.SWEPT if options.sweep)
+    options.methods = ",".join(dict.fromkeys(options.methods.split(",")))
+    try:
+        for name in options.methods.split(","):
+            if name not in METHODS:
+                programs.program(name)
+    except ValueError as error:
+        parser.error(f"--methods {error}")
     options.kinds = [kind for kind in options.kinds.split(",") if kind]
     known = (*tasks.KINDS, *questions.KINDS)
     if unknown := set(options.kinds) - set(known):
@@ -206,7 +213,7 @@ def extras(options: argparse.Namespace, runners: Runners, todo: list[Task]) -> d
     if options.passes and "plain" in runners.engines:
         engine = runners.engines["plain"]
         llama = runners.methods.get("llama.cpp")
-        server = llama.llama if isinstance(llama, LlamaCppRunner) else None
+        server = llama.peer if isinstance(llama, PeerRunner) else None
         found["passes"] = passes(engine, options.repeats)
         found["reading"] = [prompts(engine, server, task, options.repeats) for task in todo[:2]]
     return found
@@ -246,6 +253,7 @@ def main(argv: list[str] | None = None) -> int:
         "kinds": figures.kinds(todo, results),
         "ratios": ratios,
         "floor": figures.floor(floors, runs),
+        "peers": runners.versions,
         **more,
         "different": different,
         "resumed": options.resume,
