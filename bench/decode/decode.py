@@ -49,6 +49,7 @@ from bench.decode.peers import programs
 from bench.decode.prefix_reuse import second_edits
 from bench.decode.runners import METHODS, Runners
 from bench.quality.quality import resumed
+from engine.model import _kernels
 from engine.weights import WeightsError
 
 WARM_UP = 24  # tokens
@@ -133,6 +134,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--sweep", action="store_true", help="try llama.cpp's settings as well")
     parser.add_argument("--threads", type=int, default=0, help="0: one per core")
+    parser.add_argument("--isa", help="our kernels' instruction set, such as avx2; default: best")
     parser.add_argument("--tasks", type=Path, help="JSONL: id, instruction, context, before")
     parser.add_argument("--sample", type=int, default=20, help="how many of --tasks")
     parser.add_argument(
@@ -223,7 +225,8 @@ def default_out(options: argparse.Namespace, runners: Runners) -> Path:
     """Return the results file, named by prompts, model and hardware."""
     name = "decode" if options.kinds == list(tasks.KINDS) else "-".join(["decode", *options.kinds])
     hardware = gpu_name() if runners.device == "cuda" else None
-    return results_path(name, Path(runners.model).name, hardware=hardware)
+    parts = [name, Path(runners.model).name, *([options.isa] if options.isa else [])]
+    return results_path(*parts, hardware=hardware)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -231,6 +234,8 @@ def main(argv: list[str] | None = None) -> int:
     began = perf_counter()
     try:
         todo = load_tasks(options)
+        if options.isa:
+            _kernels.set_isa(options.isa)
         runners = Runners(options)
     except (ValueError, OSError, RuntimeError, WeightsError) as error:
         complain("decode", error)

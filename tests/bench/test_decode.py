@@ -310,6 +310,7 @@ def test_a_run_of_questions_with_acceptance_and_second_edits(
         (["--temperatures", "warm"], "--temperatures warm"),
         (["--limit", "0"], "--limit 0"),
         (["--tasks-of-kind", "-1"], "--tasks-of-kind -1"),
+        (["--isa", "mmx"], "isa mmx: must be plain, avx2"),
         (["--methods", "llama.cpp:ngram-mod"], "llama.cpp:ngram-mod: no such method"),
         (["--methods", "fast"], "--methods fast: no such method"),
     ],
