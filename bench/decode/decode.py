@@ -1,6 +1,6 @@
 """Measure whole answers: plain decoding, Draftline, and other programs at their best.
 
-    python -m bench decode [--repeats 3] [--tasks-of-kind 5] [--methods plain,draftline]
+    make peers && python -m bench decode [--repeats 3] [--tasks-of-kind 5] [--sweep] [--isa avx2]
     python -m bench decode --spec-bench spec_bench.jsonl --kinds translation --limit 96
 
 The tasks are edits of real code, whole files and selections, which a program judges, places to
@@ -12,7 +12,9 @@ then, in each repeat, the methods take turns in a rotating order.
 For each kind: reading the prompt, decoding, both together (end to end), and the share of right
 answers. Decoding excludes the prompt (bench/decode/methods.py), whose time is measured once, before
 anything of it is cached. A ratio is the median over tasks of the median over pairs from the same
-repeat; its interval resamples tasks. With other programs, only what both answered rightly counts.
+repeat; its interval resamples tasks. With other programs, only what both answered rightly counts,
+and each is compared at the setting that is its fastest on the kind's tasks: --sweep tries all of
+llama.cpp's that bench/decode/peers/programs.py lists.
 "cost" is free of noise: the cost of all passes by this machine's measured table
 (engine/model/cost_model.py), relative to one-token passes for the same text.
 

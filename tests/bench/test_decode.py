@@ -17,6 +17,7 @@ from bench.common.tasks import Task
 from bench.decode import decode, figures, prefix_reuse
 from bench.decode.methods import Run, relative_cost
 from bench.decode.peers import programs
+from bench.decode.peers.child import timed
 from engine import Request
 from engine.drafting import DraftContext
 from engine.model.cost_model import GRID, CostModel
@@ -231,6 +232,18 @@ def test_a_program_is_compared_at_its_fastest_setting(tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", programs.SWEPT)
 def test_every_setting_of_the_sweep_has_options(method: str) -> None:
     assert programs.program(method).options
+
+
+@given(st.lists(st.sampled_from("ab.;"), min_size=1, max_size=12), st.integers(1, 12))
+def test_a_programs_own_tokens_are_counted_up_to_the_limit_or_a_stop_string(
+    letters: list[str], limit: int
+) -> None:
+    request = {"prompt": [1, 2, 3], "limit": limit, "stop": [".;"]}
+    found = timed(iter(map(ord, letters)), request, lambda ids: "".join(map(chr, ids)))
+    whole = "".join(letters)[:limit]
+    assert found["text"] == whole.split(".;")[0]
+    ended = whole[: whole.index(".;") + 2] if ".;" in whole else whole
+    assert found["tokens"] == len(ended) - 1 and found["read"] == 3
 
 
 def test_a_stopped_run_is_continued_where_it_stopped(tmp_path: Path) -> None:
