@@ -19,7 +19,7 @@ OUR_METHODS = ("plain", "draftline", "lookup")
 METHODS = (*OUR_METHODS, "hf", "hf-lookup", *programs.METHODS)
 MAX_MEASURE_S = 60.0  # seconds for the engine to measure this machine's passes
 LOOKUP_TOKENS = 10  # tokens; transformers' prompt_lookup_num_tokens
-CONTEXT_TOKENS = 8192  # tokens, the peers' context
+CONTEXT_TOKENS = 4096  # tokens, the peers' context
 BYTES_PER_PARAMETER = {
     "stored": 1.2,
     "q8": 1.7,

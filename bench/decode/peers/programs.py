@@ -22,10 +22,12 @@ NGRAM_TYPES = {  # its type -> its options for N and M
     "ngram-simple": ("--spec-ngram-simple-size-n", "--spec-ngram-simple-size-m"),
     "ngram-map-k": ("--spec-ngram-map-k-size-n", "--spec-ngram-map-k-size-m"),
 }
+# Each is a server with weights of its own in memory.
 SWEEP = (
     "default",
-    *(f"ngram-mod-{match}-{draft}" for match in (4, 8, 16, 24) for draft in (8, 16, 64)),
-    *(f"{kind}-{sizes}" for kind in ("ngram-simple", "ngram-map-k") for sizes in ("4-16", "12-48")),
+    *(f"ngram-mod-{sizes}" for sizes in ("4-8", "8-16", "8-64", "16-32", "24-64")),
+    "ngram-simple-4-16",
+    "ngram-map-k-4-16",
     "draft-simple",
 )
 
@@ -45,7 +47,7 @@ PROGRAMS = {
     "openvino": Program("openvino-genai", "openvino_child"),
     "openvino:lookup": Program("openvino-genai", "openvino_child", ("lookup",)),
 }
-METHODS = (*PROGRAMS, "llama.cpp:default", "llama.cpp:ngram-mod-8-64")
+METHODS = (*PROGRAMS, "llama.cpp:default", "llama.cpp:ngram-mod-8-16")
 SWEPT = tuple(f"llama.cpp:{setting}" for setting in SWEEP)
 
 
