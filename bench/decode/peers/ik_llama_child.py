@@ -7,7 +7,10 @@ switched on where the package would switch it off, for processors with AVX-512 V
 
 from __future__ import annotations
 
+import ctypes
+import importlib.util
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from bench.decode.peers.child import Answer, serve, timed
@@ -16,6 +19,8 @@ from bench.decode.peers.child import Answer, serve, timed
 def load(gguf: str, threads: str, context: str) -> Answer:
     """Load a GGUF file."""
     import numpy as np
+
+    _load_ggml()
     from ik_llama_cpp import _ctypes_api as api
     from ik_llama_cpp._internals import (
         IkContext,
@@ -51,6 +56,13 @@ def load(gguf: str, threads: str, context: str) -> Answer:
         return timed(decoded(request["prompt"]), request, model.detokenize)
 
     return answer
+
+
+def _load_ggml() -> None:
+    """Load the library that the package's own library does not find where it is installed."""
+    spec = importlib.util.find_spec("ik_llama_cpp")
+    assert spec is not None and spec.origin is not None
+    ctypes.CDLL(str(Path(spec.origin).with_name("lib") / "libggml.so"), ctypes.RTLD_GLOBAL)
 
 
 if __name__ == "__main__":
