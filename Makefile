@@ -5,7 +5,7 @@
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 .SHELLFLAGS := -euc
-.PHONY: help demo test test-full test-gpu test-editors test-vllm vscode lint docs bench wheel sbom install missing check clean always
+.PHONY: help demo test test-full test-gpu test-editors test-vllm vscode lint docs bench peers wheel sbom install missing check clean always
 
 comma := ,
 VENV := .venv
@@ -46,6 +46,7 @@ help:
 	make lint        ruff, clang-format and mypy
 	make docs        the documentation as a site, in build/docs
 	make bench       the index, latency and decode benchmarks (python -m bench lists all)
+	make peers       other programs for the decode benchmark, built for this processor (20 minutes)
 	make wheel       dist/draftline-*.whl
 	make sbom        dist/draftline.cdx.json: what is installed in .venv, in CycloneDX's form
 	make clean       remove what was built (downloaded models stay)
@@ -120,6 +121,15 @@ bench: $(VENV)/bench.ok
 	@$(BIN)/python -m bench index
 	$(BIN)/python -m bench latency
 	$(BIN)/python -m bench decode --tasks-of-kind 3
+
+# Other programs for `python -m bench decode`, in an environment of their own.
+PEERS := build/peers
+peers: $(PEERS)/peers.ok
+
+$(PEERS)/peers.ok: bench/decode/peers/install.sh | check
+	@$(PYTHON) -m venv --clear $(PEERS)
+	bench/decode/peers/install.sh $(PEERS)
+	touch $@
 
 wheel: $(VENV)/pip.ok
 	@$(PIP) wheel --no-deps --build-constraint constraints.txt --wheel-dir dist .

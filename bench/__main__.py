@@ -8,7 +8,7 @@ from importlib import import_module
 BENCHES = {  # name: (module, what it measures)
     "apply": ("bench.apply.apply", "merging updates into files: exactness and speed"),
     "families": ("bench.families.families", "passes of families of models, on random weights"),
-    "decode": ("bench.decode.decode", "decoding speed: plain, Draftline, transformers, llama.cpp"),
+    "decode": ("bench.decode.decode", "decoding speed, beside other programs"),
     "index": ("bench.index.index", "the workspace index beside other indexes"),
     "index-plot": ("bench.index.plot", "draw the results of `index --growth`"),
     "latency": ("bench.latency.latency", "what a user of an editor waits for"),

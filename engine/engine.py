@@ -23,6 +23,7 @@ from engine.editing.edit import Edit, edit_file
 from engine.editing.running.trial import CANDIDATES
 from engine.generate import Generation, generate, max_new_tokens, prefill
 from engine.memory import give_back_memory
+from engine.model import _kernels
 from engine.model.cost_model import guess, measure, processor, remember, remembered
 from engine.model.native.native_target import NativeTarget
 from engine.model.opening import open_target
@@ -382,7 +383,7 @@ class Engine:
 def machine_key(folder: Path, target: NativeTarget | TorchTarget, config: Config) -> str:
     """Join all that the time of a forward pass depends on into one string."""
     if isinstance(target, NativeTarget) or target.device_type == "cpu":
-        device = processor()
+        device = f"{processor()}, {_kernels.isa()}"
     else:
         passes = "exact" if target.exact else f"graphs {config.graphs}"
         device = f"{target.device_name}, {passes}, {target.max_rows} rows"

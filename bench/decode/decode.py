@@ -1,6 +1,6 @@
-"""Measure whole answers: plain decoding, Draftline, transformers and llama.cpp.
+"""Measure whole answers: plain decoding, Draftline, and other programs at their best.
 
-    python -m bench decode [--repeats 3] [--tasks-of-kind 5] [--methods plain,draftline]
+    make peers && python -m bench decode [--repeats 3] [--tasks-of-kind 5] [--sweep] [--isa avx2]
     python -m bench decode --spec-bench spec_bench.jsonl --kinds translation --limit 96
 
 The tasks are edits of real code, whole files and selections, which a program judges, places to
@@ -12,7 +12,9 @@ then, in each repeat, the methods take turns in a rotating order.
 For each kind: reading the prompt, decoding, both together (end to end), and the share of right
 answers. Decoding excludes the prompt (bench/decode/methods.py), whose time is measured once, before
 anything of it is cached. A ratio is the median over tasks of the median over pairs from the same
-repeat; its interval resamples tasks. With other programs, only what both answered rightly counts.
+repeat; its interval resamples tasks. With other programs, only what both answered rightly counts,
+and each is compared at the setting that is its fastest on the kind's tasks: --sweep tries all of
+llama.cpp's that bench/decode/peers/programs.py lists.
 "cost" is free of noise: the cost of all passes by this machine's measured table
 (engine/model/cost_model.py), relative to one-token passes for the same text.
 
@@ -43,11 +45,13 @@ from bench.common.tasks import Task
 from bench.decode import figures, tables
 from bench.decode.acceptance import acceptance
 from bench.decode.figures import Runs, kinds_of, limit_of
-from bench.decode.methods import DraftlineRunner, LlamaCppRunner, Run, floor_of
+from bench.decode.methods import DraftlineRunner, PeerRunner, Run, floor_of
 from bench.decode.passes import passes, prompts
+from bench.decode.peers import programs
 from bench.decode.prefix_reuse import second_edits
 from bench.decode.runners import METHODS, Runners
 from bench.quality.quality import resumed
+from engine.model import _kernels
 from engine.weights import WeightsError
 
 WARM_UP = 24  # tokens
@@ -130,7 +134,9 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--dtypes", help="default: auto and f32 (bf16 where the processor has it)")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--sweep", action="store_true", help="try llama.cpp's settings as well")
     parser.add_argument("--threads", type=int, default=0, help="0: one per core")
+    parser.add_argument("--isa", help="our kernels' instruction set, such as avx2; default: best")
     parser.add_argument("--tasks", type=Path, help="JSONL: id, instruction, context, before")
     parser.add_argument("--sample", type=int, default=20, help="how many of --tasks")
     parser.add_argument(
@@ -154,9 +160,14 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--resume", action="store_true", help="continue a stopped run")
     parser.add_argument("--out", type=Path, help="default: bench/results/decode-MODEL-HOST.json")
     options = parser.parse_args(argv)
-    unknown = set(options.methods.split(",")) - set(METHODS)
-    if unknown:
-        parser.error(f"--methods {','.join(sorted(unknown))}: choose from {','.join(METHODS)}")
+    options.methods += "".join(f",{name}" for name in programs.SWEPT if options.sweep)
+    options.methods = ",".join(dict.fromkeys(options.methods.split(",")))
+    try:
+        for name in options.methods.split(","):
+            if name not in METHODS:
+                programs.program(name)
+    except ValueError as error:
+        parser.error(f"--methods {error}")
     options.kinds = [kind for kind in options.kinds.split(",") if kind]
     known = (*tasks.KINDS, *questions.KINDS)
     if unknown := set(options.kinds) - set(known):
@@ -206,7 +217,7 @@ def extras(options: argparse.Namespace, runners: Runners, todo: list[Task]) -> d
     if options.passes and "plain" in runners.engines:
         engine = runners.engines["plain"]
         llama = runners.methods.get("llama.cpp")
-        server = llama.llama if isinstance(llama, LlamaCppRunner) else None
+        server = llama.peer if isinstance(llama, PeerRunner) else None
         found["passes"] = passes(engine, options.repeats)
         found["reading"] = [prompts(engine, server, task, options.repeats) for task in todo[:2]]
     return found
@@ -216,7 +227,8 @@ def default_out(options: argparse.Namespace, runners: Runners) -> Path:
     """Return the results file, named by prompts, model and hardware."""
     name = "decode" if options.kinds == list(tasks.KINDS) else "-".join(["decode", *options.kinds])
     hardware = gpu_name() if runners.device == "cuda" else None
-    return results_path(name, Path(runners.model).name, hardware=hardware)
+    parts = [name, Path(runners.model).name, *([options.isa] if options.isa else [])]
+    return results_path(*parts, hardware=hardware)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -224,6 +236,8 @@ def main(argv: list[str] | None = None) -> int:
     began = perf_counter()
     try:
         todo = load_tasks(options)
+        if options.isa:
+            _kernels.set_isa(options.isa)
         runners = Runners(options)
     except (ValueError, OSError, RuntimeError, WeightsError) as error:
         complain("decode", error)
@@ -246,6 +260,7 @@ def main(argv: list[str] | None = None) -> int:
         "kinds": figures.kinds(todo, results),
         "ratios": ratios,
         "floor": figures.floor(floors, runs),
+        "peers": runners.versions,
         **more,
         "different": different,
         "resumed": options.resume,

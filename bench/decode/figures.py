@@ -8,14 +8,13 @@ from typing import Any
 from bench.common.stats import over_tasks, pairs
 from bench.common.tasks import EDITS, Task
 from bench.decode.methods import Run, relative_cost
-from bench.decode.runners import LLAMA_METHODS, Runners
+from bench.decode.peers.programs import program_of
+from bench.decode.runners import Runners
 from bench.quality.tables import wilson
 
 Runs = dict[tuple[str, str], list[Run]]  # (task, method) -> one a repeat
 
 COMPARED = (  # (ours, theirs)
-    ("plain", "llama.cpp"),
-    *(("draftline", name) for name in LLAMA_METHODS),
     ("draftline", "lookup"),
     ("plain-{slow}", "hf"),
     ("draftline-{slow}", "hf-lookup"),
@@ -145,17 +144,24 @@ def _of_kind(lines: list[dict[str, Any]]) -> dict[str, Any]:
 def ratios(
     todo: list[Task], runs: Runs, results: list[dict[str, Any]], runners: Runners
 ) -> list[dict[str, Any]]:
-    """Ratios over the tasks of a kind: every method to plain decoding, and the pairs COMPARED.
+    """Ratios over the tasks of a kind: to plain decoding, of the pairs COMPARED, to programs.
 
-    A ratio is the median over tasks of each task's median over repeats; its interval resamples
-    tasks. With another program only tasks count that both answered rightly, if they are judged.
+    Plain decoding is compared with that of each program, Draftline with the setting of each that is
+    its fastest, end to end, on these tasks. A ratio is the median over tasks of each task's median
+    over repeats; its interval resamples tasks. With another program only tasks count that both
+    answered rightly, if they are judged.
     """
-    wanted = [(m, plain_of(m, runners)) for m in runners.methods if m != plain_of(m, runners)]
+    within = [m for m in runners.methods if is_ours(m) or m.startswith("hf")]
+    wanted = [(m, plain_of(m, runners)) for m in within if m != plain_of(m, runners)]
     wanted += [(one.format(slow=runners.slow), other) for one, other in COMPARED]
+    others = [m for m in runners.methods if m not in within]
     wrong = {(each["prompt"], each["method"]) for each in results if each["passes"] is False}
     found = []
     for kind, tasks in groups(todo).items():
-        for one, other in dict.fromkeys(wanted):
+        best = fastest(tasks, others, runs)
+        theirs = [("plain", name) for name in best]
+        theirs += [("draftline", name) for name in best.values()]
+        for one, other in dict.fromkeys(wanted + theirs):
             left_out = set() if is_ours(one) == is_ours(other) else wrong
             usable = runs.keys() - left_out
             both = [t for t in tasks if {(t.name, one), (t.name, other)} <= usable]
@@ -163,6 +169,20 @@ def ratios(
                 line = {"kind": kind, "method": one, "against": other, "tasks": len(both)}
                 found.append(line | _ratios(both, one, other, runs, runners))
     return found
+
+
+def fastest(tasks: list[Task], methods: list[str], runs: Runs) -> dict[str, str]:
+    """Return for each program its method with the highest end-to-end speed over tasks."""
+    speed_of = {}
+    for method in methods:
+        ran = [runs[task.name, method] for task in tasks if (task.name, method) in runs]
+        if ran:
+            speed_of[method] = median(speed(many, "end_to_end") for many in ran)
+    programs = dict.fromkeys(program_of(method) for method in speed_of)
+    return {
+        name: max((m for m in speed_of if program_of(m) == name), key=speed_of.__getitem__)
+        for name in programs
+    }
 
 
 def _ratios(

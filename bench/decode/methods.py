@@ -1,9 +1,9 @@
 """The decoding methods that `python -m bench decode` compares, each behind `run(task, limit)`.
 
 Decoding is timed without the prompt: tokens divided by the time since the prompt is in the KV
-cache. For Draftline this is the engine's own count of what it decodes after the prompt. In
-transformers and llama.cpp the prompt's own pass yields the first token, so it counts neither as a
-token nor as time. A pass is a forward that produced tokens.
+cache. For Draftline this is the engine's own count of what it decodes after the prompt. In the
+other programs the prompt's own pass yields the first token, so it counts neither as a token nor as
+time. A pass is a forward that produced tokens.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from bench.common.engine_thread import in_engine_thread
 from bench.common.tasks import Task
-from bench.decode.llama_cpp import Llama
+from bench.decode.peers.peer import Peer
 from engine import Done, Engine, Request, Step
 from engine.model.cost_model import CostModel
 from engine.prompts.builder import Prompt, prompt_of
@@ -227,31 +227,21 @@ def truncate_answer(
     return ids, text
 
 
-class LlamaCppRunner:
-    """llama.cpp's server. It caches the prompt, so what is read is that of a task's first run."""
+class PeerRunner:
+    """Another program. It may cache the prompt, so what is read is that of a task's first run."""
 
-    def __init__(self, llama: Llama, tokenizer: Tokenizer) -> None:
-        self.llama, self.tokenizer = llama, tokenizer
+    def __init__(self, peer: Peer, tokenizer: Tokenizer) -> None:
+        self.peer, self.tokenizer = peer, tokenizer
         self.read: dict[str, tuple[float, int]] = {}  # task -> seconds, tokens
 
     def run(self, task: Task, limit: int | None) -> Run:
         prompt = prompt_of(task.request, self.tokenizer)
         most = min(limit or prompt.max_tokens, prompt.max_tokens)
-        answer = self.llama.run(prompt.ids, most, prompt.stop)
-        if "choices" not in answer:
-            raise RuntimeError(f"{task.name}: llama.cpp: {answer}")
-        times = answer["timings"]
-        seconds, read = self.read.setdefault(
-            task.name, (times["prompt_ms"] / 1000, times["prompt_n"])
-        )
-        tokens = times["predicted_n"] - 1
+        answer = self.peer.run(prompt.ids, most, prompt.stop)
+        first = (answer["read_seconds"], answer["read"])
+        seconds, read = self.read.setdefault(task.name, first)
         return Run(
-            answer["choices"][0]["text"],
-            tokens,
-            tokens - times.get("draft_n_accepted", 0),
-            times["predicted_ms"] / 1000,
-            seconds,
-            read,
+            answer["text"], answer["tokens"], answer["forwards"], answer["seconds"], seconds, read
         )
 
 

@@ -10,7 +10,7 @@ from bench.common import report
 from bench.common.engine_thread import in_engine_thread
 from bench.common.stats import bootstrap, pairs
 from bench.common.tasks import Task
-from bench.decode.llama_cpp import Llama
+from bench.decode.peers.peer import Peer
 from bench.decode.prefix_reuse import prefill
 from engine import Engine
 from engine.model.cost_model import NEAR_TOKENS, scratch, timed
@@ -47,7 +47,7 @@ def passes(engine: Engine, repeats: int) -> list[dict[str, Any]]:
     ]
 
 
-def prompts(engine: Engine, llama: Llama | None, task: Task, repeats: int) -> dict[str, Any]:
+def prompts(engine: Engine, llama: Peer | None, task: Task, repeats: int) -> dict[str, Any]:
     """Prompt tokens read in a second by ours and by llama.cpp in turns, none of them cached."""
     request = replace(task.request, max_tokens=1)
     ids = prompt_of(request, engine.parts.tokenizer).ids
@@ -57,11 +57,11 @@ def prompts(engine: Engine, llama: Llama | None, task: Task, repeats: int) -> di
         report.progress(f"repeat {repeat + 1}", 0, 1, task.name, "reading the prompt")
         engine.parts.target.pool.sequences.clear()
         tokens, seconds = prefill(engine, request)
-        times = llama.run(ids, 1, (), cached=False)["timings"] if llama else None
+        answer = llama.run(ids, 1, (), cached=False) if llama else None
         if repeat >= 0:
             ours.append(tokens / seconds)
-            if times:
-                theirs.append(1000 * times["prompt_n"] / times["prompt_ms"])
+            if answer:
+                theirs.append(answer["read"] / answer["read_seconds"])
     found: dict[str, Any] = {"prompt": task.name, "tokens": len(ids)}
     found["tokens_per_s"] = round(median(ours), 1)
     if theirs:

@@ -9,17 +9,17 @@ from time import perf_counter, sleep
 from typing import Any
 
 from bench.common import report
-from bench.decode import llama_cpp
-from bench.decode.methods import DraftlineRunner, LlamaCppRunner, TransformersRunner, load_hf
+from bench.decode.methods import DraftlineRunner, PeerRunner, TransformersRunner, load_hf
+from bench.decode.peers import programs
+from bench.decode.peers.peer import Peer
 from engine import DEFAULT_MODEL, Config, Engine, Request
 from engine.prompts.tokenizer import Tokenizer
 
 OUR_METHODS = ("plain", "draftline", "lookup")
-LLAMA_METHODS = ("llama.cpp", *(f"llama.cpp-{name}" for name in llama_cpp.NGRAMS))
-METHODS = (*OUR_METHODS, "hf", "hf-lookup", *LLAMA_METHODS)
+METHODS = (*OUR_METHODS, "hf", "hf-lookup", *programs.METHODS)
 MAX_MEASURE_S = 60.0  # seconds for the engine to measure this machine's passes
 LOOKUP_TOKENS = 10  # tokens; transformers' prompt_lookup_num_tokens
-CONTEXT_TOKENS = 8192  # tokens, llama.cpp's context
+CONTEXT_TOKENS = 4096  # tokens, the peers' context
 BYTES_PER_PARAMETER = {
     "stored": 1.2,
     "q8": 1.7,
@@ -51,7 +51,8 @@ class Runners:
         self.engines: dict[str, Engine] = {}  # by the name of its plain method
         self.load_s: dict[str, float] = {}
         self.left_out: list[str] = []
-        self.servers: list[llama_cpp.Llama] = []
+        self.peers: list[Peer] = []
+        self.versions: dict[str, str] = {}  # of the peers that are measured
         device = choose_device(options.device)
         floats = "bf16" if device.type == "cuda" or native_bf16() else "f32"
         asked = (options.dtypes or f"auto,{floats}").split(",")
@@ -64,7 +65,7 @@ class Runners:
         self._hf(
             next((one for one in reversed(dtypes) if one not in ("stored", "q8", "q4")), floats)
         )
-        self._llama()
+        self._peers()
         if not self.methods:
             raise ValueError(f"nothing to run: {'; '.join(self.left_out)}")
 
@@ -74,8 +75,8 @@ class Runners:
     def __exit__(self, *exception: object) -> None:
         for engine in self.engines.values():
             engine.close()
-        for server in self.servers:
-            server.close()
+        for peer in self.peers:
+            peer.close()
 
     def _wants(self, *names: str) -> list[str]:
         return [name for name in names if name in self.wanted]
@@ -133,26 +134,34 @@ class Runners:
             self.methods[name] = TransformersRunner(model, tokenizer, self.threads, lookup)
             self.dtypes[name] = dtype
 
-    def _llama(self) -> None:
-        names = self._wants(*LLAMA_METHODS)
+    def _peers(self) -> None:
+        names = [name for name in self.wanted if name not in (*OUR_METHODS, "hf", "hf-lookup")]
         if not names:
             return
-        if llama_cpp.version() is None:
-            self.leave_out(names, "xllamacpp is not installed (pip install 'draftline[bench]')")
-        elif self.device != "cpu":
-            self.leave_out(names, "its wheel runs on the CPU only")
+        self.versions = programs.installed()
+        if self.device != "cpu":
+            self.leave_out(names, "compared on the CPU only")
         elif self.gguf is None:
             self.leave_out(names, f"{self.model} has no GGUF here")
         else:
             tokenizer = Tokenizer(self.folder)
             for name in names:
-                start = perf_counter()
-                mode = llama_cpp.NGRAMS.get(name.removeprefix("llama.cpp-"), "")
-                server = llama_cpp.Llama(self.gguf, mode, self.threads, CONTEXT_TOKENS)
-                self.servers.append(server)
-                self.load_s[name] = perf_counter() - start
-                self.methods[name] = LlamaCppRunner(server, tokenizer)
-                self.dtypes[name] = "gguf"
+                self._peer(name, self.gguf, tokenizer)
+
+    def _peer(self, name: str, gguf: Path, tokenizer: Tokenizer) -> None:
+        if why := programs.missing(name, self.versions):
+            self.leave_out([name], why)
+            return
+        start = perf_counter()
+        try:
+            peer = programs.start(name, gguf, self.threads, CONTEXT_TOKENS)
+        except RuntimeError as error:
+            self.leave_out([name], f"{error} (it may not read {gguf.name})")
+            return
+        self.peers.append(peer)
+        self.load_s[name] = perf_counter() - start
+        self.methods[name] = PeerRunner(peer, tokenizer)
+        self.dtypes[name] = "gguf"
 
 
 def parameters(folder: Path) -> int:

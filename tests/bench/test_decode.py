@@ -16,6 +16,8 @@ from bench.common import questions
 from bench.common.tasks import Task
 from bench.decode import decode, figures, prefix_reuse
 from bench.decode.methods import Run, relative_cost
+from bench.decode.peers import programs
+from bench.decode.peers.child import timed
 from engine import Request
 from engine.drafting import DraftContext
 from engine.model.cost_model import GRID, CostModel
@@ -210,6 +212,40 @@ def test_with_another_program_only_what_both_answered_rightly_counts(tmp_path: P
     assert rows["edit", "plain"]["reading_tokens_per_s"] == 200.0
 
 
+def test_a_program_is_compared_at_its_fastest_setting(tmp_path: Path) -> None:
+    settings = {"llama.cpp": 9.0, "llama.cpp:default": 4.0, "llama.cpp:ngram-mod-8-16": 3.0}
+    named = {name: FakeMethod(seconds, set()) for name, seconds in settings.items()}
+    runners = fake_runners(plain=FakeMethod(8.0, set()), draftline=FakeMethod(1.0, set()), **named)
+    todo = [judged("a"), judged("b")]
+    runs, results = measured(runners, todo, tmp_path / "notes")
+    found = {
+        (one["method"], one["against"]): one["end_to_end"]
+        for one in figures.ratios(todo, runs, results, runners)
+    }
+    assert found == {
+        ("draftline", "plain"): 4.5,
+        ("plain", "llama.cpp"): 1.111,
+        ("draftline", "llama.cpp:ngram-mod-8-16"): 2.0,
+    }
+
+
+@pytest.mark.parametrize("method", programs.SWEPT)
+def test_every_setting_of_the_sweep_has_options(method: str) -> None:
+    assert programs.program(method).options
+
+
+@given(st.lists(st.sampled_from("ab.;"), min_size=1, max_size=12), st.integers(1, 12))
+def test_a_programs_own_tokens_are_counted_up_to_the_limit_or_a_stop_string(
+    letters: list[str], limit: int
+) -> None:
+    request = {"prompt": [1, 2, 3], "limit": limit, "stop": [".;"]}
+    found = timed(iter(map(ord, letters)), request, lambda ids: "".join(map(chr, ids)))
+    whole = "".join(letters)[:limit]
+    assert found["text"] == whole.split(".;")[0]
+    ended = whole[: whole.index(".;") + 2] if ".;" in whole else whole
+    assert found["tokens"] == len(ended) - 1 and found["read"] == 3
+
+
 def test_a_stopped_run_is_continued_where_it_stopped(tmp_path: Path) -> None:
     notes, todo = tmp_path / "notes", [judged("a"), judged("b")]
     _, first = measured(fake_runners(plain=FakeMethod(2.0, set())), todo, notes)
@@ -287,6 +323,9 @@ def test_a_run_of_questions_with_acceptance_and_second_edits(
         (["--temperatures", "warm"], "--temperatures warm"),
         (["--limit", "0"], "--limit 0"),
         (["--tasks-of-kind", "-1"], "--tasks-of-kind -1"),
+        (["--isa", "mmx"], "isa mmx: must be plain, avx2"),
+        (["--methods", "llama.cpp:ngram-mod"], "llama.cpp:ngram-mod: no such method"),
+        (["--methods", "fast"], "--methods fast: no such method"),
     ],
 )
 def test_bad_options_are_named(run_bench: RunBench, arguments: list[str], names: str) -> None:

@@ -20,6 +20,11 @@ SCALES = {
     Kind.Q2_K: [80, 82], Kind.Q3_K: [108], Kind.Q4_K: [0, 2], Kind.Q5_K: [0, 2], Kind.Q6_K: [208],
     Kind.IQ4_NL: [0], Kind.IQ4_XS: [0], Kind.MXFP4: [],
 }  # fmt: skip
+FACTORS = {  # where the integers are that these scales are multiplied with
+    Kind.Q2_K: slice(0, 16), Kind.Q3_K: slice(96, 108), Kind.Q4_K: slice(4, 16),
+    Kind.Q5_K: slice(4, 16), Kind.Q6_K: slice(192, 208), Kind.IQ4_XS: slice(2, 8),
+    Kind.MXFP4: slice(0, 1),
+}  # fmt: skip
 FLOATS = [Kind.F32, Kind.F16, Kind.BF16]
 EVERY = [*SCALES, *FLOATS]
 Bytes = NDArray[np.uint8]
@@ -111,6 +116,27 @@ def test_a_row_has_the_same_bits_in_every_pass(kind: Kind) -> None:
             kernels.set_threads(1 + count % 3)
             rows = rng.permutation(len(x))[:count]
             assert same(forward(linear, x[rows]), alone[rows]), (isa, count)
+
+
+@pytest.mark.parametrize("kind", SCALES, ids=lambda kind: kind.name)
+def test_the_largest_levels_and_inputs_overflow_no_sum(kind: Kind) -> None:
+    """Levels whose bits are all 0 or all 1, and inputs that are 127 or -127 in 8 bits."""
+    rows = stored(kind, 66, 512)
+    blocks = rows.reshape(66, -1, GGML_QUANT_SIZES[kind][1])
+    levels = np.ones(blocks.shape[2], bool)
+    for at in SCALES[kind]:
+        levels[at : at + 2] = False
+    levels[FACTORS.get(kind, slice(0))] = False
+    blocks[:33, :, levels], blocks[33:, :, levels] = 0, 255
+    linear = kernels.QLinear.stored([(int(kind), rows)], 512)
+    x = np.concatenate([np.ones((1, 512)), -np.ones((1, 512)), np.sign(normal(7, 512))])
+    x = x.astype(np.float32)
+    kernels.set_isa("plain")
+    expected = forward(linear, x)
+    for isa in isas():
+        kernels.set_isa(isa)
+        for count in (1, 2, 9):
+            assert same(forward(linear, x[:count]), expected[:count]), (isa, count)
 
 
 def test_parts_of_several_formats_are_those_alone() -> None:

@@ -11,32 +11,40 @@
 
 namespace draftline {
 
-constexpr int kGroup = 6;  // rows computed together: 2 * 6 sums of each kind fit 32 registers
+constexpr int kMostRows = 16;  // rows computed together, at most
 constexpr uint32_t kInf = 0x7f800000;
 constexpr float kTiny = 1e-36f;  // a block below this is stored as zeros: 127 / amax would overflow
 
-// Of a block of a row: its scale, and the sums of its first half, second half and all, with the
-// sign changed as integers, and times the scale.
+// Zeros of formats divide these: of those with scales of halves, and of the others.
+constexpr int kMostZero[3] = {32, 32, 128};
+
+// Of a block of a row: its scale, and the sums of its first half, second half and all, as integers
+// times -kMostZero, and times the scale. `pairs`: those of the halves as two sums of 16 bits each,
+// of inputs 0 and 1 of four, and of inputs 2 and 3.
 struct Terms {
   float scale;
   int32_t minus[3];
   float sums[3];
+  int32_t pairs[2];
 };
 
-// Rows are cut in groups of nearly equal size, r <= 6; the rows of a group stand side by side:
+int rows_together(int rows);  // at most, in a pass over `rows`, by the instruction set in use
+
+// Rows are cut in groups of nearly equal size, r <= `most`; the rows of a group stand side by side:
 // values [group][block][r][32], terms [group][block][r].
 struct Activations {
-  int rows, blocks;
+  int rows, blocks, most;
   std::vector<int8_t> values;
   std::vector<Terms> terms;
 
-  int groups() const { return (rows + kGroup - 1) / kGroup; }
+  int groups() const { return (rows + most - 1) / most; }
   int start(int group) const { return int(int64_t(rows) * group / groups()); }
   int group_of(int row) const { return int((int64_t(row + 1) * groups() - 1) / rows); }
 
   void resize(int rows_, int blocks_) {
     rows = rows_;
     blocks = blocks_;
+    most = rows_together(rows);
     values.resize(size_t(rows) * blocks * kBlock);
     terms.resize(size_t(rows) * blocks);
   }
@@ -84,14 +92,19 @@ INLINE void quantize_block(const float* x, int8_t* q, Terms* terms) {
   const float scale = bits >= kInf ? std::numeric_limits<float>::quiet_NaN()
                       : usable     ? amax / 127.0f
                                    : 0.0f;
-  int32_t sums[3] = {};
+  int32_t sums[3] = {}, pairs[2] = {};
   if (usable) {
     for (int half = 0; half < 2; ++half) {
-      for (int i = half * kBlock / 2; i < (half + 1) * kBlock / 2; ++i) {
-        const int32_t v = nearest(x[i] * inverse);
-        q[i] = int8_t(v);
-        sums[half] += v;
+      int32_t two[2] = {};
+      for (int i = 0; i < kBlock / 2; ++i) {
+        const int at = half * kBlock / 2 + i;
+        const int32_t v = nearest(x[at] * inverse);
+        q[at] = int8_t(v);
+        two[i / 2 % 2] += v;
       }
+      sums[half] = two[0] + two[1];
+      pairs[half] = int32_t(uint32_t(-kMostZero[half] * two[1]) << 16 |
+                            (uint32_t(-kMostZero[half] * two[0]) & 0xffff));
     }
     sums[2] = sums[0] + sums[1];
   } else {
@@ -99,9 +112,10 @@ INLINE void quantize_block(const float* x, int8_t* q, Terms* terms) {
   }
   terms->scale = scale;
   for (int i = 0; i < 3; ++i) {
-    terms->minus[i] = -sums[i];
+    terms->minus[i] = -kMostZero[i] * sums[i];
     terms->sums[i] = scale * float(sums[i]);
   }
+  for (int i = 0; i < 2; ++i) terms->pairs[i] = pairs[i];
 }
 
 INLINE void quantize_row(const float* x, int in, Activations& a, int row) {

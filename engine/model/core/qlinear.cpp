@@ -7,6 +7,7 @@
 #include <cstring>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "activations.hpp"
 #include "pool.hpp"
@@ -19,7 +20,7 @@ struct Tile {
   const uint8_t* w;
   const int8_t* values;
   const Terms* terms;
-  int blocks;
+  int blocks, rows;
   float* y;
   const uint8_t* ahead;  // weights to fetch meanwhile, `lines` cache lines a block
   int lines;
@@ -36,7 +37,8 @@ struct FloatTile {
 using TileKernel = void (*)(const Tile&);
 using FloatKernel = void (*)(const FloatTile&);
 constexpr int kFloatGroup = 3;  // rows computed together: 4 * 3 sums fit 16 registers
-constexpr int kAhead = 1024;    // bytes to the weights that are fetched meanwhile, in a single pass
+constexpr int kMany = 32;       // rows; passes over more are long
+constexpr int kAhead = 4096;    // bytes to the weights that are fetched meanwhile, in a single pass
 
 }  // namespace
 }  // namespace draftline
@@ -52,12 +54,13 @@ struct Path {
   void (*quantize)(const float*, int, Activations&, int);
   TileKernel (*tile)(Format, int rows);
   FloatKernel (*float_tile)(Format, int rows);
+  int rows, of_many;  // of a tile, at most; in passes over more than kMany
 };
 
 const Path& path() {
-#define PATH(isa)                                      \
-  {                                                    \
-    isa::quantize, isa::tile_kernel, isa::float_kernel \
+#define PATH(isa)                                                                \
+  {                                                                              \
+    isa::quantize, isa::tile_kernel, isa::float_kernel, isa::kRows, isa::kOfMany \
   }
   static constexpr Path plain PATH(plain);
 #if DRAFTLINE_X86
@@ -285,7 +288,7 @@ QLinear::Place QLinear::place(int tile) const {
 
 void QLinear::run_tile(int tile, const Activations& a, const float* x, float* y, int rows) const {
   const Place at = place(tile);
-  float sums[kGroup * kTile];
+  alignas(64) float sums[kMostRows * kTile];
   const auto write = [&](int first, int r) {
     for (int row = 0; row < r; ++row) {
       float* line = y + size_t(first + row) * out + at.channel;
@@ -313,10 +316,12 @@ void QLinear::run_tile(int tile, const Activations& a, const float* x, float* y,
                                ? at.data + kAhead
                                : at.data + at.part.tile_bytes + size_t(blocks_) * pass * lines * 64;
     path().tile(at.part.format, r)(
-        {at.data, &a.values[slot * kBlock], &a.terms[slot], blocks_, sums, ahead, lines});
+        {at.data, &a.values[slot * kBlock], &a.terms[slot], blocks_, r, sums, ahead, lines});
     write(first, r);
   }
 }
+
+int rows_together(int rows) { return rows > kMany ? path().of_many : path().rows; }
 
 void quantize_activations(const float* x, int in, Activations& a, int row) {
   path().quantize(x, in, a, row);

@@ -5,9 +5,22 @@
 // acc = fma(float(dot), scale * xscale, acc), then acc = fma(minimum, xscale * float(sum of x),
 // acc). A float format has four sums, by input modulo 4, each one chain of fma.
 
-constexpr int W = LANES;                  // channels in a vector
-constexpr int kHalves = W == 16 ? 2 : 1;  // vectors of channels computed together
-constexpr int kSpan = W * kHalves;
+constexpr int W = LANES;          // channels in a vector
+constexpr int kLine = kTile / W;  // vectors in a tile's channels
+
+// Vectors of channels and rows computed together: so many that their sums fit the registers. For
+// more than kUnrolled rows, registers hold unpacked levels instead, and one row after another
+// passes.
+// kOfMany: rows together in long passes, so that a tile's weights stay in the first cache.
+#if DOT == DOT_512
+constexpr int kVectors = 2, kRows = 8, kOfMany = 6, kUnrolled = 8;
+#elif DOT == DOT_MADD
+constexpr int kVectors = 1, kRows = kMostRows, kOfMany = kMostRows, kUnrolled = 2;
+#elif DOT == DOT_NONE
+constexpr int kVectors = 1, kRows = kMostRows, kOfMany = kMostRows, kUnrolled = 2;
+#else
+constexpr int kVectors = 1, kRows = 8, kOfMany = 6, kUnrolled = 8;
+#endif
 
 typedef float F __attribute__((vector_size(W * 4)));
 typedef int32_t I __attribute__((vector_size(W * 4)));
@@ -71,14 +84,10 @@ HOT I dot(I acc, B levels, int32_t x) {
 #elif DOT == DOT_256
   return (I)_mm256_dpbusd_avx_epi32((__m256i)acc, (__m256i)levels, _mm256_set1_epi32(x));
 #elif DOT == DOT_MADD
-  // maddubs wants unsigned times signed and saturates at 16 bits, which two products stay below:
-  // 2 * 63 * 127, and of signed levels as |w| * sign(x, w) 2 * 128 * 127.
-  __m256i w = (__m256i)levels, v = _mm256_set1_epi32(x);
-  if (full) {
-    v = _mm256_sign_epi8(v, w);
-    w = _mm256_abs_epi8(w);
-  }
-  const __m256i pairs = _mm256_maddubs_epi16(w, v);
+  // maddubs wants unsigned times signed and saturates at 16 bits, which two products of signed
+  // levels as |w| * sign(x, w) stay below: 2 * 128 * 127.
+  const __m256i w = (__m256i)levels, v = _mm256_sign_epi8(_mm256_set1_epi32(x), w);
+  const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), v);
   return acc + (I)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
 #elif DOT == DOT_SIGNED
   return vdotq_s32(acc, (int8x16_t)levels, (int8x16_t)vdupq_n_s32(x));
@@ -166,77 +175,170 @@ HOT F scales(const uint8_t* at, const uint8_t* header, int c) {
   }
 }
 
+// Of kVectors vectors of channels from c on: levels of a part of a block as they are stored.
+template <Format format>
+struct Packed {
+  static constexpr int kGroups = 8 / layout(format).parts;
+  const uint8_t* block;
+  int part, c;
+
+  HOT B level(int g, int v) const { return group<format>(block, part * kGroups + g, c + v * W); }
+};
+
+// The same, unpacked.
+template <Format format>
+struct Unpacked {
+  B levels[Packed<format>::kGroups][kVectors];
+
+  HOT explicit Unpacked(const Packed<format>& packed) {
+#pragma GCC unroll 8
+    for (int g = 0; g < packed.kGroups; ++g)
+#pragma GCC unroll 2
+      for (int v = 0; v < kVectors; ++v) levels[g][v] = packed.level(g, v);
+  }
+  HOT B level(int g, int v) const { return levels[g][v]; }
+};
+
+// The product of a part of a block with a row, in each lane.
+template <Format format>
+struct Product {
+  static constexpr Layout L = layout(format);
+  static constexpr bool kFull = L.low == 8 || L.table != nullptr;
+  static constexpr int kGroups = 8 / L.parts, kZero = kFull && kSigned ? 0 : L.zero;
+  // Sums of pairs of products in 16 bits take so many groups; or all of a part, around a zero of
+  // 32: they may overflow on the way, but the whole is at most 8 * 32 * 127.
+  static constexpr bool kAround = L.zero == 32;
+  static constexpr int kPair = 2 * 127 * ((1 << (L.low + L.high)) - 1);
+  static constexpr int kFit = kAround ? kGroups : std::min(kGroups, 32767 / kPair);
+  I sum, pairs;
+
+  HOT void start(const Terms& terms, int part) {
+    constexpr int kMost = kMostZero[L.parts == 2 ? 0 : 2];  // a power of two, as all zeros are
+    constexpr int kShift = kZero ? std::countr_zero(unsigned(kMost / kZero)) : 0;
+    sum = kZero ? (terms.minus[L.parts == 2 ? part : 2] - I{}) >> kShift : I{};
+#if DOT == DOT_MADD
+    if constexpr (!kFull && kAround) {
+      pairs = terms.pairs[part] - I{};
+      sum = I{};
+    }
+#endif
+  }
+
+  HOT void add([[maybe_unused]] int g, B levels, int32_t x) {
+#if DOT == DOT_MADD
+    if constexpr (!kFull) {
+      static_assert(kGroups % kFit == 0);
+      const __m256i two = _mm256_maddubs_epi16((__m256i)levels, _mm256_set1_epi32(x));
+      pairs = g % kFit || kAround ? (I)_mm256_add_epi16((__m256i)pairs, two) : (I)two;
+      if (g % kFit == kFit - 1) sum += (I)_mm256_madd_epi16((__m256i)pairs, _mm256_set1_epi16(1));
+    } else {
+      sum = dot<kFull>(sum, levels, x);
+    }
+#else
+    sum = dot<kFull>(sum, levels, x);
+#endif
+  }
+};
+
+// Of kVectors vectors of channels, the scales of a part of a block.
+template <Format format>
+struct Scales {
+  static constexpr Layout L = layout(format);
+  F scale[kVectors], minimum[kVectors];
+
+  HOT Scales(const uint8_t* at, const uint8_t* header, int part, int c) {
+    at += L.scale == Scale::product ? part * kTile : 0;
+#pragma GCC unroll 2
+    for (int v = 0; v < kVectors; ++v, c += W) {
+      scale[v] = scales<format>(at, header, c);
+      if (L.minimum) minimum[v] = scales<format>(at + L.scale_bytes(), header + kTile * 2, c);
+    }
+  }
+
+  // Adds the part's products with R rows to acc [R][kLine].
+  template <int R, class Levels>
+  HOT void add(const Levels& levels, int part, const int8_t* x, const Terms* terms, F* acc) const {
+    using P = Product<format>;
+    P products[R][kVectors];
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+      for (int v = 0; v < kVectors; ++v) products[r][v].start(terms[r], part);
+#pragma GCC unroll 8
+    for (int g = 0; g < P::kGroups; ++g) {
+      B level[kVectors];
+#pragma GCC unroll 2
+      for (int v = 0; v < kVectors; ++v) level[v] = levels.level(g, v);
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        const int32_t four = read<int32_t>(x + r * kBlock + (part * P::kGroups + g) * 4);
+#pragma GCC unroll 2
+        for (int v = 0; v < kVectors; ++v) products[r][v].add(g, level[v], four);
+      }
+    }
+    const int which = L.parts == 2 ? part : 2;  // of the sums
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+      for (int v = 0; v < kVectors; ++v) {
+        const F product = __builtin_convertvector(products[r][v].sum, F);
+        F total = fma_each(product, scale[v] * terms[r].scale, acc[r * kLine + v]);
+        if (L.minimum) total = fma_each(minimum[v], terms[r].sums[which] - F{}, total);
+        acc[r * kLine + v] = total;
+      }
+  }
+};
+
+// Adds the products of a block with R rows, or with `rows` if R is 0, in kVectors vectors of
+// channels from c on.
+template <Format format, int R>
+HOT void add_block(const uint8_t* block, const uint8_t* header, int c, const int8_t* x,
+                   const Terms* terms, int rows, F* acc) {
+  constexpr Layout L = layout(format);
+#pragma GCC unroll 2
+  for (int part = 0; part < L.parts; ++part) {
+    const Scales<format> scales(block + L.level_bytes(), header, part, c);
+    const Packed<format> packed{block, part, c};
+    if constexpr (R > 0) {
+      scales.template add<R>(packed, part, x, terms, acc);
+    } else {
+      const Unpacked<format> levels(packed);
+      for (int r = 0; r < rows; ++r)
+        scales.template add<1>(levels, part, x + r * kBlock, terms + r, acc + r * kLine);
+    }
+  }
+}
+
 template <Format format, int R>
 TARGET void tile(const Tile& t) {
   constexpr Layout L = layout(format);
-  constexpr bool kFull = L.low == 8 || L.table != nullptr;
-  constexpr int kZero = kFull && kSigned ? 0 : L.zero, kGroups = 8 / L.parts;
-  for (int c = 0; c < kTile; c += kSpan) {
-    F acc[R][kHalves];
-#pragma GCC unroll 6
-    for (int r = 0; r < R; ++r)
-#pragma GCC unroll 2
-      for (int h = 0; h < kHalves; ++h) acc[r][h] = F{};
-    const uint8_t *w = t.w, *header = nullptr;
-    for (int b = 0; b < t.blocks; ++b, w += L.block_bytes()) {
-      if (L.header_bytes() && b % kSuper == 0) {
-        header = w;
-        w += L.header_bytes();
-      }
-      const uint8_t* at = w + L.level_bytes();
-      const int8_t* x = t.values + size_t(b) * R * kBlock;
-      const Terms* terms = t.terms + b * R;
-#pragma GCC unroll 2
-      for (int part = 0; part < L.parts; ++part) {
-        const int which = L.parts == 2 ? part : 2;  // of the sums
-        I sum[R][kHalves];
-#pragma GCC unroll 6
-        for (int r = 0; r < R; ++r)
-#pragma GCC unroll 2
-          for (int h = 0; h < kHalves; ++h)  // zeros are powers of two: a shift
-            sum[r][h] = kZero ? (terms[r].minus[which] - I{}) * kZero : I{};
-#pragma GCC unroll 8
-        for (int g = part * kGroups; g < (part + 1) * kGroups; ++g) {
-          B levels[kHalves];
-#pragma GCC unroll 2
-          for (int h = 0; h < kHalves; ++h) levels[h] = group<format>(w, g, c + h * W);
-#pragma GCC unroll 6
-          for (int r = 0; r < R; ++r) {
-            const int32_t four = read<int32_t>(x + r * kBlock + g * 4);
-#pragma GCC unroll 2
-            for (int h = 0; h < kHalves; ++h) sum[r][h] = dot<kFull>(sum[r][h], levels[h], four);
-          }
-        }
-        constexpr int kOne = L.scale == Scale::product ? kTile : 0;
-#pragma GCC unroll 2
-        for (int h = 0; h < kHalves; ++h) {
-          const F scale = scales<format>(at + part * kOne, header, c + h * W);
-          F minimum;
-          if constexpr (L.minimum)
-            minimum =
-                scales<format>(at + L.scale_bytes() + part * kOne, header + kTile * 2, c + h * W);
-#pragma GCC unroll 6
-          for (int r = 0; r < R; ++r) {
-            const F products = __builtin_convertvector(sum[r][h], F);
-            acc[r][h] = fma_each(products, scale * terms[r].scale, acc[r][h]);
-            if constexpr (L.minimum)
-              acc[r][h] = fma_each(minimum, terms[r].sums[which] - F{}, acc[r][h]);
-          }
-        }
-      }
-#if DOT == DOT_512 || DOT == DOT_256 || DOT == DOT_MADD
-      if (c == 0)
-        for (int l = 0; l < t.lines; ++l)
-          _mm_prefetch(reinterpret_cast<const char*>(t.ahead + (b * t.lines + l) * 64),
-                       _MM_HINT_T0);
-#endif
+  constexpr bool kHeld = R > 0 && DOT != DOT_NONE && (W == 16 || R * kLine <= 8);  // in registers
+  const int rows = R ? R : t.rows;
+  F held[kHeld ? R * kLine : 1] = {};
+  F* acc = kHeld ? held : reinterpret_cast<F*>(t.y);
+  if (!kHeld) std::memset(t.y, 0, sizeof(float) * size_t(rows * kTile));
+  const uint8_t *w = t.w, *header = nullptr;
+  for (int b = 0; b < t.blocks; ++b, w += L.block_bytes()) {
+    if (L.header_bytes() && b % kSuper == 0) {
+      header = w;
+      w += L.header_bytes();
     }
-#pragma GCC unroll 6
-    for (int r = 0; r < R; ++r)
-#pragma GCC unroll 2
-      for (int h = 0; h < kHalves; ++h)
-        std::memcpy(t.y + r * kTile + c + h * W, &acc[r][h], sizeof(F));
+    const int8_t* x = t.values + size_t(b) * rows * kBlock;
+    const Terms* terms = t.terms + b * rows;
+    if constexpr (kHeld) {
+#pragma GCC unroll 8
+      for (int v = 0; v < kLine; v += kVectors)
+        add_block<format, R>(w, header, v * W, x, terms, rows, acc + v);
+    } else {
+      for (int v = 0; v < kLine; v += kVectors)
+        add_block<format, R>(w, header, v * W, x, terms, rows, acc + v);
+    }
+#if DOT == DOT_512 || DOT == DOT_256 || DOT == DOT_MADD
+    for (int l = 0; l < t.lines; ++l)
+      _mm_prefetch(reinterpret_cast<const char*>(t.ahead + (b * t.lines + l) * 64), _MM_HINT_T0);
+#endif
   }
+  if (kHeld) std::memcpy(t.y, held, sizeof held);
 }
 
 // w [in][32] of a float format; x [R][in].
@@ -271,34 +373,37 @@ TARGET void quantize(const float* x, int in, Activations& a, int row) {
   quantize_row(x, in, a, row);
 }
 
-#define EACH_R(format)                                                                           \
-  case format: {                                                                                 \
-    static constexpr TileKernel kernels[] = {tile<format, 1>, tile<format, 2>, tile<format, 3>,  \
-                                             tile<format, 4>, tile<format, 5>, tile<format, 6>}; \
-    return kernels[rows - 1];                                                                    \
-  }
+template <Format format, size_t... R>
+TileKernel of_rows(int rows, std::index_sequence<R...>) {
+  static constexpr TileKernel kernels[] = {tile<format, int(R)>...};
+  return kernels[rows <= kUnrolled ? rows : 0];
+}
+
+#define EACH(name)   \
+  case Format::name: \
+    return of_rows<Format::name>(rows, std::make_index_sequence<kUnrolled + 1>());
 
 TileKernel tile_kernel(Format format, int rows) {
   switch (format) {
-    EACH_R(Format::Q4_0)
-    EACH_R(Format::Q4_1)
-    EACH_R(Format::Q5_0)
-    EACH_R(Format::Q5_1)
-    EACH_R(Format::Q8_0)
-    EACH_R(Format::Q2_K)
-    EACH_R(Format::Q3_K)
-    EACH_R(Format::Q4_K)
-    EACH_R(Format::Q5_K)
-    EACH_R(Format::Q6_K)
-    EACH_R(Format::IQ4_NL)
-    EACH_R(Format::IQ4_XS)
-    EACH_R(Format::MXFP4)
-    EACH_R(Format::Q4)
+    EACH(Q4_0)
+    EACH(Q4_1)
+    EACH(Q5_0)
+    EACH(Q5_1)
+    EACH(Q8_0)
+    EACH(Q2_K)
+    EACH(Q3_K)
+    EACH(Q4_K)
+    EACH(Q5_K)
+    EACH(Q6_K)
+    EACH(IQ4_NL)
+    EACH(IQ4_XS)
+    EACH(MXFP4)
+    EACH(Q4)
     default:
-      EACH_R(Format::Q8)
+      EACH(Q8)
   }
 }
-#undef EACH_R
+#undef EACH
 
 FloatKernel float_kernel(Format format, int rows) {
   static constexpr FloatKernel f32[] = {float_tile<Format::F32, 1>, float_tile<Format::F32, 2>,
