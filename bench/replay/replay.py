@@ -62,7 +62,7 @@ from research.train.edit_records import EditError, RecordedEdit, Replay, read, r
 
 SAMPLE = Path(__file__).with_name("sample_edits.jsonl")
 PEOPLE, MODEL = "people", "the model"  # sources of edits
-BUDGETS = [16, 32, 64]  # nodes
+BUDGETS = [4, 8, 16, 32, 64]  # nodes
 SMALL_DIFF_BYTES = 9000  # bytes of a unified diff, file names included
 log = logging.getLogger(__name__)
 
@@ -121,7 +121,7 @@ def read_options(arguments: list[str] | None) -> argparse.Namespace:
     add("--mode", choices=("file", "hunk"), default="file")
     add("--answers", type=Path, help="a model's own answers, of `bench decode --answers`")
     add("--costs", help="of passes: a file, or the cost of a node; default: as measured here")
-    add("--budget", type=int, **several, help="nodes per step; default: 16 32 64")
+    add("--budget", type=int, **several, help="nodes per step; default: 4 8 16 32 64")
     add("--drafter", **several, default=[], help="rules or families; default: all")
     add("--weights", type=Path, help="draftline's weights; default: the shipped ones")
     add("--folds", action="store_true", help="train on half of the packages, replay the others")
