@@ -33,10 +33,11 @@ class FixedCost(CostModel):
 def pass_costs(given: str | None, model: str) -> tuple[FixedCost, str]:
     """Return the costs that an option names, or this machine's, and a line that describes them.
 
-    `given`: the cost of a node, a file of costs, or None. Raises ValueError or OSError.
+    `given`: the cost of a node, a file of costs, or None. `model`: the name of the model's folder.
+    Raises ValueError or OSError.
     """
     points, name = list(USUAL), "of a usual machine; --costs names this one's"
-    key = f"{Path(model).name}, stored, {processor()}, {os.cpu_count()} threads"
+    key = f"{model}, stored, {processor()}, {os.cpu_count()} threads"
     if given is None:
         if known := remembered(home() / "costs.json", key):  # as the engine's `machine_key`
             points, name = [known(rows, CONTEXT_TOKENS) for rows in POINTS], f"measured: {key}"

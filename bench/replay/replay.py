@@ -69,10 +69,12 @@ log = logging.getLogger(__name__)
 
 def load_tokenizer(model: str) -> Tokenizer:
     """Load the tokenizer of a model, but not its weights."""
+    return Tokenizer(folder_of(model))
+
+
+def folder_of(model: str) -> Path:
     folder = Path(model)
-    if not (folder / "tokenizer.json").is_file():
-        folder = locate(model)
-    return Tokenizer(folder)
+    return folder if (folder / "tokenizer.json").is_file() else locate(model)
 
 
 def has_small_diff(edit: RecordedEdit) -> bool:
@@ -208,7 +210,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = read_options(arguments)
     try:
         encoder = load_tokenizer(options.model)
-        costs, note = pass_costs(options.costs, options.model)
+        costs, note = pass_costs(options.costs, folder_of(options.model).name)
         own = options.answers and answered(options.answers, options.mode == "file", encoder)
         edits, folds, chosen, notes = prepare(options, encoder)
         sources = {PEOPLE: replays(edits, options.mode, encoder), **({MODEL: own} if own else {})}

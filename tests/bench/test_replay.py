@@ -403,11 +403,11 @@ def test_without_costs_they_are_this_machines_or_a_usual_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DRAFTLINE_HOME", str(tmp_path))
-    costs, about = pass_costs(None, "some/model")
+    costs, about = pass_costs(None, "model")
     assert "of a usual machine" in about and costs(16) == pytest.approx(USUAL[4])
     key = f"model, stored, {processor()}, {os.cpu_count()} threads"
     remember(tmp_path / "costs.json", key, CostModel([2.0 * rows for rows in POINTS]))
-    costs, about = pass_costs(None, "some/model")
+    costs, about = pass_costs(None, "model")
     assert "measured" in about and costs(16) == pytest.approx(16)
 
 
