@@ -13,6 +13,10 @@ BENCHES = {  # name: (module, what it measures)
     "index-plot": ("bench.index.plot", "draw the results of `index --growth`"),
     "latency": ("bench.latency.latency", "what a user of an editor waits for"),
     "replay": ("bench.replay.replay", "how well recorded edits are drafted, without a model"),
+    "replay-answers": (
+        "bench.replay.answers",
+        "record what a model finds likely along its answers",
+    ),
     "replay-collect": ("bench.replay.collect", "record the edits between two releases"),
     "replay-sample": ("bench.replay.sample", "record edits from this repository's history"),
     "specbench": ("bench.specbench.specbench", "all drafting methods on Spec-Bench's questions"),

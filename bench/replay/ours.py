@@ -56,14 +56,12 @@ def draftline_rule(
 ) -> DraftlineRule:
     """Make the rule with the weights of a file, or with weights fitted on folds.
 
-    Those are fitted on each fold's complement.
+    Those are fitted on each fold's complement; the file's are for packages that are in no fold.
     """
     for _ in library.build():
         pass
     words = vocabulary(tokenizer)
-    if not folds:
-        return DraftlineRule(words, library, {"": load_weights(weights)})
-    found: dict[str, dict[WeightKind, Weights]] = {}
+    found: dict[str, dict[WeightKind, Weights]] = {"": load_weights(weights)}
     for tested in folds:
         some = [edit for edit in edits if edit.package not in tested]
         one = fit_weights(some, kind, tokenizer, words, library.ngram, say)

@@ -1,26 +1,34 @@
 """Measure how well edits are drafted, without a model, by replaying recorded edits.
 
-    python -m bench replay [EDITS] [--mode file|hunk] [--drafter NAME ...] [--budget N ...]
-        [--beta B ...] [--weights FILE | --folds [--train FILE]] [--without PART ...]
-        [--session] [--package NAME ...] [--small-diffs] [--limit N] [--every N] [--by-language]
-        [--index FOLDER ...] [--library FOLDER] [--model NAME] [--json] [--out FILE]
+    python -m bench replay [EDITS] [--answers FILE] [--mode file|hunk] [--drafter NAME ...]
+        [--budget N ...] [--costs COST] [--weights FILE | --folds [--train FILE]]
+        [--without PART ...] [--session] [--package NAME ...] [--small-diffs] [--limit N]
+        [--every N] [--by-language] [--index FOLDER ...] [--library FOLDER] [--model NAME] [--json]
+        [--out FILE]
 
-EDITS is JSONL (research/train/edit_records.py); by default edits of this project,
-bench/replay/sample_edits.jsonl, which `python -m bench replay-sample` made from its git history.
+Two sources have a table each. EDITS are edits that people made, as JSONL
+(research/train/edit_records.py); by default edits of this project, bench/replay/sample_edits.jsonl,
+which `python -m bench replay-sample` made from its git history. --answers are a model's own answers
+to the edits of `python -m bench decode`, whole files in mode "file" and selections in mode "hunk":
+what `decode --answers` wrote, or better what `python -m bench replay-answers` made of it
+(bench/replay/answers.py), for Token Recycling and LogitSpec draft from the model's likely tokens.
 
-A step that drafts n nodes, at most --budget, costs 1 + beta x n, where plain decoding costs 1 per
-token; with beta 0, tokens per step are the speedup. Averages are all tokens over all steps. With
---folds each half of the packages is replayed with weights fitted on the other half (on --train's
-edits if given; only `draftline` has weights): "all" is then the mean of both halves' figures, for
-every rule, and "pooled" is all tokens over all steps.
+The figure is time: how many times as fast as plain decoding, where a step that drafts n nodes
+costs a pass over n + 1 rows. --costs says what that is: a file of `decode --passes`, a table
+{rows: cost}, or a number, the cost of a node; by default what this machine's engine has measured of
+--model. Every rule gets the same --budget of nodes. The table shows families of rules, in each
+column the fastest rule of the family; "best" is the best budget (draftline, which adapts its drafts
+to their cost, has the largest there), and the columns behind it are of that one. "best automaton
+rule" is the best of SAM-Decoding's first and last occurrence, and of its tree over all; "best
+single copy" knows the answer. "untrained" is draftline without learnt weights, which only learns
+from each answer. Packages are shown with the rule that is best over all of them.
 
-Only draftline adapts its drafts to beta; every other rule is counted once for all betas. The table
-shows families of rules: in each column the best rule of the family, and for a beta above 0 the best
-budget (draftline always has the largest); "best automaton rule" is the best of SAM-Decoding's first
-and last occurrence. Packages are shown with the rule that is best over all of them. With --json
-stdout gets one object per line: every rule, and the best ones with the `rule` that they are; the
-table goes to stderr. All but the times are deterministic. Microseconds are those of propose and
-observe, per step.
+With --folds each half of the packages is replayed with weights fitted on the other half (on
+--train's edits if given): "all" is then the mean of both halves' figures, for every rule, and
+"pooled" is all tokens over all steps. A model's answers are replayed with the weights of a file.
+With --json stdout gets one object per line: every rule, and the best ones with the `rule` that they
+are; the tables go to stderr. All but the times of drafting are deterministic. These are of propose
+and observe, in microseconds per step, and not part of the figure.
 """
 
 from __future__ import annotations
@@ -38,8 +46,10 @@ from typing import Any
 from bench.common.cli import argument_parser
 from bench.common.environment import commit, machine
 from bench.common.report import clear_progress, say
+from bench.replay.answers import answered
+from bench.replay.costs import pass_costs
 from bench.replay.ours import PARTS, describe_weights, draftline_rule, halves
-from bench.replay.peers import rules
+from bench.replay.peers import UNTRAINED, rules
 from bench.replay.run import Rule, run
 from bench.replay.table import Row, Tallies, groups, rows, show, write_rows
 from engine.config import DEFAULT_MODEL
@@ -48,20 +58,23 @@ from engine.drafting.stdlib_ngram import StdlibNgram
 from engine.prompts.tokenizer import Tokenizer
 from engine.weights import WeightsError, home, locate
 from index.workspace.workspace import Workspace
-from research.train.edit_records import EditError, RecordedEdit, read, replays
+from research.train.edit_records import EditError, RecordedEdit, Replay, read, replays
 
 SAMPLE = Path(__file__).with_name("sample_edits.jsonl")
-BUDGETS, BETAS = [16, 32, 64], [0.0, 0.02, 0.05, 0.1]
+PEOPLE, MODEL = "people", "the model"  # sources of edits
+BUDGETS = [4, 8, 16, 32, 64]  # nodes
 SMALL_DIFF_BYTES = 9000  # bytes of a unified diff, file names included
 log = logging.getLogger(__name__)
 
 
 def load_tokenizer(model: str) -> Tokenizer:
     """Load the tokenizer of a model, but not its weights."""
+    return Tokenizer(folder_of(model))
+
+
+def folder_of(model: str) -> Path:
     folder = Path(model)
-    if not (folder / "tokenizer.json").is_file():
-        folder = locate(model)
-    return Tokenizer(folder)
+    return folder if (folder / "tokenizer.json").is_file() else locate(model)
 
 
 def has_small_diff(edit: RecordedEdit) -> bool:
@@ -89,7 +102,7 @@ def select_edits(edits: list[RecordedEdit], options: argparse.Namespace) -> list
 def choose_rules(parser: argparse.ArgumentParser, names: list[str]) -> set[str]:
     """Validate names of rules and families; without any, all families are chosen."""
     known = rules()
-    families = dict.fromkeys(["draftline", *(rule.family for rule in known)])
+    families = dict.fromkeys(["draftline", UNTRAINED, *(rule.family for rule in known)])
     if "arctic" not in families and not names:
         log.warning(
             "arctic is left out: arctic-inference is not installed (see bench/index/index.py)"
@@ -108,8 +121,9 @@ def read_options(arguments: list[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("edits", nargs="?", type=Path, default=SAMPLE, help="JSONL; default: edits of this project")
     add("--mode", choices=("file", "hunk"), default="file")
-    add("--beta", type=float, **several, help="the cost of a node; default: 0 .02 .05 .1")
-    add("--budget", type=int, **several, help="nodes per step; default: 16 32 64")
+    add("--answers", type=Path, help="a model's own answers, of `bench decode --answers`")
+    add("--costs", help="of passes: a file, or the cost of a node; default: as measured here")
+    add("--budget", type=int, **several, help="nodes per step; default: 4 8 16 32 64")
     add("--drafter", **several, default=[], help="rules or families; default: all")
     add("--weights", type=Path, help="draftline's weights; default: the shipped ones")
     add("--folds", action="store_true", help="train on half of the packages, replay the others")
@@ -117,18 +131,12 @@ def read_options(arguments: list[str] | None) -> argparse.Namespace:
     add("--without", **several, default=[], metavar="PART", help=f"all, {', '.join(PARTS)}")
     add("--session", action="store_true", help="let drafters copy a file's earlier hunks")
     add("--package", **several, default=[], help="only edits of these")
-    add(
-        "--small-diffs",
-        action="store_true",
-        help=f"only edits with diffs below {SMALL_DIFF_BYTES} bytes",
-    )
+    small = f"only edits with diffs below {SMALL_DIFF_BYTES} bytes"
+    add("--small-diffs", action="store_true", help=small)
     add("--limit", type=int, default=0, help="use at most this many records")
     add("--every", type=int, default=1, metavar="N", help="use every N-th record")
-    add(
-        "--by-language",
-        action="store_true",
-        help="rows by language, the part before a package's colon",
-    )
+    language = "rows by language, the part before a package's colon"
+    add("--by-language", action="store_true", help=language)
     add("--model", default=DEFAULT_MODEL, help="the model whose tokenizer is used")
     add("--json", action="store_true", help="print JSON lines on stdout")
     add("--out", type=Path, help="write the tables' rows and the facts of the run to a file")
@@ -138,10 +146,7 @@ def read_options(arguments: list[str] | None) -> argparse.Namespace:
     )  # fmt: skip
     add("--library", type=Path, help="a folder of *.py files in place of the standard library")
     options = parser.parse_args(arguments)
-    options.beta, options.budget = options.beta or BETAS, options.budget or BUDGETS
-    for beta in options.beta:
-        if not 0 <= beta <= 1:
-            parser.error(f"--beta {beta}: must be 0 to 1")
+    options.budget = sorted(set(options.budget or BUDGETS))
     for budget in options.budget:
         if not 1 <= budget <= 4096:
             parser.error(f"--budget {budget}: must be 1 to 4096")
@@ -164,7 +169,6 @@ def read_options(arguments: list[str] | None) -> argparse.Namespace:
         parser.error("--train: needs --folds (to save weights, use `draftline train drafter`)")
     if options.session and options.mode == "file":
         parser.error("--session: a whole file has one answer: use --mode hunk")
-    options.beta, options.budget = sorted(set(options.beta)), sorted(set(options.budget))
     options.chosen = choose_rules(parser, options.drafter)
     if options.without and "draftline" not in options.chosen:
         parser.error("--without: needs draftline, which --drafter leaves out")
@@ -184,13 +188,14 @@ def prepare(
     if options.folds and len(known) < 2:
         raise EditError(f"{options.edits}: one package cannot be split: leave out --folds")
     made, notes = None, []
-    if "draftline" in options.chosen:
+    if {"draftline", UNTRAINED} & options.chosen:
         weights = options.weights or SHIPPED
         library = StdlibNgram(home(), encoder, options.library)
         made = draftline_rule(learnt, folds, options.mode, encoder, library, weights, say)
         notes = [describe_weights(weights, packages)]
         if folds:
-            notes = [f"weights: of the other half; halves: {' | '.join(map(join_names, folds))}"]
+            names = " | ".join(", ".join(sorted(fold)) for fold in folds)
+            notes = [f"weights: of the other half; halves: {names}"]
     known_rules = rules(made, dict.fromkeys(options.without))
     chosen = [
         rule
@@ -200,50 +205,71 @@ def prepare(
     return found, folds, chosen, notes
 
 
-def join_names(packages: set[str]) -> str:
-    return ", ".join(sorted(packages))
-
-
 def main(arguments: list[str] | None = None) -> int:
     logging.basicConfig(format="%(message)s")
     options = read_options(arguments)
     try:
         encoder = load_tokenizer(options.model)
+        costs, note = pass_costs(options.costs, folder_of(options.model).name)
+        own = options.answers and answered(options.answers, options.mode == "file", encoder)
         edits, folds, chosen, notes = prepare(options, encoder)
+        sources = {PEOPLE: replays(edits, options.mode, encoder), **({MODEL: own} if own else {})}
     except (EditError, WeightsError, ValueError) as error:
         sys.exit(str(error))
     except OSError as error:
         sys.exit(f"{error.filename or options.edits}: {error.strerror or error}")
-    recorded = replays(edits, options.mode, encoder)
+    notes.append(note)
     prompt = tuple(encoder.encode("\n"))
     tallies: Tallies = {}
+    every = [replay for recorded in sources.values() for replay in recorded]
     with Workspace(options.index, encoder, home() if options.index else None) as workspace:
         if options.index:
             workspace.build()
             workspace.compact()  # no compaction or saving while steps are timed
             notes.append(f"index of {workspace.size:,} tokens")
         played = run(
-            recorded, chosen, options.budget, options.beta, workspace, prompt, tallies,
-            options.session,
-        )  # fmt: skip
+            every, chosen, options.budget, costs, workspace, prompt, tallies, options.session
+        )
         for done, _ in enumerate(played, 1):
             if sys.stderr.isatty():
-                print(f"\r\x1b[K{done} of {len(recorded)}", end="", file=sys.stderr, flush=True)
-            elif done * 10 // len(recorded) > (done - 1) * 10 // len(recorded):
-                say(f"{done} of {len(recorded)} answers")
+                print(f"\r\x1b[K{done} of {len(every)}", end="", file=sys.stderr, flush=True)
+            elif done * 10 // len(every) > (done - 1) * 10 // len(every):
+                say(f"{done} of {len(every)} answers")
     clear_progress()
-    rows_of = groups(sorted({edit.package for edit in edits}), folds, options.by_language)
-    found = rows(tallies, chosen, rows_of, options)
-    tokens = sum(len(one.output) for one in recorded)
-    title = f"{options.edits.name}: {len(edits)} edits, {len(recorded)} answers, {tokens:,} tokens"
-    lines = [f"{title} of {Path(options.model).name}", *notes]
-    show(found, options, "\n".join(lines), sys.stderr if options.json else sys.stdout)
+    out = sys.stderr if options.json else sys.stdout
+    print(*notes, sep="\n", file=out)
+    found: list[Row] = []
+    for source, recorded in sources.items():
+        likely = all(replay.likely for replay in recorded)
+        left_out = [one for one in chosen if one.needs_likely and not likely]
+        packages = sorted({replay.package for replay in recorded})
+        rows_of = groups(packages, folds if source == PEOPLE else [], options.by_language)
+        usable = [one for one in chosen if one not in left_out]
+        some = rows(tallies, usable, rows_of, options, source)
+        notes.append(describe(options, source, recorded, left_out))
+        show(some, options, f"\n{notes[-1]}", out)
+        found += some
     if options.out:
-        write_rows(options.out, {**run_facts(options), "notes": lines}, found)
+        write_rows(options.out, {**run_facts(options), "notes": notes}, found)
     if options.json:
         for row in found:
             print(json.dumps(row), flush=True)
     return 0
+
+
+def describe(
+    options: argparse.Namespace, source: str, recorded: list[Replay], left_out: list[Rule]
+) -> str:
+    """Say how much of what is replayed, and which families cannot be."""
+    file = options.edits if source == PEOPLE else options.answers
+    edits = len({replay.id.partition("#")[0] for replay in recorded})
+    tokens = sum(len(replay.output) for replay in recorded)
+    about = f"{file.name}, edits by {source}: {edits} edits, {len(recorded)} answers"
+    about += f", {tokens:,} tokens of {Path(options.model).name}"
+    if left_out:
+        names = ", ".join(dict.fromkeys(rule.family for rule in left_out))
+        about += f"; left out, as no likely tokens are recorded: {names}"
+    return about
 
 
 def run_facts(options: argparse.Namespace) -> Row:
@@ -253,10 +279,9 @@ def run_facts(options: argparse.Namespace) -> Row:
         "commit": commit(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "edits": options.edits.name,
-        "load": [
-            round(one, 2)
-            for one in os.getloadavg()  # above the cores, times are unreliable
-        ],
+        "answers": options.answers and options.answers.name,
+        # above the cores, times of drafting are unreliable
+        "load": [round(one, 2) for one in os.getloadavg()],
         "mode": options.mode,
         "folds": options.folds,
         "train": options.train and options.train.name,

@@ -1,8 +1,8 @@
 """Replay recorded edits through the engine's drafter protocol, without a model.
 
 A drafter's `begin`, `propose` and `observe`, and `engine.sampling.verify.accept`, are called as
-`engine.generate` calls them; the recorded output stands in for the model's. A step that drafts n
-nodes costs 1 + beta x n.
+`engine.generate` calls them; the recorded output stands in for the model's. A step costs what a
+pass over its rows does, and plain decoding 1 per token.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 
 from engine.drafting import DraftContext, Drafter
 from engine.drafting.answer_history import AnswerHistory
+from engine.model.cost_model import CostModel
 from engine.records import Scores
 from engine.sampling.verify import accept
 from index.workspace.workspace import Workspace
@@ -35,7 +36,7 @@ class ReplaySetup:
     files: OtherFiles  # the other files; rules cache what they build from them in `files.made`
     prompt: tuple[int, ...]
     budget: int
-    beta: float
+    costs: CostModel
     made: dict[str, Any] = field(default_factory=dict)  # what rules built from the prediction
 
     @property
@@ -50,7 +51,8 @@ class Rule:
     name: str
     family: str
     make: Callable[[ReplaySetup], Drafter]
-    by_beta: bool = False  # whether it adapts to the cost of a node
+    adapts: bool = False  # whether it sizes its drafts by what passes cost
+    needs_likely: bool = False  # whether it drafts from the model's recorded likely tokens
 
 
 @dataclass(slots=True)
@@ -61,6 +63,7 @@ class Tally:
     steps: int = 0
     nodes: int = 0
     accepted: int = 0
+    cost: float = 0.0  # of all steps, where a token of plain decoding costs 1
     times: array[float] = field(default_factory=lambda: array("d"))  # seconds of each step
 
     def add(self, other: Tally) -> None:
@@ -68,6 +71,7 @@ class Tally:
         self.steps += other.steps
         self.nodes += other.nodes
         self.accepted += other.accepted
+        self.cost += other.cost
         self.times.extend(other.times)
 
     @property
@@ -79,9 +83,10 @@ class Tally:
         """The share of drafted nodes that were accepted; 1 if none were drafted."""
         return self.accepted / self.nodes if self.nodes else 1.0
 
-    def speedup(self, beta: float) -> float:
-        """Relative to plain decoding, where a token costs 1."""
-        return self.tokens / (self.steps + beta * self.nodes)
+    @property
+    def speedup(self) -> float:
+        """The time of plain decoding over that of all steps, without drafting's own."""
+        return self.tokens / self.cost
 
     def microseconds(self, share: float) -> float:
         """Return this quantile of the time of propose and observe per step."""
@@ -93,7 +98,7 @@ def play(
     drafter: Drafter,
     prompt: Sequence[int],
     budget: int,
-    beta: float = 0.0,
+    costs: CostModel,
     memory: Sequence[list[int]] = (),
 ) -> tuple[Tally, list[int]]:
     """Replay one answer; returns its tally and the committed tokens. `memory`: earlier answers."""
@@ -105,7 +110,7 @@ def play(
         start=replay.start,
         history=list(memory),
     )
-    tally, truth = Tally(), replay.output
+    tally, truth, table = Tally(), replay.output, costs.table(0, budget + 1)
     drafter.begin(context)
     while len(context.output) < len(truth):
         done = len(context.output)
@@ -123,9 +128,11 @@ def play(
             found.append(token)
         context.output += found
         start = perf_counter()
-        drafter.observe(draft, path, found, Scores(None), 1 + beta * len(draft))
+        cost = float(table[len(draft)])
+        drafter.observe(draft, path, found, Scores(None), cost)
         tally.times.append(seconds + perf_counter() - start)
         tally.steps += 1
+        tally.cost += cost
         tally.nodes += len(draft)
         tally.accepted += len(path)
     tally.tokens = len(context.output)
@@ -148,6 +155,9 @@ class OtherFiles:
             self.by_step[step] = {f"/{packages[step]}/{path}": text for path, text in files}
         self.shown: dict[str, str] = {}
         self.made: dict[str, Any] = {}  # what rules built from the current files
+        ids = (row for replay in replays for row in (replay.output, *replay.likely))
+        self.vocabulary = 1 + max(map(max, ids), default=0)  # of the tokens of all answers
+        self.kept: dict[str, Any] = {}  # what rules keep from one answer to the next
 
     def show(self, replay: Replay) -> None:
         """Fill the workspace with the old texts of the replay's step, without the replay's file."""
@@ -167,14 +177,14 @@ class OtherFiles:
         return [self.workspace.token_cache.encode_buffer(text).ids.tolist() for text in texts]
 
 
-Key = tuple[str, str, int, float]  # rule, package, budget, beta (0 where it does not matter)
+Key = tuple[str, str, int]  # rule, package, budget
 
 
 def run(
     replays: list[Replay],
     rules: list[Rule],
     budgets: list[int],
-    betas: list[float],
+    costs: CostModel,
     workspace: Workspace,
     prompt: tuple[int, ...],
     tallies: dict[Key, Tally],
@@ -191,15 +201,13 @@ def run(
         file = f"{replay.step}: {replay.path}"
         with garbage_collection_paused():
             for rule in rules:
-                for budget in budgets:
-                    for beta in betas if rule.by_beta else [0.0]:
-                        drafter = rule.make(ReplaySetup(replay, files, prompt, budget, beta, made))
-                        tally, output = play(replay, drafter, prompt, budget, beta, memory.of(file))
-                        if output != replay.output:
-                            raise AssertionError(f"{rule.name} changed the answer of {replay.id}")
-                        for package in ("all", replay.package):
-                            key = (rule.name, package, budget, beta)
-                            tallies.setdefault(key, Tally()).add(tally)
+                for budget in budgets if replay.likely or not rule.needs_likely else []:
+                    drafter = rule.make(ReplaySetup(replay, files, prompt, budget, costs, made))
+                    tally, output = play(replay, drafter, prompt, budget, costs, memory.of(file))
+                    if output != replay.output:
+                        raise AssertionError(f"{rule.name} changed the answer of {replay.id}")
+                    for package in ("all", replay.package):
+                        tallies.setdefault((rule.name, package, budget), Tally()).add(tally)
         if session:
             memory.add(file, replay.path, replay.output)
         yield

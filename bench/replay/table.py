@@ -10,12 +10,14 @@ from statistics import mean
 from typing import Any
 
 from bench.common import report
+from bench.replay.peers import SINGLE_COPY
 from bench.replay.run import Key, Rule, Tally
 
-AUTOMATON = ("sam-first", "sam-last")
+AUTOMATON = ("sam-first", "sam-last", "sam-tree")
 BEST = "best automaton rule"
 ALL, POOLED = "all", "pooled"
-SHOWN = ("best draftline", BEST, "best bound")  # methods in the table by package
+SINGLE = f"best {SINGLE_COPY}"
+SHOWN = ("best draftline", BEST, SINGLE)  # methods in the table by package
 
 Row = dict[str, Any]  # an object of --json
 Tallies = dict[Key, Tally]
@@ -41,23 +43,20 @@ def groups(packages: list[str], folds: list[set[str]], by_language: bool) -> Gro
 
 
 def rows(
-    tallies: Tallies, chosen: list[Rule], rows_of: Groups, options: argparse.Namespace
+    tallies: Tallies, chosen: list[Rule], rows_of: Groups, options: argparse.Namespace, source: str
 ) -> list[Row]:
     """Return the rows of every rule, then of the best rules; "all" first, then by package."""
     found = []
     for rule in chosen:
         for name, parts in rows_of.items():
             for budget in options.budget:
-                for beta in options.beta:
-                    at = beta if rule.by_beta else 0.0
-                    some = [
-                        sum_tallies(
-                            tallies[rule.name, package, budget, at] for package in sorted(part)
-                        )
-                        for part in parts
-                    ]
-                    found.append(make_row(some, rule.name, name, budget, beta, options.mode))
-    return found + list(best_rows(found, chosen, list(rows_of), options))
+                some = [
+                    sum_tallies(tallies[rule.name, package, budget] for package in sorted(part))
+                    for part in parts
+                ]
+                about = {"drafter": rule.name, "source": source, "mode": options.mode}
+                found.append(about | {"package": name, "budget": budget} | figures(some))
+    return found + list(best_rows(found, chosen, list(rows_of), options.budget))
 
 
 def sum_tallies(tallies: Iterator[Tally]) -> Tally:
@@ -67,19 +66,12 @@ def sum_tallies(tallies: Iterator[Tally]) -> Tally:
     return whole
 
 
-def make_row(
-    some: list[Tally], name: str, package: str, budget: int, beta: float, mode: str
-) -> Row:
+def figures(some: list[Tally]) -> Row:
     """Return the mean of several tallies' figures; times and precision are those of their sum."""
     whole = sum_tallies(iter(some))
     return {
-        "drafter": name,
-        "mode": mode,
-        "package": package,
-        "budget": budget,
-        "beta": beta,
+        "speedup": round(mean(one.speedup for one in some), 4),
         "tokens_per_step": round(mean(one.tokens_per_step for one in some), 4),
-        "speedup": round(mean(one.speedup(beta) for one in some), 4),
         "precision": round(whole.precision, 4),
         "us_per_step_p50": round(whole.microseconds(0.5), 1),
         "us_per_step_p99": round(whole.microseconds(0.99), 1),
@@ -87,31 +79,28 @@ def make_row(
 
 
 def best_rows(
-    found: list[Row], chosen: list[Rule], packages: list[str], options: argparse.Namespace
+    found: list[Row], chosen: list[Rule], packages: list[str], budgets: list[int]
 ) -> Iterator[Row]:
-    """Return the best rules by family, and over all automata.
+    """Return the fastest rules by family and over all automata: per budget, then over budgets.
 
-    They are the best rule per budget at beta 0, and the best rule and budget at every other beta
-    (draftline always has the largest budget there).
+    A rule that adapts its drafts to their cost always has the largest budget there, which has the
+    budget "best".
     """
     names: dict[str, list[str]] = {}
     for rule in chosen:
         names.setdefault(f"best {rule.family}", []).append(rule.name)
         if rule.family in AUTOMATON:
             names.setdefault(BEST, []).append(rule.name)
-    by_beta = {rule.name for rule in chosen if rule.by_beta}
-    at = {(one["drafter"], one["package"], one["budget"], one["beta"]): one for one in found}
+    adapting = {rule.name for rule in chosen if rule.adapts}
+    at = {(one["drafter"], one["package"], one["budget"]): one for one in found}
     for title, members in names.items():
-        budgets = options.budget[-1:] if by_beta & set(members) else options.budget
-        for beta in options.beta:
-            for some in [[one] for one in options.budget] if beta == 0 else [budgets]:
-                pairs = [(name, budget) for name in members for budget in some]
-                name, budget = max(
-                    pairs, key=lambda pair: at[pair[0], ALL, pair[1], beta]["speedup"]
-                )
-                for package in packages:
-                    row = at[name, package, budget, beta]
-                    yield row | {"drafter": title, "rule": name}
+        most = budgets[-1:] if adapting & set(members) else budgets
+        for some in [*([one] for one in budgets), most]:
+            pairs = [(name, budget) for name in members for budget in some]
+            name, budget = max(pairs, key=lambda pair: at[pair[0], ALL, pair[1]]["speedup"])
+            for package in packages:
+                row = at[name, package, budget] | {"drafter": title, "rule": f"{name}, N={budget}"}
+                yield row | ({"budget": "best"} if some is most else {})
 
 
 def show(found: list[Row], options: argparse.Namespace, title: str, file: Any) -> None:
@@ -120,47 +109,32 @@ def show(found: list[Row], options: argparse.Namespace, title: str, file: Any) -
 
     console = Console(file=file, width=None if file.isatty() else 140)
     console.print(title, markup=False)
-    columns = [(0.0, budget) for budget in options.budget] if 0.0 in options.beta else []
-    columns += [(beta, 0) for beta in options.beta if beta]
-    heads = [f"beta={beta:g}" if beta else f"N={budget}" for beta, budget in columns]
+    heads = " ".join([*(f"N={budget}" for budget in options.budget), "best"])
     bests: dict[tuple[str, str], list[Row]] = {}
     for row in found:
         if "rule" in row:
             bests.setdefault((row["drafter"], row["package"]), []).append(row)
+    shown = {}
+    for (drafter, package), some in bests.items():
+        title = drafter if drafter in (BEST, SINGLE) else drafter.removeprefix("best ")
+        shown[drafter, package] = [title, *(f"{row['speedup']:.2f}" for row in some)]
     lines = []
-    for (name, package), some in bests.items():
+    for (drafter, package), cells in shown.items():
         if package == ALL:
-            last = some[-1]
-            lines.append(
-                [
-                    name.removeprefix("best ") if name != BEST else name,
-                    *cells(some, columns),
-                    f"{last['precision']:.2f}",
-                    f"{last['us_per_step_p50']:.0f}",
-                    f"{last['us_per_step_p99']:.0f}",
-                    f"{last['rule']}, N={last['budget']}",
-                ]
-            )
-    ends = ["precision", "us_p50", "us_p99", "in_the_last_column"]
-    name = f"Mode {options.mode}: tokens a step at N nodes, speed-up where a node costs beta"
-    console.print(report.table(name, " ".join(["drafter", *heads, *ends]), lines))
+            last = bests[drafter, package][-1]
+            times = [f"{last[f'us_per_step_{name}']:.0f}" for name in ("p50", "p99")]
+            counts = [f"{last[name]:.2f}" for name in ("tokens_per_step", "precision")]
+            lines.append([*cells, *counts, *times, last["rule"]])
+    name = f"Mode {options.mode}: times as fast as plain decoding, at most N nodes a step"
+    ends = "tokens_a_step precision us_p50 us_p99 best_is"
+    console.print(report.table(name, f"drafter {heads} {ends}", lines))
     lines = [
-        [package, name.removeprefix("best ") if name != BEST else name, *cells(some, columns)]
-        for (name, package), some in sorted(bests.items(), key=lambda item: item[0][1])
-        if package != ALL and name in SHOWN
+        [package, *cells]
+        for (drafter, package), cells in sorted(shown.items(), key=lambda item: item[0][1])
+        if package != ALL and drafter in SHOWN
     ]
     if lines:
-        console.print(report.table("By package", " ".join(["package", "drafter", *heads]), lines))
-
-
-def cells(some: list[Row], columns: list[tuple[float, int]]) -> list[str]:
-    """Return the cells of a family's rows."""
-    return [
-        f"{row['speedup']:.2f}"
-        for beta, budget in columns
-        for row in some
-        if row["beta"] == beta and budget in (0, row["budget"])
-    ]
+        console.print(report.table("By package", f"package drafter {heads}", lines))
 
 
 def write_rows(file: Path, about: dict[str, Any], found: list[Row]) -> None:

@@ -52,8 +52,10 @@ class SamDrafter(NullDrafter):
             matched, tree = best_first_tree(self.datastore, tail, self.most - 1, self.shape)
             if matched - self.bias > length:
                 return tree.first(self.budget(matched - self.bias))
-        if not length:
-            return Draft()
+        return self.copy(length) if length else Draft()
+
+    def copy(self, length: int) -> Draft:
+        """Draft from the text itself, after a match of `length` tokens."""
         return chain(self.text.after(self.text.first(length), self.budget(length)), SOURCE)
 
     def budget(self, length: int) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from itertools import chain
 from pathlib import Path
@@ -55,6 +55,8 @@ class Replay:
     output: list[int]  # the new file, or the hunk's new lines; never empty
     before: str = ""  # the old file's text
     whole: bool = False  # the output is the whole file
+    # the model's most likely tokens at each of `output`, best first; empty where none are recorded
+    likely: list[list[int]] = field(default_factory=list)
 
 
 def read(path: Path) -> list[RecordedEdit]:

@@ -14,15 +14,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.replay import replay
+from bench.replay.costs import FixedCost
 from bench.replay.ours import FOLDS, PARTS, describe_weights, draftline_rule, halves
-from bench.replay.peers import DraftlineRule, LinearCost, rules
+from bench.replay.peers import DraftlineRule, rules
 from bench.replay.replay import has_small_diff
 from bench.replay.run import Key, OtherFiles, ReplaySetup, Tally, run
-from bench.replay.table import groups, make_row, sum_tallies
+from bench.replay.table import figures, groups, sum_tallies
 from engine.drafting import DraftContext
 from engine.drafting._drafting import Weights
 from engine.drafting.drafter_weights import SHIPPED, save_weights
+from engine.drafting.next_token import NextTokenDrafter
 from engine.drafting.stdlib_ngram import StdlibNgram
+from engine.model.cost_model import POINTS
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Draft
 from index.workspace.workspace import Workspace
@@ -35,6 +38,7 @@ from tests.support.training import make_place, record
 ROOT = Path(__file__).resolve().parents[2]
 
 PROMPT = (10,)
+COSTS = FixedCost([1 + 0.02 * (rows - 1) for rows in POINTS])
 COUNTS = st.tuples(st.integers(1, 99), st.integers(1, 99), st.integers(0, 99))
 
 
@@ -51,9 +55,9 @@ def counted(recorded: list[Replay], session: bool = False) -> Tally:
     chosen = [rule for rule in rules(made()) if rule.name == "draftline"]
     tallies: dict[Key, Tally] = {}
     with Workspace(None, Bytes()) as workspace:
-        for _ in run(recorded, chosen, [16], [0.02], workspace, PROMPT, tallies, session):
+        for _ in run(recorded, chosen, [16], COSTS, workspace, PROMPT, tallies, session):
             pass
-    return tallies["draftline", "all", 16, 0.02]
+    return tallies["draftline", "all", 16]
 
 
 # -- folds -------------------------------------------------------------------------------------
@@ -98,14 +102,14 @@ def test_a_package_is_replayed_by_weights_that_never_saw_it(tmp_path: Path) -> N
 
 def tally(counts: tuple[int, int, int]) -> Tally:
     steps, more, nodes = counts
-    one = Tally(steps + more, steps, nodes, min(more, nodes))
+    one = Tally(steps + more, steps, nodes, min(more, nodes), steps + 0.1 * nodes)
     one.times.extend([1e-6 * steps] * steps)
     return one
 
 
-@given(counts=st.lists(COUNTS, min_size=4, max_size=4), beta=st.sampled_from([0.0, 0.1]))
+@given(counts=st.lists(COUNTS, min_size=4, max_size=4))
 def test_all_is_the_mean_of_both_halves_and_pooled_is_all_together(
-    counts: list[tuple[int, int, int]], beta: float
+    counts: list[tuple[int, int, int]],
 ) -> None:
     packages = ["a", "b", "c", "d"]
     by_name = dict(zip(packages, map(tally, counts), strict=True))
@@ -114,11 +118,11 @@ def test_all_is_the_mean_of_both_halves_and_pooled_is_all_together(
 
     def speedup(name: str) -> float:
         parts = [sum_tallies(by_name[package] for package in part) for part in rows_of[name]]
-        return float(make_row(parts, "x", name, 8, beta, "file")["speedup"])
+        return float(figures(parts)["speedup"])
 
     def rate(names: str) -> float:
         some = [by_name[name] for name in names]
-        cost = sum(one.steps + beta * one.nodes for one in some)
+        cost = sum(one.cost for one in some)
         return sum(one.tokens for one in some) / cost
 
     assert speedup("all") == pytest.approx(mean([rate("ab"), rate("cd")]), abs=1e-3)
@@ -140,7 +144,7 @@ def drafts(without: str) -> list[Draft]:
     replay = replays([edit("abc + d\n" * 9, "axyzc + d\n" * 9)], "file", Bytes())[0]
     found: list[Draft] = []
     with Workspace(None, Bytes()) as workspace:
-        setup = ReplaySetup(replay, OtherFiles(workspace, [replay]), PROMPT, 16, 0.0)
+        setup = ReplaySetup(replay, OtherFiles(workspace, [replay]), PROMPT, 16, COSTS)
         drafter = replace(made(), without=without)(setup)
         context = DraftContext(list(PROMPT), [replay.prediction], whole=True)
         drafter.begin(context)
@@ -176,9 +180,9 @@ def test_steps_do_not_depend_on_earlier_replays(seed: int, part: str) -> None:
         tallies: dict[Key, Tally] = {}
         rule = next(rule for rule in rules(made(part)) if rule.name == "draftline")
         with Workspace(None, Bytes()) as workspace:
-            for _ in run(some, [rule], [8], [0.02], workspace, PROMPT, tallies):
+            for _ in run(some, [rule], [8], COSTS, workspace, PROMPT, tallies):
                 pass
-        steps.append(tallies["draftline", "p", 8, 0.02].steps)
+        steps.append(tallies["draftline", "p", 8].steps)
     assert steps[0] == steps[1]
 
 
@@ -199,11 +203,13 @@ def test_nothing_is_remembered_of_other_files() -> None:
     assert counted(recorded).steps == counted(recorded, session=True).steps
 
 
-def test_a_node_costs_beta() -> None:
-    cost = LinearCost(0.1)
-    assert np.allclose(cost.table(999, 5), [1.0, 1.1, 1.2, 1.3, 1.4])
-    cost.observe(3, 0, 99.0)
-    assert cost(11) == pytest.approx(2.0)
+def test_untrained_it_knows_nothing_of_earlier_answers() -> None:
+    replay = replays([edit("abc + d\n" * 9, "axyzc + d\n" * 9)], "file", Bytes())[0]
+    with Workspace(None, Bytes()) as workspace:
+        setup = ReplaySetup(replay, OtherFiles(workspace, [replay]), PROMPT, 16, COSTS)
+        drafter = replace(made(), trained=False)(setup)
+    assert isinstance(drafter, NextTokenDrafter)
+    assert not drafter.model.weights["file"].values.any()
 
 
 @given(extra=st.integers(-3, 3))
@@ -229,7 +235,7 @@ def test_folds_parts_and_a_file_of_rows(tmp_path: Path, run_bench: RunBench) -> 
     done = run_bench(
         replay.main, *options(place), "--folds", "--mode", "hunk", "--session",
         "--without", "far", "learning",
-        "--budget", "8", "--beta", "0", "0.1", "--drafter", "draftline", "sam-last", "--json",
+        "--budget", "8", "--costs", "0.1", "--drafter", "draftline", "sam-last", "--json",
         "--index", str(place / "sources"), "--out", str(place / "kept.json"),
     )  # fmt: skip
     assert done.code == 0, done.err
