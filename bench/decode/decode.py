@@ -19,7 +19,8 @@ llama.cpp's that bench/decode/peers/programs.py lists.
 (engine/model/cost_model.py), relative to one-token passes for the same text.
 
 Transformers' plain decoding, and ours in a second dtype, is timed over PLAIN_TOKENS only (its speed
-hardly depends on the text), and both get --slow-prompts tasks of each kind. A method that would not
+hardly depends on the text), and both get --slow-prompts tasks of each kind; so do edits by other
+programs without speculation, whole. A method that would not
 fit into memory is left out and named. --temperatures measures acceptance
 (bench/decode/acceptance.py), --second-edit reuse of the prompt (bench/decode/prefix_reuse.py),
 --passes how long passes over several rows take and how fast a prompt is read
@@ -41,7 +42,7 @@ from typing import Any
 from bench.common import questions, report, tasks
 from bench.common.cli import argument_parser, complain
 from bench.common.environment import gpu_name, results_path, run_record
-from bench.common.tasks import Task
+from bench.common.tasks import EDITS, Task
 from bench.decode import figures, tables
 from bench.decode.acceptance import acceptance
 from bench.decode.figures import Runs, kinds_of, limit_of
@@ -59,12 +60,18 @@ WARM_UP = 24  # tokens
 
 def tasks_of(method: str, todo: list[Task], slow_prompts: int, runners: Runners) -> set[str]:
     """Return the names of the tasks that a method runs."""
-    if not (method.startswith("hf") or method.endswith(f"-{runners.slow}")):
-        return {task.name for task in todo}
+    slow = set(kinds_of(todo) if _is_slow(method, runners) else ())
+    if method in programs.PLAIN:
+        slow |= set(EDITS)
     names: set[str] = set()
     for kind in kinds_of(todo):
-        names.update([task.name for task in todo if task.kind == kind][:slow_prompts])
+        of_kind = [task.name for task in todo if task.kind == kind]
+        names.update(of_kind[:slow_prompts] if kind in slow else of_kind)
     return names
+
+
+def _is_slow(method: str, runners: Runners) -> bool:
+    return method.startswith("hf") or method.endswith(f"-{runners.slow}")
 
 
 def measure(

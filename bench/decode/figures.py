@@ -172,17 +172,18 @@ def ratios(
 
 
 def fastest(tasks: list[Task], methods: list[str], runs: Runs) -> dict[str, str]:
-    """Return for each program its method with the highest end-to-end speed over tasks."""
-    speed_of = {}
-    for method in methods:
-        ran = [runs[task.name, method] for task in tasks if (task.name, method) in runs]
-        if ran:
-            speed_of[method] = median(speed(many, "end_to_end") for many in ran)
-    programs = dict.fromkeys(program_of(method) for method in speed_of)
-    return {
-        name: max((m for m in speed_of if program_of(m) == name), key=speed_of.__getitem__)
-        for name in programs
-    }
+    """Return for each program its method with the highest end-to-end speed.
+
+    It is the median over the tasks that all methods of the program ran.
+    """
+    ran = {method: {t.name for t in tasks if (t.name, method) in runs} for method in methods}
+    found = {}
+    for program in dict.fromkeys(program_of(method) for method in methods if ran[method]):
+        mine = [method for method in methods if ran[method] and program_of(method) == program]
+        if common := set.intersection(*(ran[method] for method in mine)):
+            median_of = {m: median(speed(runs[t, m], "end_to_end") for t in common) for m in mine}
+            found[program] = max(mine, key=median_of.__getitem__)
+    return found
 
 
 def _ratios(

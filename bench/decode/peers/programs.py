@@ -47,6 +47,7 @@ PROGRAMS = {
     "openvino": Program("openvino-genai", "openvino_child"),
     "openvino:lookup": Program("openvino-genai", "openvino_child", ("lookup",)),
 }
+PLAIN = tuple(name for name in PROGRAMS if ":" not in name)  # without speculation
 METHODS = (*PROGRAMS, "llama.cpp:default", "llama.cpp:ngram-mod-8-16")
 SWEPT = tuple(f"llama.cpp:{setting}" for setting in SWEEP)
 
