@@ -48,7 +48,12 @@ PROGRAMS = {
     "openvino:lookup": Program("openvino-genai", "openvino_child", ("lookup",)),
 }
 PLAIN = tuple(name for name in PROGRAMS if ":" not in name)  # without speculation
-METHODS = (*PROGRAMS, "llama.cpp:default", "llama.cpp:ngram-mod-8-16")
+METHODS = (
+    *PROGRAMS,
+    "llama.cpp:default",
+    "llama.cpp:ngram-mod-16-32",
+    "llama.cpp:ngram-simple-4-16",
+)
 SWEPT = tuple(f"llama.cpp:{setting}" for setting in SWEEP)
 
 
