@@ -183,7 +183,7 @@ def judged(name: str, kind: str = "file") -> Task:
 def measured(
     runners: Any, todo: list[Task], notes: Path, resume: bool = False
 ) -> tuple[figures.Runs, list[dict[str, Any]]]:
-    options = Namespace(repeats=2, slow_prompts=1, resume=resume)
+    options = Namespace(repeats=2, slow_prompts=9, resume=resume)
     runs, _ = decode.measure(options, runners, todo, notes)
     return runs, [figures.result(task, m, runs, runners) for task in todo for m in runners.methods]
 
@@ -227,6 +227,14 @@ def test_a_program_is_compared_at_its_fastest_setting(tmp_path: Path) -> None:
         ("plain", "llama.cpp"): 1.111,
         ("draftline", "llama.cpp:ngram-mod-8-16"): 2.0,
     }
+
+
+def test_other_programs_take_few_edits_without_speculation() -> None:
+    todo = [judged("a"), judged("b"), judged("c", "edit"), judged("d", "question"),
+            judged("e", "question")]  # fmt: skip
+    runners = fake_runners()
+    gets = {m: decode.tasks_of(m, todo, 1, runners) for m in ("hf", "openvino", "openvino:lookup")}
+    assert gets == {"hf": set("acd"), "openvino": set("acde"), "openvino:lookup": set("abcde")}
 
 
 @pytest.mark.parametrize("method", programs.SWEPT)
