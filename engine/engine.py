@@ -23,8 +23,7 @@ from engine.editing.edit import Edit, edit_file
 from engine.editing.running.trial import CANDIDATES
 from engine.generate import Generation, generate, max_new_tokens, prefill
 from engine.memory import give_back_memory
-from engine.model import _kernels
-from engine.model.cost_model import guess, measure, processor, remember, remembered
+from engine.model.cost_model import guess, measure, processor_key, remember, remembered
 from engine.model.native.native_target import NativeTarget
 from engine.model.opening import open_target
 from engine.prompts.builder import Prompt, prompt_of
@@ -382,10 +381,9 @@ class Engine:
 
 def machine_key(folder: Path, target: NativeTarget | TorchTarget, config: Config) -> str:
     """Join all that the time of a forward pass depends on into one string."""
+    threads = config.threads or os.cpu_count() or 1
     if isinstance(target, NativeTarget) or target.device_type == "cpu":
-        device = f"{processor()}, {_kernels.isa()}"
-    else:
-        passes = "exact" if target.exact else f"graphs {config.graphs}"
-        device = f"{target.device_name}, {passes}, {target.max_rows} rows"
-    threads = config.threads or os.cpu_count()
+        return processor_key(folder.name, target.dtype_name, threads)
+    passes = "exact" if target.exact else f"graphs {config.graphs}"
+    device = f"{target.device_name}, {passes}, {target.max_rows} rows"
     return ", ".join((folder.name, target.dtype_name, device, f"{threads} threads"))

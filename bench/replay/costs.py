@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.model.cost_model import GRID, POINTS, USUAL, CostModel, processor, remembered
+from engine.model.cost_model import GRID, POINTS, USUAL, CostModel, processor_key, remembered
 from engine.weights import home
 
 CONTEXT_TOKENS = 1024  # cached tokens of the passes whose measured cost counts
@@ -37,9 +37,9 @@ def pass_costs(given: str | None, model: str) -> tuple[FixedCost, str]:
     Raises ValueError or OSError.
     """
     points, name = list(USUAL), "of a usual machine; --costs names this one's"
-    key = f"{model}, stored, {processor()}, {os.cpu_count()} threads"
+    key = processor_key(model, "stored", os.cpu_count() or 1)
     if given is None:
-        if known := remembered(home() / "costs.json", key):  # as the engine's `machine_key`
+        if known := remembered(home() / "costs.json", key):
             points, name = [known(rows, CONTEXT_TOKENS) for rows in POINTS], f"measured: {key}"
     elif given.replace(".", "", 1).isdigit():
         points, name = [1 + float(given) * (rows - 1) for rows in POINTS], f"{given} for a node"

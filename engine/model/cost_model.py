@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.atomic_write import write_atomically
+from engine.model import _kernels
 
 if TYPE_CHECKING:
     from engine.model.native.native_target import NativeTarget
@@ -315,6 +316,11 @@ def processor() -> str:
     info = Path("/proc/cpuinfo")
     found = re.search(r"model name\s*:\s*(.+)", info.read_text()) if info.is_file() else None
     return found.group(1) if found else platform.processor() or platform.machine()
+
+
+def processor_key(model: str, dtype: str, threads: int) -> str:
+    """Join all that the time of a pass of `model` on this processor depends on into one string."""
+    return ", ".join((model, dtype, processor(), _kernels.isa(), f"{threads} threads"))
 
 
 def remembered(file: Path, key: str) -> CostModel | None:

@@ -32,7 +32,7 @@ from bench.replay.peers import (
 from bench.replay.replay import main
 from bench.replay.run import Key, OtherFiles, ReplaySetup, Tally, play, run, workspace_path
 from engine.drafting import DraftContext
-from engine.model.cost_model import POINTS, USUAL, CostModel, processor, remember
+from engine.model.cost_model import POINTS, USUAL, CostModel, processor_key, remember
 from engine.records import Draft
 from index.workspace.workspace import Workspace
 from research.methods.suffix_lookup import BORDER
@@ -405,7 +405,7 @@ def test_without_costs_they_are_this_machines_or_a_usual_ones(
     monkeypatch.setenv("DRAFTLINE_HOME", str(tmp_path))
     costs, about = pass_costs(None, "model")
     assert "of a usual machine" in about and costs(16) == pytest.approx(USUAL[4])
-    key = f"model, stored, {processor()}, {os.cpu_count()} threads"
+    key = processor_key("model", "stored", os.cpu_count() or 1)
     remember(tmp_path / "costs.json", key, CostModel([2.0 * rows for rows in POINTS]))
     costs, about = pass_costs(None, "model")
     assert "measured" in about and costs(16) == pytest.approx(16)

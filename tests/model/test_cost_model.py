@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine import Config
-from engine.model import cost_model
+from engine.model import _kernels, cost_model
 from engine.model.cost_model import (
     CONTEXT_BUCKET,
     GRID,
@@ -29,6 +29,7 @@ from engine.model.cost_model import (
     growth_per_token,
     guess,
     measure,
+    processor_key,
     remember,
     remembered,
     scratch,
@@ -401,3 +402,15 @@ def test_the_pace_is_the_median_of_the_last_passes() -> None:
     for factor in (1.0, 2.0, 50.0):
         cost.observe(1, 0, RISING[0] * factor)
     assert cost.pace == pytest.approx(median([1.0, 2.0, 50.0]), rel=0.02)
+
+
+def test_costs_of_a_processor_are_kept_per_instruction_set() -> None:
+    best = _kernels.isa()
+    keys = []
+    try:
+        for isa in ("plain", best):
+            _kernels.set_isa(isa)
+            keys.append(processor_key("model", "stored", 2))
+    finally:
+        _kernels.set_isa(best)
+    assert keys[0] != keys[1] and all(key.startswith("model, stored, ") for key in keys)
