@@ -6,7 +6,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from engine.editing.brackets import OPENER_OF, scan
@@ -133,6 +133,7 @@ def test_closing_brackets_from_the_editor_are_not_doubled(
     before, after = sides
     whole = fit_to_context(inner, before, after, False)
     assert whole == inner
+    assume(truncate(inner, before, "", False, True) == inner)  # parts are offered once
     for end in range(len(after) + 1):  # the model closes none, some or all of them
         answer = inner + after[:end] + ("\nnext()" if end == len(after) else "")
         text = fit_to_context(truncate(answer, before, after, False, True), before, after, False)
