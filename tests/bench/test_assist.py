@@ -64,6 +64,12 @@ def test_every_language_has_tasks_with_names_of_their_own() -> None:
         assert {language_of(task.file) for task in several} == languages
 
 
+def test_text_that_the_parser_gives_up_on_has_syntax_errors() -> None:
+    assert errors("endless.ts", "x = [" * 2000) > 0
+    with pytest.raises(ValueError, match="no grammar"):
+        errors("poem.xyz", "roses are red")
+
+
 def test_samples_have_no_syntax_errors() -> None:
     assert {path.name: errors(path.name, path.read_text("utf-8")) for path in SAMPLE_FILES} == {
         path.name: 0 for path in SAMPLE_FILES
