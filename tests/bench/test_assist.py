@@ -66,8 +66,6 @@ def test_every_language_has_tasks_with_names_of_their_own() -> None:
 
 def test_text_that_the_parser_gives_up_on_has_syntax_errors() -> None:
     assert errors("endless.ts", "x = [" * 2000) > 0
-    with pytest.raises(ValueError, match="no grammar"):
-        errors("poem.xyz", "roses are red")
 
 
 def test_samples_have_no_syntax_errors() -> None:

@@ -69,7 +69,7 @@ def compiled(folder: Path, **options: Any) -> TorchTarget:
 
 def test_often_used_buckets_are_captured_while_serving(tiny: Any) -> None:
     """The answer is the same before, during and after."""
-    target = compiled(tiny("llama"))
+    target = compiled(tiny("llama"), exact=False)  # whose load runs no passes to check them
     graphs: Any = target.static.graphs  # type: ignore[union-attr]
     prompt, tree = some_tokens(40, target.vocab), some_tree(3, target.vocab)
     begin(target, prompt)
