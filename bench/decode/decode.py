@@ -6,8 +6,8 @@
 The tasks are edits of real code, whole files and selections, which a program judges, places to
 complete, questions, summaries and conversations (bench/common/tasks.py), edits from a file
 (--tasks), and Spec-Bench's questions (bench/common/questions.py). --tasks-of-kind bounds the time:
-it takes that many of each kind, of all languages. Each method gets one short warm-up per task;
-then, in each repeat, the methods take turns in a rotating order.
+it takes that many of each kind, of all languages. Each method gets one short warm-up; the methods
+take turns in an order that rotates with the task and the repeat.
 
 For each kind: reading the prompt, decoding, both together (end to end), and the share of right
 answers. Decoding excludes the prompt (bench/decode/methods.py), whose time is measured once, before
@@ -79,12 +79,13 @@ def measure(
 ) -> tuple[Runs, Any]:
     """Return all runs, and for each engine the floors measured, one per task.
 
-    Each run is also appended to `notes` as it ends. A task whose runs are there is not run again.
-    Raises ValueError if they are of another run.
+    A method is warmed up by its first task. Each run is also appended to `notes` as it ends. A task
+    whose runs are there is not run again. Raises ValueError if they are of another run.
     """
     floors: dict[str, list[dict[str, float]]] = {}
     gets = {m: tasks_of(m, todo, options.slow_prompts, runners) for m in runners.methods}
     runs = noted(options, runners, notes)
+    cold = set(runners.methods)
     with notes.open("a", encoding="utf-8") as out:
         for place, task in enumerate(todo):
             for name, engine in runners.engines.items():
@@ -95,10 +96,13 @@ def measure(
                 continue
             for method in order:
                 runs.pop((task.name, method), None)
-            for repeat in range(-1, options.repeats):  # -1 warms up
+            for repeat in range(-1, options.repeats):  # -1 warms those up that are cold
                 what = "warm-up" if repeat < 0 else f"repeat {repeat + 1} of {options.repeats}"
-                turn = repeat % len(order) if order else 0
+                turn = (place + repeat) % len(order) if order else 0
                 for method in order[turn:] + order[:turn]:
+                    if repeat < 0 and method not in cold:
+                        continue
+                    cold.discard(method)
                     limit = limit_of(method, runners) if repeat >= 0 else WARM_UP
                     report.progress(what, place, len(todo), task.name, method)
                     run = runners.methods[method].run(task, limit)
