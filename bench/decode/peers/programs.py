@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 from bench.decode.peers import peer
 from bench.decode.peers.peer import Peer
+from engine.weights import gguf
 
-DRAFT_MODEL = "qwen2.5-coder-0.5b"  # for models of the same tokenizer
+DRAFT, DRAFT_MODEL = "draft-simple", "qwen2.5-coder-0.5b"  # for models of the same tokenizer
 NGRAM_TYPES = {  # its type -> its options for N and M
     "ngram-mod": ("--spec-ngram-mod-n-match", "--spec-ngram-mod-n-max"),
     "ngram-simple": ("--spec-ngram-simple-size-n", "--spec-ngram-simple-size-m"),
@@ -28,7 +29,7 @@ SWEEP = (
     *(f"ngram-mod-{sizes}" for sizes in ("4-8", "8-16", "8-64", "16-32", "24-64")),
     "ngram-simple-4-16",
     "ngram-map-k-4-16",
-    "draft-simple",
+    DRAFT,
 )
 
 
@@ -79,10 +80,8 @@ def spec_options(setting: str) -> tuple[str, ...]:
     """Return llama-server's options of a setting; none if it is unknown."""
     if setting == "default":
         return ("--spec-default",)
-    if setting == "draft-simple":
-        from engine.weights import gguf
-
-        return ("--spec-type", setting, "--model-draft", str(gguf(DRAFT_MODEL) or DRAFT_MODEL))
+    if setting == DRAFT:
+        return ("--spec-type", setting, "--model-draft", str(gguf(DRAFT_MODEL)))
     kind, *sizes = setting.rsplit("-", 2)
     if kind not in NGRAM_TYPES or not all(size.isdigit() for size in sizes):
         return ()
@@ -103,6 +102,8 @@ def installed() -> dict[str, str]:
 def missing(method: str, versions: dict[str, str]) -> str:
     """Return why a method cannot run with the packages of `versions`; "" if it can."""
     package = program(method).package
+    if method.endswith(f":{DRAFT}") and gguf(DRAFT_MODEL) is None:
+        return f"{DRAFT_MODEL}, which drafts, is not here: draftline models pull {DRAFT_MODEL}"
     if package in versions:
         return ""
     return f"{package} is not installed: make {'bench' if package == 'xllamacpp' else 'peers'}"
