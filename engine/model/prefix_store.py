@@ -12,7 +12,7 @@ import logging
 import os
 import re
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, suppress
 from hashlib import blake2b
 from pathlib import Path
@@ -139,7 +139,9 @@ class PrefixStore:
             else:
                 self._wanted.remove(wanted)
 
-    def _written(self, tokens: list[int], may_write: Callable[[], bool]) -> Iterator[int]:
+    def _written(
+        self, tokens: list[int], may_write: Callable[[], bool]
+    ) -> Generator[int, None, None]:
         """Write what memory has of a prompt, in steps, unless it need not or must not be."""
         found = self._unsaved(tokens)
         if found is None or not may_write():
@@ -161,12 +163,13 @@ class PrefixStore:
 
     def _unsaved(self, tokens: list[int]) -> tuple[Sequence, Entry] | None:
         """Find the sequence in memory that has the most of a prompt, if no entry has as much."""
-        found = None
+        found: tuple[Sequence, Entry] | None = None
         most = max((entry.reusable(tokens) for entry in self._entries.values()), default=0)
         for sequence in self._target.pool.sequences:
             if sequence.owner:
                 continue
-            rows, checkpoints = common_prefix(sequence.tokens, tokens), None
+            rows = common_prefix(sequence.tokens, tokens)
+            checkpoints: list[int] | None = None
             if sequence.recurrent is not None:
                 places = [each.position for each in sequence.recurrent.checkpoints]
                 checkpoints = [at for at in places if at <= rows][-STORED_CHECKPOINTS:]
@@ -192,7 +195,7 @@ class PrefixStore:
         return Sequence(entry.tokens, cache, None, recurrent)
 
     def _opened(self, path: Path) -> tuple[ArrayFile, Entry]:
-        """Map a file, whose arrays are not verified yet. OSError, Damaged."""
+        """Map a file, whose rows are not verified yet. OSError, Damaged."""
         file = ArrayFile(path)
         if file.fingerprint != self._fingerprint:
             raise file.damaged("of another model or version")
@@ -208,6 +211,7 @@ class PrefixStore:
         expected["tokens"] = ((count,), "<i4")
         if {name: (one.shape, one.dtype.str) for name, one in file.arrays.items()} != expected:
             raise file.damaged("rows of another shape")
+        file.check("tokens")
         return file, Entry(file.arrays["tokens"].tolist(), checkpoints)
 
     def _are_places(self, checkpoints: object, count: int) -> bool:

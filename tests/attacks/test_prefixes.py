@@ -50,7 +50,8 @@ def test_cut_and_flipped_files(
     places = chance.sample(range(len(good)), 150)
     broken = [good[:at] for at in (0, 1, 16, *places[:50])] + [good + b"\0", good * 2]
     head = 16 + struct.unpack_from("<I", good, 12)[0] + 4
-    flipped = [*range(0, head, 7), *places[50:]]
+    tokens = good.index(np.array(PROMPT[:-1], np.int32).tobytes())
+    flipped = [*range(0, head, 7), tokens, tokens + 600, *places[50:]]
     broken += [good[:at] + bytes([good[at] ^ 0x10]) + good[at + 1 :] for at in flipped]
     equal = 0
     for data in broken:
@@ -211,7 +212,8 @@ def test_kill_9_at_any_step_loses_the_entry_in_flight_alone(
     tmp_path: Path, stride: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """At each of more than a hundred file operations; the entry takes the place of an older one."""
-    longer, outcomes = [*PROMPT[:190], *some_tokens(200, 1000, seed=2)], set()
+    longer = [*PROMPT[:190], *some_tokens(200, 1000, seed=2)]
+    outcomes = set[tuple[int, int]]()
 
     def work(home: Path, number: int) -> None:
         array_file.STEP_BYTES = 1 << 10

@@ -42,20 +42,20 @@ def start(model: Path, home: Path, root: Path) -> Callable[..., Engine]:
     """start(...) -> an engine, which indexes `root` unless told otherwise."""
 
     def make(**changes: Any) -> Engine:
-        options = {"device": "cpu", "threads": 1, "library": False, "workspace": root} | changes
-        return Engine(Config(model=str(model), **options))
+        options: dict[str, Any] = {"device": "cpu", "threads": 1, "library": False}
+        return Engine(Config(model=str(model), **options | {"workspace": root} | changes))
 
     return make
 
 
 def edit(path: Path, text: str = CODE, **options: Any) -> Request:
-    usual = {"path": str(path), "instruction": "rename left", "max_tokens": 8, "seed": 3}
-    return Request("edit", text, **usual | options)
+    usual: dict[str, Any] = {"instruction": "rename left", "max_tokens": 8, "seed": 3}
+    return Request("edit", text, str(path), **usual | options)
 
 
 def completion(path: Path, **options: Any) -> Request:
-    usual = {"path": str(path), "suffix": "\n", "max_tokens": 8, "seed": 3}
-    return Request("complete", CODE, **usual | options)
+    usual: dict[str, Any] = {"suffix": "\n", "max_tokens": 8, "seed": 3}
+    return Request("complete", CODE, str(path), **usual | options)
 
 
 def files(home: Path) -> list[Path]:

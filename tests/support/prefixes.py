@@ -38,9 +38,9 @@ class RowsTarget(PooledTarget):
     def recurrent_state(self) -> RecurrentState | None:
         if not self.has_states:
             return None
-        empty = [np.zeros((0, width), np.float32) for width in (4, 1, 1)]
-        shapes = [np.zeros((2, 3, 5), np.float32), np.zeros((3, 4), np.float32)]
-        return RecurrentState([LayerState(*shapes, tuple(empty))])
+        log = tuple(np.zeros((0, width), np.float32) for width in (4, 1, 1))
+        state, tail = np.zeros((2, 3, 5), np.float32), np.zeros((3, 4), np.float32)
+        return RecurrentState([LayerState(state, tail, log)])
 
     def _allocate(self, source: Sequence, rows: int, capacity: int) -> Sequence:
         cache = self.new_cache(capacity)
