@@ -41,7 +41,7 @@ PAUSE_SECONDS = 30.0  # seconds between a prompt and its writing, so that typing
 NAME = re.compile(r"[0-9a-f]{16}-[0-9a-f]{32}")  # of a file: its model's mark, its tokens' digest
 
 
-class Entry(NamedTuple):
+class StoredPrefix(NamedTuple):
     """The tokens whose rows a file has."""
 
     tokens: list[int]
@@ -71,7 +71,7 @@ class PrefixStore:
         states = target.model.recurrent_state()
         self._layers = None if states is None else states.layers
         self._wanted: deque[tuple[list[int], Callable[[], bool]]] = deque(maxlen=MAX_WANTED)
-        self._entries: dict[Path, Entry] = {}
+        self._entries: dict[Path, StoredPrefix] = {}
         self._is_usable = True
         try:
             paths = prefix_files(home, target.folder)
@@ -161,9 +161,9 @@ class PrefixStore:
         self._entries[path] = entry
         self._evict()
 
-    def _unsaved(self, tokens: list[int]) -> tuple[Sequence, Entry] | None:
+    def _unsaved(self, tokens: list[int]) -> tuple[Sequence, StoredPrefix] | None:
         """Find the sequence in memory that has the most of a prompt, if no entry has as much."""
-        found: tuple[Sequence, Entry] | None = None
+        found: tuple[Sequence, StoredPrefix] | None = None
         most = max((entry.reusable(tokens) for entry in self._entries.values()), default=0)
         for sequence in self._target.pool.sequences:
             if sequence.owner:
@@ -175,7 +175,7 @@ class PrefixStore:
                 checkpoints = [at for at in places if at <= rows][-STORED_CHECKPOINTS:]
                 rows = max(checkpoints, default=0)
             if rows >= most + MIN_TOKENS:
-                found, most = (sequence, Entry(tokens[:rows], checkpoints)), rows
+                found, most = (sequence, StoredPrefix(tokens[:rows], checkpoints)), rows
         return found
 
     def _sequence(self, path: Path) -> Sequence:
@@ -194,7 +194,7 @@ class PrefixStore:
         cache = tuple(arrays[f"part{n}"] for n in range(len(self._parts)))
         return Sequence(entry.tokens, cache, None, recurrent)
 
-    def _opened(self, path: Path) -> tuple[ArrayFile, Entry]:
+    def _opened(self, path: Path) -> tuple[ArrayFile, StoredPrefix]:
         """Map a file, whose rows are not verified yet. OSError, Damaged."""
         file = ArrayFile(path)
         if file.fingerprint != self._fingerprint:
@@ -212,7 +212,7 @@ class PrefixStore:
         if {name: (one.shape, one.dtype.str) for name, one in file.arrays.items()} != expected:
             raise file.damaged("rows of another shape")
         file.check("tokens")
-        return file, Entry(file.arrays["tokens"].tolist(), checkpoints)
+        return file, StoredPrefix(file.arrays["tokens"].tolist(), checkpoints)
 
     def _are_places(self, checkpoints: object, count: int) -> bool:
         """Return whether these are the checkpoints of an entry of `count` tokens."""
@@ -252,7 +252,7 @@ class PrefixStore:
         self._wanted.clear()
 
 
-def _arrays(sequence: Sequence, entry: Entry) -> Arrays:
+def _arrays(sequence: Sequence, entry: StoredPrefix) -> Arrays:
     """List the arrays of an entry's file; those of the cache are views of the sequence's."""
     arrays: Arrays = {"tokens": np.array(entry.tokens, np.int32)}
     for n, part in enumerate(sequence.cache):

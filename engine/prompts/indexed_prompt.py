@@ -18,8 +18,12 @@ def is_of_indexed_files(request: Request, workspace: Workspace | None) -> bool:
 
     Of no workspace is a file whose edit is asked for: it must be one that would be indexed.
     """
-    path, words = request.path, f"{request.instruction}\n{request.update}"
-    if request.kind == "chat" or request.parse_special or not path:
+    words = f"{request.instruction}\n{request.update}"
+    if request.kind == "chat" or request.parse_special or not request.path:
+        return False
+    try:
+        path = str(Path(request.path).absolute())
+    except FileNotFoundError:  # the current folder was deleted
         return False
     if workspace is None:
         texts = (request.text, words)
@@ -41,6 +45,6 @@ def _would_be_indexed(path: str, texts: tuple[str, ...]) -> bool:
         lookup(folder, name)
         for text in texts:
             check_buffer(path, text, [folder])
-    except (Skipped, ValueError, OSError):  # no file can have this name, or its folder is gone
+    except (Skipped, ValueError):  # ValueError: no file can have this name
         return False
     return True

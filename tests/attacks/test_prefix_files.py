@@ -207,7 +207,7 @@ def test_a_read_only_disk(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> N
 # -- kills -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stride", [10, pytest.param(1, marks=pytest.mark.full)])
+@pytest.mark.parametrize("stride", [12, pytest.param(1, marks=pytest.mark.full)])
 def test_kill_9_at_any_step_loses_the_entry_in_flight_alone(
     tmp_path: Path, stride: int, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -216,7 +216,7 @@ def test_kill_9_at_any_step_loses_the_entry_in_flight_alone(
     outcomes = set[tuple[int, int]]()
 
     def work(home: Path, number: int) -> None:
-        array_file.STEP_BYTES = 1 << 10
+        array_file.STEP_BYTES = 1 << 12
         target = RowsTarget(has_states=True)
         store = opened(home, target)
         target.read(longer)
