@@ -44,7 +44,7 @@ def _would_be_indexed(path: str, texts: tuple[str, ...]) -> bool:
         folder, name = os.path.split(os.path.realpath(path))
         lookup(folder, name)
         for text in texts:
-            check_buffer(path, text, [folder])
+            check_buffer(path, text, [Path(folder)])
     except (Skipped, ValueError):  # ValueError: no file can have this name
         return False
     return True

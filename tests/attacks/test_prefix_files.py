@@ -11,6 +11,7 @@ import signal
 import struct
 import zlib
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -135,11 +136,13 @@ def test_things_that_are_no_files(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     secret = tmp_path / "elsewhere"
     path.rename(secret)
     data = secret.read_bytes()
-    makers = (
-        lambda: path.symlink_to(secret), lambda: os.mkfifo(path), lambda: path.mkdir(),
-    )  # fmt: skip
-    for make in makers:
-        make()
+    for kind in ("link", "pipe", "folder"):
+        if kind == "link":
+            path.symlink_to(secret)
+        elif kind == "pipe":
+            os.mkfifo(path)
+        else:
+            path.mkdir()
         caplog.clear()
         assert used(tmp_path, False) == 0 and len(caplog.messages) == 1
         if path.is_dir():
@@ -226,7 +229,7 @@ def test_kill_9_at_any_step_loses_the_entry_in_flight_alone(
     for number in count(step=stride):
         home = tmp_path / str(number)
         _, old = stored(home, OTHER, PROMPT, has_states=True)
-        ended = end_of(start(lambda home=home, number=number: work(home, number)))
+        ended = end_of(start(partial(work, home, number)))
         target = RowsTarget(has_states=True)
         store = opened(home, target)
         cached = target.read(longer)

@@ -83,7 +83,8 @@ def test_a_text_after_a_restart_is_that_of_a_cold_start(
         (none, expected), (cached, found) = logits(cold, ids), logits(warm, ids)
         assert (none, cached) == (0, most)
         assert np.array_equal(found, expected)
-    for options in ({}, {"seed": 5, **SAMPLED}):
+    both: tuple[dict[str, Any], ...] = ({}, {"seed": 5, **SAMPLED})
+    for options in both:
         cold, warm = start(None)[0], start(tmp_path / "cache")[0]
         one = Prompt(prompt, max_tokens=24)
         expected_done, truth = plain(cold, tokenizer, one, **options)
