@@ -7,9 +7,10 @@ goes on behind them. All times are those of one clock.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os.path import commonprefix
 from typing import Any, Protocol
 
@@ -65,6 +66,9 @@ class Clock:
     sleep: Callable[[float], object] = time.sleep
 
 
+WALL_CLOCK = Clock()
+
+
 @dataclass(frozen=True)
 class Press:
     """One change of the text and the answer to it."""
@@ -73,8 +77,8 @@ class Press:
     new: str
     follows: str  # what is typed next; "" behind a slip
     at: float
-    until: float  # the next change or jump
-    answer: Answer | None  # None: it did not end
+    until: float = math.inf  # the next change or jump
+    answer: Answer | None = None  # None: it has not ended
 
     @property
     def ended_in_time(self) -> bool:
@@ -109,12 +113,13 @@ class Replay:
     own: list[float]  # seconds of the editor's own requests
 
 
-def replay(session: Session, words: float, completer: Completer, clock: Clock | None = None) -> Replay:
+def replay(
+    session: Session, words: float, completer: Completer, clock: Clock = WALL_CLOCK
+) -> Replay:
     """Type a session at a speed in words a minute."""
-    clock = clock or Clock()
     completer.open(session.file, session.text(0, ""))
     cpu, began = completer.cpu_seconds(), clock.now()
-    made: list[tuple[int, str, str, float, Asked]] = []  # a press's first fields, and its request
+    made: list[tuple[Press, Asked]] = []
     ends: list[float] = []  # when the next change or jump came
     part, typed, taken, late, at, number = -1, "", 0, 0.0, began, 0
     asked: Asked | None = None
@@ -139,12 +144,12 @@ def replay(session: Session, words: float, completer: Completer, clock: Clock | 
             ends += [at] * (asked is not None)
             same, start = len(commonprefix([typed, after])), session.start(part)
             asked = completer.press(start + same, start + len(typed), after[same:])
-            made.append((part, after[same:], session.follows(part, after), at, asked))
+            made.append((Press(part, after[same:], session.follows(part, after), at), asked))
             typed = after
     ends += [at] * (asked is not None)
     presses = [
-        Press(*press, until, request(LAST_ANSWER_S))
-        for (*press, request), until in zip(made, ends, strict=True)
+        replace(press, until=until, answer=request(LAST_ANSWER_S))
+        for (press, request), until in zip(made, ends, strict=True)
     ]
     cpu = completer.cpu_seconds() - cpu
     return Replay(presses, taken, at - began, cpu, late, completer.leave())
@@ -197,7 +202,9 @@ def row(session: Session, words: float, made: Replay) -> Row:
         **spread("new_whole_s", new),
         "shown_before_next": share(bool(one.shown) for one in presses),
         "cancelled_in_time": share(one.cancelled_in_time for one in missed),
-        "in_time_or_cancelled": share(one.ended_in_time or one.cancelled_in_time for one in presses),
+        "in_time_or_cancelled": share(
+            one.ended_in_time or one.cancelled_in_time for one in presses
+        ),
         "agrees": share(bool(agreeing_lines(one.shown, one.follows).strip()) for one in shown),
         "accepted_characters": made.taken,
         "accepted_share": made.taken / session.characters,
@@ -246,12 +253,12 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
     """
     figures: dict[str, Any] = {}
     for name in rows[0]:
-        values = [row[name] for row in rows if row[name] is not None]
+        values = [one[name] for one in rows if one[name] is not None]
         if name.endswith("_ms"):
             figures[f"{name}_max"] = max(values, default=None)
         elif name not in ("session", "words", "cpu_s"):
             figures[name] = [*over_tasks(values)] if values else None
-    work = [(row["cpu_s"], row["accepted_characters"]) for row in rows]
+    work = [(one["cpu_s"], one["accepted_characters"]) for one in rows]
     accepts = any(characters for _, characters in work)
     figures["cpu_s_per_accepted_character"] = [*ratio_of_sums(work)] if accepts else None
     return figures

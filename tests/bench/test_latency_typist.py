@@ -1,5 +1,6 @@
-"""The typist of `python -m bench latency`: its recordings, replays on a clock that only sleeping
-moves, figures against naive ones, and what is sent to a language server."""
+"""The typist of `python -m bench latency`: recordings, replays on a clock that only sleeping moves,
+figures against naive ones, and what is sent to a language server.
+"""
 
 from __future__ import annotations
 
