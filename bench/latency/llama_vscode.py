@@ -192,8 +192,8 @@ class LlamaVscode:
         """Find answers to the text before the cursor, or to one whose answer was typed since."""
         prefix, suffix, prompt = key
         for end in range(len(prompt), -1, -1):
-            answers = self._cache.get((prefix, suffix, prompt[:end]), [])
-            if found := [one[len(prompt) - end :] for one in answers if one.startswith(prompt[end:])]:
+            answers, typed = self._cache.get((prefix, suffix, prompt[:end]), []), prompt[end:]
+            if found := [one.removeprefix(typed) for one in answers if one.startswith(typed)]:
                 return found
         return []
 

@@ -1,4 +1,4 @@
-"""llama.vscode's requests and rules in `python -m bench latency`, before a server that is a stub."""
+"""llama.vscode's requests and rules in `python -m bench latency`, with a stub for a server."""
 
 from __future__ import annotations
 
@@ -224,7 +224,8 @@ def test_the_peer_replays_the_sessions(tmp_path: Path, monkeypatch: pytest.Monke
 
     class Child:
         def __init__(self, module: str, arguments: list[str], interpreter: Path) -> None:
-            assert (module, arguments[0], arguments[2]) == ("llama_server_child", str(tmp_path), "0")
+            assert module == "llama_server_child"
+            assert (arguments[0], arguments[2]) == (str(tmp_path), "0")
 
         def ask(self, request: dict[str, Any]) -> dict[str, Any]:
             assert request == {"address": True}

@@ -265,7 +265,8 @@ def tiny(*texts: str, pause: float = 1.0) -> Session:
     """Make a session that types texts into a file of lines, a pause at the end of each."""
     steps, whole, parts = [], "", []
     for number, text in enumerate(texts):
-        steps += [Step(number, text[:end], 0.5 * bool(end), not end) for end in range(len(text) + 1)]
+        steps.append(Step(number, "", 0.0, True))
+        steps += [Step(number, text[: end + 1], 0.5, False) for end in range(len(text))]
         steps.append(Step(number, text, pause, True))
         parts.append(Part(len(whole), text))
         whole += f"{text}\n"
@@ -304,7 +305,7 @@ def test_what_is_taken_are_whole_lines_that_come_next(offered: str, follows: str
 
 # -- figures -----------------------------------------------------------------------------------
 
-# Tenths of seconds until the next key and until the answer, None if it is cancelled; offered or not
+# Seconds until the next key and until the answer, None if it is cancelled; offered or not
 KEYS = st.lists(
     st.tuples(st.integers(1, 9), st.none() | st.integers(1, 30), st.booleans()),
     min_size=1,
