@@ -6,7 +6,8 @@ A real server process runs a real model on a real workspace. The parts, in this 
 
 typist   replays recorded sessions in five languages at 30, 60 and 90 words a minute, in a workspace
          without what is typed: when suggestions are shown, whether they are what is typed next and
-         are accepted, and what that costs; medians over sessions with 95 % intervals
+         are accepted, and what that costs; medians over sessions with 95 % intervals; a new server
+         at each speed, since completions are cached by place
 peer     the same sessions with llama.vscode's requests to the llama-server of `make peers`; typist
          and peer take half an hour each
 cancel   from $/cancelRequest to idle, while an edit is decoded and while a prompt is prefilled;
@@ -53,6 +54,7 @@ from bench.latency.parts import (
     NAMES,
     PARTS,
     QUICK,
+    SPEEDS,
     Amounts,
     Figures,
     LatencyBench,
@@ -104,9 +106,9 @@ def measure(options: argparse.Namespace, amounts: Amounts, record: Figures) -> N
         record["seconds"] = round(time.perf_counter() - record["began"])
         report.write_json(options.out, {k: v for k, v in record.items() if k != "began"})
 
-    if "typist" in options.only:
+    for words in SPEEDS if "typist" in options.only else ():
         with sample_workspace() as folder, started(options, folder, record) as (served, client):
-            run("typist", partial(typist, LanguageServer(served, client, folder), amounts))
+            run("typist", partial(typist, LanguageServer(served, client, folder), words, amounts))
     if "peer" in options.only:
         run("peer", partial(peer, options.model, amounts))
         ours, theirs = (figures.get(name) for name in (CPU, f"llama.vscode_{CPU}"))
@@ -190,7 +192,7 @@ def show(record: Figures) -> None:
     for why in record["left_out"]:
         console.print(why, markup=False)
     figures = record["figures"].items()
-    lines = [[name, shown(value)] for name, value in figures if not name.endswith("sessions")]
+    lines = [[name, shown(value)] for name, value in figures if "sessions_" not in name]
     console.print(report.table("Figures", "figure measured", lines))
     lines = [
         [one["figure"], shown(one["measured"]), one["asked"], "yes" if one["met"] else "NO"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -67,18 +66,18 @@ class LatencyBench:
 # -- parts -------------------------------------------------------------------------------------
 
 
-def typist(completer: Completer, amounts: Amounts, prefix: str = "") -> Figures:
-    """Replay the recorded sessions at all speeds; `prefix` names another program's figures."""
-    figures: Figures = {f"{prefix}sessions": []}
-    sessions = [one.head(amounts.parts) for one in read_sessions(amounts.sessions)]
-    for words in SPEEDS:
-        rows = []
-        for session in sessions:
-            report.say(f"{prefix or 'typist '}{words} words a minute: {session.name}")
-            rows.append(row(session, words, replay(session, words, completer)))
-        figures[f"{prefix}sessions"] += rows
-        figures |= {f"{prefix}{name}_{words}": value for name, value in summary(rows).items()}
-    return figures
+def typist(completer: Completer, words: int, amounts: Amounts, prefix: str = "") -> Figures:
+    """Replay the recorded sessions at one speed, with a program that has not seen them.
+
+    `prefix` names another program's figures.
+    """
+    rows = []
+    for session in read_sessions(amounts.sessions):
+        report.say(f"{prefix or 'typist '}{words} words a minute: {session.name}")
+        session = session.head(amounts.parts)
+        rows.append(row(session, words, replay(session, words, completer)))
+    figures = {f"{prefix}{name}_{words}": value for name, value in summary(rows).items()}
+    return figures | {f"{prefix}sessions_{words}": rows}
 
 
 def peer(model: str, amounts: Amounts) -> Figures:
@@ -89,12 +88,17 @@ def peer(model: str, amounts: Amounts) -> Figures:
     if file is None:
         raise ServerError(f"{model}: llama-server needs a GGUF file")
     arguments = [str(file), str(os.cpu_count()), "0", *OPTIONS]  # 0: the model's own context
+    figures: Figures = {}
     try:
-        with closing(Peer("llama_server_child", arguments, peer_python())) as child:
-            with closing(LlamaVscode(**child.ask({"address": True}))) as extension:
-                return typist(extension, amounts, "llama.vscode_")
+        for words in SPEEDS:
+            with (
+                closing(Peer("llama_server_child", arguments, peer_python())) as child,
+                closing(LlamaVscode(**child.ask({"address": True}))) as extension,
+            ):
+                figures |= typist(extension, words, amounts, "llama.vscode_")
     except (RuntimeError, httpx.HTTPError) as error:
         raise ServerError(f"llama-server: {error}") from error
+    return figures
 
 
 def cancel(bench: LatencyBench) -> Figures:

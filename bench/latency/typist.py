@@ -11,13 +11,13 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from os.path import commonprefix
 from typing import Any, Protocol
 
 import numpy as np
 
 from bench.common.stats import over_tasks, ratio_of_sums
 from bench.latency.sessions import Session, Step
+from engine.editing.edits import common_prefix
 
 READING_S = 0.25  # seconds on the screen before a suggestion is taken
 MIN_TAKEN_CHARS = 3  # characters of a suggestion that is worth a key
@@ -142,7 +142,7 @@ def replay(
                 number = covered(session.steps, number, part, after)
         if after != typed:
             ends += [at] * (asked is not None)
-            same, start = len(commonprefix([typed, after])), session.start(part)
+            same, start = common_prefix(typed, after), session.start(part)
             asked = completer.press(start + same, start + len(typed), after[same:])
             made.append((Press(part, after[same:], session.follows(part, after), at), asked))
             typed = after

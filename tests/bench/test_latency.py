@@ -24,9 +24,9 @@ from bench.latency.model import (
     CancelTimes,
     CpuWatch,
 )
-from bench.latency.parts import QUICK, cancel_figures
-from bench.latency.slow_link import slow_link
+from bench.latency.parts import QUICK, SPEEDS, cancel_figures
 from bench.latency.places import bodies, position, sample_stretches
+from bench.latency.slow_link import slow_link
 from engine import Config, Engine
 from lsp_server.protocol.positions import Text
 from tests.bench.conftest import RunBench
@@ -167,8 +167,9 @@ def test_a_run_ends_with_one_json_line_that_is_also_the_file(
     assert {"cpu", "cores", "memory_gb"} <= line["machine"].keys()
     assert line["model"] == "model" and line["parts"] == only.split(",")
     figures = line["figures"]
-    assert [one["words"] for one in figures["sessions"]] == [30, 60, 90]
-    assert all(figures[f"keys_{speed}"][0] > 0 for speed in (30, 60, 90))
+    for words in SPEEDS:
+        assert [one["words"] for one in figures[f"sessions_{words}"]] == [words]
+        assert figures[f"keys_{words}"][0] > 0
     assert 0 <= figures["in_time_or_cancelled_60"][0] <= 1 and figures["own_request_ms_max_60"] > 0
     assert figures["changes"] == QUICK.changes and figures["memory_mb_before"] > 0
     assert figures["clients_mixed"] == 0 and figures["clients_rounds"] == 1

@@ -26,7 +26,7 @@ from bench.latency.llama_vscode import (
     Place,
 )
 from bench.latency.lsp_client import ServerError
-from bench.latency.parts import Amounts
+from bench.latency.parts import SPEEDS, Amounts
 from bench.latency.sessions import Part, Session, Step
 
 LONG_S = 60.0  # seconds until a test gives up
@@ -125,15 +125,17 @@ def test_an_answer_is_kept_while_it_is_typed() -> None:
     def answer(body: Body) -> Any:
         return contents(" = 1", " = 2", " = 1") if body["prompt"] == "x" else contents("")
 
-    with llama_server(answer) as (address, bodies):
-        with closing(LlamaVscode(address, os.getpid())) as extension:
-            extension.open("a.py", "\n\nend\n")
-            shown = []
-            for at, key in enumerate("x = 2"):
-                if found := extension.press(at, at, key)(LONG_S):
-                    shown.append(found.text)
-                    assert found.first == found.at
-            assert extension.cpu_seconds() > 0
+    with (
+        llama_server(answer) as (address, bodies),
+        closing(LlamaVscode(address, os.getpid())) as extension,
+    ):
+        extension.open("a.py", "\n\nend\n")
+        shown = []
+        for at, key in enumerate("x = 2"):
+            if found := extension.press(at, at, key)(LONG_S):
+                shown.append(found.text)
+                assert found.first == found.at
+        assert extension.cpu_seconds() > 0
     assert shown == [" = 1", "= 1", " 1", "1", ""]
     asked = [one for one in bodies if one["prompt"] in ("x", "x = 2")]
     assert [one["prompt"] for one in asked][:1] == ["x"]
@@ -150,16 +152,18 @@ def test_what_follows_an_accepted_suggestion_is_asked_for_ahead() -> None:
     def answer(body: Body) -> Any:
         return contents(answers.get(body["prompt"], ""))
 
-    with llama_server(answer) as (address, bodies):
-        with closing(LlamaVscode(address, os.getpid())) as extension:
-            extension.open("a.py", "top\n\nend\n")
-            first = extension.press(4, 4, "x")(LONG_S)
-            assert first and first.text == " = 1\ny = 2"
-            wait_until(lambda: len(extension._cache) == 3)
-            line = extension.press(5, 5, " = 1\n")(LONG_S)
-            assert line and line.text == "y = 2"
-            rest = extension.press(10, 10, "y = 2")(LONG_S)
-            assert rest and rest.text == "5"
+    with (
+        llama_server(answer) as (address, bodies),
+        closing(LlamaVscode(address, os.getpid())) as extension,
+    ):
+        extension.open("a.py", "top\n\nend\n")
+        first = extension.press(4, 4, "x")(LONG_S)
+        assert first and first.text == " = 1\ny = 2"
+        wait_until(lambda: len(extension._cache) == 3)
+        line = extension.press(5, 5, " = 1\n")(LONG_S)
+        assert line and line.text == "y = 2"
+        rest = extension.press(10, 10, "y = 2")(LONG_S)
+        assert rest and rest.text == "5"
     # Neither the next line nor what follows it was asked for when it was typed.
     assert [(one["input_prefix"], one["prompt"]) for one in bodies[:2]] == [
         ("top\n", "x"), ("top\nx = 1\n", "y = 2"),
@@ -176,19 +180,21 @@ def test_a_request_waits_for_the_one_before_and_none_is_cancelled() -> None:
             assert goes_on.wait(LONG_S)
         return contents("z")
 
-    with llama_server(answer) as (address, bodies):
-        with closing(LlamaVscode(address, os.getpid())) as extension:
-            extension.open("a.py", "\nend\n")
-            first = extension.press(0, 0, "a")
-            assert came.wait(LONG_S)
-            second = extension.press(1, 1, "b")
-            third = extension.press(2, 2, "c")
-            overtaken = second(LONG_S)
-            assert overtaken and overtaken.text == ""
-            assert first(0.0) is None and third(0.0) is None
-            goes_on.set()
-            both = [asked(LONG_S) for asked in (first, third)]
-            assert [one and one.text for one in both] == ["z", "z"]
+    with (
+        llama_server(answer) as (address, bodies),
+        closing(LlamaVscode(address, os.getpid())) as extension,
+    ):
+        extension.open("a.py", "\nend\n")
+        first = extension.press(0, 0, "a")
+        assert came.wait(LONG_S)
+        second = extension.press(1, 1, "b")
+        third = extension.press(2, 2, "c")
+        overtaken = second(LONG_S)
+        assert overtaken and overtaken.text == ""
+        assert first(0.0) is None and third(0.0) is None
+        goes_on.set()
+        both = [asked(LONG_S) for asked in (first, third)]
+        assert [one and one.text for one in both] == ["z", "z"]
     assert "ab" not in [one["prompt"] for one in bodies]
 
 
@@ -203,12 +209,14 @@ def test_parts_of_the_file_are_sent_ahead_in_a_pause(monkeypatch: pytest.MonkeyP
         return contents("")
 
     text = "".join(f"line {number}\n" for number in range(CHUNK_LINES))
-    with llama_server(answer) as (address, bodies):
-        with closing(LlamaVscode(address, os.getpid())) as extension:
-            extension.open("a.py", text)
-            assert reads.wait(LONG_S)
-            extension.open("a.py", text)  # sent already
-            extension.press(0, 0, "x")(LONG_S)
+    with (
+        llama_server(answer) as (address, bodies),
+        closing(LlamaVscode(address, os.getpid())) as extension,
+    ):
+        extension.open("a.py", text)
+        assert reads.wait(LONG_S)
+        extension.open("a.py", text)  # sent already
+        extension.press(0, 0, "x")(LONG_S)
     ahead, last = bodies[0], bodies[-1]
     assert [one["n_predict"] for one in bodies].count(0) == 1
     assert (ahead["input_prefix"], ahead["prompt"], ahead["samplers"]) == ("", "", [])
@@ -243,8 +251,10 @@ def test_the_peer_replays_the_sessions(tmp_path: Path, monkeypatch: pytest.Monke
         monkeypatch.setattr(parts, name, value)
     with llama_server(lambda body: contents("")) as (address, _):
         figures = parts.peer("m", Amounts())
-    assert figures["llama.vscode_keys_60"] == [2, 2, 2] and closed
-    assert [one["words"] for one in figures["llama.vscode_sessions"]] == [30, 60, 90]
+    assert len(closed) == len(SPEEDS)  # a new server at each speed
+    for words in SPEEDS:
+        assert figures[f"llama.vscode_keys_{words}"] == [2, 2, 2]
+        assert [one["words"] for one in figures[f"llama.vscode_sessions_{words}"]] == [words]
     with llama_server(lambda body: None) as (address, _), pytest.raises(ServerError, match="llama"):
         parts.peer("m", Amounts())
 

@@ -201,7 +201,7 @@ def rest_of(session: Session) -> Callable[[str, int], str]:
     """Offer the rest of the part in which the cursor is."""
 
     def offer(text: str, offset: int) -> str:
-        for number, part in enumerate(session.parts):
+        for number in range(len(session.parts)):
             start = session.start(number)
             if session.text(number, text[start:offset]) == text:
                 return session.follows(number, text[start:offset])
@@ -295,10 +295,7 @@ def test_what_is_taken_are_whole_lines_that_come_next(offered: str, follows: str
         end
         for end in range(len(offered) + 1)
         if follows.startswith(offered[:end])
-        and (
-            end == len(offered)
-            or (offered[end] == "\n" and follows[end : end + 1] in ("", "\n"))
-        )
+        and (end == len(offered) or (offered[end] == "\n" and follows[end : end + 1] in ("", "\n")))
     ]
     assert found == offered[: max(fitting, default=0)]
 
@@ -472,6 +469,5 @@ def test_an_answer_is_the_first_item_and_its_first_characters_may_be_streamed() 
     client.asked[0].result = {"items": [{"insertText": "= 1"}, {"insertText": "= 2"}]}
     assert asks(0.0) == Answer("= 1", 7.0, 7.0)
     for token, at in (("other", 3.0), (client.asked[0].token, 5.0), (client.asked[0].token, 6.0)):
-        params = {"token": token, "value": {}}
-        client.notifications.append({"method": "$/progress", "params": params, "at": at})
+        client.notifications.append({"method": "$/progress", "params": {"token": token}, "at": at})
     assert asks(0.0) == Answer("= 1", 5.0, 7.0)
