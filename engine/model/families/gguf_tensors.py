@@ -20,6 +20,7 @@ from engine.model.unsupported import UnsupportedModel
 from engine.weights.errors import WeightsError
 from engine.weights.fetch.integrity import TensorInfo, config_of
 from engine.weights.gguf.ollama_form import read_model
+from engine.weights.gguf.parts import parts_of
 from engine.weights.resolve import gguf_of
 
 if TYPE_CHECKING:
@@ -50,9 +51,11 @@ class GgufTensors:
         self.path, self.on_read = path, on_read
         with contextlib.ExitStack() as opened:
             try:
-                self._file = opened.enter_context(path.open("rb", buffering=0))
+                parts = parts_of(path)
+                self._files = [opened.enter_context(one.open("rb", buffering=0)) for one in parts]
             except OSError as error:
-                raise WeightsError(f"{path}: {error.strerror}: fetch or copy it again") from error
+                name = error.filename or path
+                raise WeightsError(f"{name}: {error.strerror}: fetch or copy it again") from error
             self._version = self._stamp()
             self.gguf = read_model(path)
             self.settings = read_metadata(self.gguf)
@@ -95,9 +98,10 @@ class GgufTensors:
         count = math.prod(place.shape[:-1])
         rows = np.empty((count, size), np.uint8)
         rest, at = memoryview(rows.reshape(-1).data), place.start
-        self._file.seek(at)
+        file = self._files[place.part]
+        file.seek(at)
         while rest:
-            got = self._file.readinto(rest[:READ_BYTES])
+            got = file.readinto(rest[:READ_BYTES])
             if not got:
                 break
             rest = rest[got:]
@@ -117,9 +121,9 @@ class GgufTensors:
         """Count the bytes of a tensor of the file."""
         return math.prod(self.gguf.tensors[source].shape[:-1]) * self.gguf.row_bytes(source)
 
-    def _stamp(self) -> tuple[int, int, int]:
-        status = os.fstat(self._file.fileno())
-        return status.st_ino, status.st_size, status.st_mtime_ns
+    def _stamp(self) -> list[tuple[int, int, int]]:
+        found = [os.fstat(file.fileno()) for file in self._files]
+        return [(one.st_ino, one.st_size, one.st_mtime_ns) for one in found]
 
 
 def rope_order(rows: NDArray[np.uint8], heads: int) -> NDArray[np.uint8]:
