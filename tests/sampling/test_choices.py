@@ -91,7 +91,7 @@ def test_no_drafter_changes_an_answer_whose_request_changes_logits(
     expected, tokens, chances = written(target, tokenizer, request, NullDrafter())
     assert tokens == naive(target, request, tokenizer.eos)
     assert len(chances) == (0 if request.logprobs is None else len(tokens))
-    for name, drafter in drafters(tokens, VOCAB).items():
+    for name, drafter in drafters([*tokens, *range(VOCAB)], VOCAB).items():
         done, others, told = written(target, tokenizer, request, drafter)
         assert (answer(done), others, told) == (answer(expected), tokens, chances), name
 
@@ -136,7 +136,7 @@ def test_chances_of_an_answer_with_a_grammar(
     expected, tokens, _ = written(target, tokenizer, plain, NullDrafter(), start())
     _, _, chances = written(target, tokenizer, request, NullDrafter(), start())
     assert len(chances) == len(tokens)
-    for name, drafter in drafters(tokens, 300).items():
+    for name, drafter in drafters([*tokens, *range(99)], 300).items():
         done, others, told = written(target, tokenizer, request, drafter, start())
         assert (answer(done), others, told) == (answer(expected), tokens, chances), name
 
