@@ -57,12 +57,12 @@ def json_grammar(schema: dict[str, Any]) -> str:
     if len(text) > MAX_SCHEMA_CHARS:
         raise RequestError(f"the schema has {len(text):,} characters, over {MAX_SCHEMA_CHARS:,}")
     check_schema(schema)
+    if refers_to_itself(schema):
+        raise RequestError("the schema cannot be enforced: a $ref leads to itself")
     if problem := _problem(schema):
         part = shortened(".".join(_faulty_part(schema, problem)))
         where = f"the schema's {part}" if part else "the schema"
         raise RequestError(f"{where} cannot be enforced: {shortened(problem)}")
-    if refers_to_itself(schema):
-        raise RequestError("the schema cannot be enforced: a $ref leads to itself")
     grammar: str = LLMatcher.grammar_from_json_schema(text)  # not `schema`: large integers fail
     return grammar
 

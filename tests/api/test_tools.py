@@ -251,8 +251,6 @@ def test_names_with_other_characters_are_mapped(models: Path) -> None:
     with serve_model(speaker(models / "gateway", *re.findall("<?[^<]+", said))) as served:
         calls = [("a/b", "{}")]
         assert ask(served, tools=tools)[2] == streamed(served, tools=tools)[2] == calls
-        named = {"type": "function", "function": {"name": "a/b"}}
-        assert ask(served, tools=tools, tool_choice=named)[2] == calls
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
@@ -263,13 +261,13 @@ def test_a_format_of_the_answers_together_with_tools(
     kinds = set()
     schema = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"enum": [1, 22]}}}
     for seed in range(12 if temperature else 1):
-        body = {"tools": TOOLS[1:], "response_format": schema, "seed": seed}
-        body |= {"temperature": temperature, "max_tokens": 200}
+        body = {"tools": TOOLS[:1], "response_format": schema, "seed": seed}
+        body |= {"temperature": temperature, "max_tokens": 300}
         message = content, _, calls, reason = ask(writing, **body)
         assert streamed(writing, **body) == message
         kinds.add(reason)
         if calls:
-            assert {name for name, _ in calls} == {"time"} and not content
+            assert {name for name, _ in calls} == {"weather"} and not content
         elif reason == "stop":
             assert json.loads(content) in (1, 22)
         request = chat_request(ChatRequest.model_validate({"messages": HELLO} | body))
@@ -279,7 +277,7 @@ def test_a_format_of_the_answers_together_with_tools(
 
 
 def test_a_required_call_is_one_whatever_the_format(writing: LocalServer) -> None:
-    body = {"tools": TOOLS[1:], "tool_choice": "required", "max_tokens": 300}
+    body = {"tools": TOOLS[:1], "tool_choice": "required", "max_tokens": 300}
     assert ask(writing, **body, response_format={"type": "json_object"}) == ask(writing, **body)
 
 

@@ -492,9 +492,9 @@ def test_what_cannot_run_is_said_in_the_list(home: Path, store: Path, tmp_path: 
         file = write_model(tmp_path / f"{name}.gguf", architecture=name)
         add_to_ollama(store, ollama_manifest(store, file), name)
     rows, lines = local_rows(Machine(1 << 40, 1 << 40, 0, False))
-    assert [row.name for row in rows] == ["ollama:gptoss:tiny", "ollama:qwen2:tiny"]
-    assert lines == ["ollama:gemma2:tiny: not supported: gemma2"]
-    fails(lambda: weights.locate("ollama:gemma2:tiny"), "gemma2", "not supported")
+    assert [row.name for row in rows] == ["ollama:gptoss:1b", "ollama:qwen2:1b"]
+    assert lines == ["ollama:gemma2:1b: not supported: gemma2"]
+    fails(lambda: weights.locate("ollama:gemma2:1b"), "gemma2", "not supported")
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def must_call(body: types.ChatRequest) -> tuple[str, ...]:
         return (known[choice.function.name],)
     if choice == "required" and not names:
         raise RequestError("tool_choice: required, but there are no tools")
-    return tuple(known.values()) if choice == "required" else ()
+    return tuple(known[name] for name in names) if choice == "required" else ()
 
 
 def with_calls(message: types.Message, found: Message, names: Mapping[str, str]) -> Message:
