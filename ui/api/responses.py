@@ -111,7 +111,7 @@ class ResponseBuilder:
 
     def choice(self, done: Done) -> types.ChatChoice | types.TextChoice:
         """Return a choice in one piece, at its end. Raises ApiError if it is incomplete."""
-        reason = finish_reason(done)
+        reason: Any = finish_reason(done)
         logprobs: Any = None if self.top_logprobs is None else self.logprobs(self.chances)
         if not self.chat:
             text = self.echo + done.text

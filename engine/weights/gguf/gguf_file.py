@@ -270,7 +270,7 @@ def _placed(listed: dict[str, Tensor], start: int, at: _Cursor) -> dict[str, Ten
 
     tensors, ranges = {}, []
     known = {int(one) for one in GGML_QUANT_SIZES}
-    for name, (shape, kind, offset) in listed.items():
+    for name, (shape, kind, offset, _) in listed.items():
         at.reading = f"tensor {shown(name)}"
         if kind not in known:
             raise UnknownFormat(kind)
