@@ -281,7 +281,7 @@ def test_comments_come_while_a_stream_is_quiet(
 ) -> None:
     monkeypatch.setattr(replies, "QUIET_SECONDS", 0.001)
     with (
-        occupied(reciting.engine) as release,
+        occupied(reciting.engine, yields=False) as release,
         reciting.http() as http,
         http.stream("POST", path, json=body | {"stream": True}) as answer,
     ):
