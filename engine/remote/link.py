@@ -105,6 +105,14 @@ class Link:
         with self._answer("POST", path, body, compress) as answer:
             return self._json(self._body(answer, MAX_JSON_BYTES))
 
+    def post_bytes(self, path: str, body: Any, most: int, silence_s: float) -> bytes:
+        """Post a body, and return the one that answers it, of at most `most` bytes.
+
+        It begins, and then ends, within `silence_s`. Raises LinkError.
+        """
+        with self._answer("POST", path, body, compress=False, silence_s=silence_s) as answer:
+            return self._body(answer, most, silence_s)
+
     def lines(
         self,
         path: str,
@@ -214,13 +222,13 @@ class Link:
             return f"{self.url}: no sign of life for {silence_s:g} s: ask again"
         return f"{self.url}: the connection was lost ({printable(error)}): ask again"
 
-    def _body(self, answer: httpx.Response, most: int) -> bytes:
-        """Read a body of at most `most` bytes.
+    def _body(self, answer: httpx.Response, most: int, seconds: float = MAX_JSON_S) -> bytes:
+        """Read a body of at most `most` bytes, in `seconds` or, of over MAX_JSON_BYTES, more.
 
         Raises LinkError.
         """
         body, began = bytearray(), monotonic()
-        seconds = MAX_JSON_S * max(1.0, most / MAX_JSON_BYTES)
+        seconds *= max(1.0, most / MAX_JSON_BYTES)
         for part in self._parts(answer):
             body += part
             if len(body) > most:

@@ -23,7 +23,15 @@ from engine.prompts.fim import FORMATS, FimFormat
 from engine.records import Done, Event, Info, Piece, Request, Step, Usage
 from engine.remote.address import AddressError
 from engine.remote.engine_url import EngineUrl
-from engine.remote.link import LinkError, Lost, Refused, check_silence, printable
+from engine.remote.link import (
+    READ_TIMEOUT_S,
+    Link,
+    LinkError,
+    Lost,
+    Refused,
+    check_silence,
+    printable,
+)
 from engine.remote.link_engine import LinkEngine, LinkJob, max_bytes
 from engine.remote.openai_bodies import RequestPlan, plan_of
 from engine.remote.secret_texts import without_secrets
@@ -90,7 +98,7 @@ class OpenAiJob(LinkJob):
         try:
             for message in self._messages():
                 usage = _usage(message, usage)
-                text, thought, ended = _delta(message)
+                text, thought, ended = delta_of(message)
                 text, thought = (
                     text[: self.chars_left],
                     thought[: max(0, self.chars_left - len(text))],
@@ -154,21 +162,36 @@ class OpenAiJob(LinkJob):
             if not isinstance(message, dict):
                 raise LinkError(f"{self._engine.url}: a wrong answer: not an object")
             if message.get("error"):
-                raise LinkError(f"{self._engine.url}: {_error_of(message['error'])}")
+                raise LinkError(f"{self._engine.url}: {error_text(message['error'])}")
             yield message
 
 
-def _error_of(error: Any) -> str:
+def listed_models(link: Link, silence_s: float = READ_TIMEOUT_S) -> list[dict[str, Any]]:
+    """List the models of a server, each with its `id`.
+
+    Raises LinkError.
+    """
+    answer = link.get("/models", silence_s)
+    listed = answer.get("data") if isinstance(answer, dict) else None
+    return [
+        model
+        for model in (listed if isinstance(listed, list) else [])
+        if isinstance(model, dict) and isinstance(model.get("id"), str)
+    ]
+
+
+def error_text(error: Any) -> str:
+    """Make one line of an event's error."""
     text = error.get("message") if isinstance(error, dict) else error
     return printable(text if isinstance(text, str) else "the server failed")
 
 
-def _delta(message: dict[str, Any]) -> tuple[str, str, str | None]:
-    """Read the text, the reasoning and the finish reason of one event."""
+def delta_of(message: dict[str, Any]) -> tuple[str, str, str | None]:
+    """Read the text, the reasoning and the finish reason of an event, or of a whole answer."""
     choices = message.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else {}
     choice = choice if isinstance(choice, dict) else {}
-    delta = choice.get("delta", choice)
+    delta = choice.get("delta", choice.get("message", choice))
     delta = delta if isinstance(delta, dict) else {}
     text = delta.get("content", delta.get("text"))
     thought = delta.get("reasoning_content", delta.get("reasoning"))
@@ -234,7 +257,7 @@ class OpenAiEngine(LinkEngine):
     def _choose(self, name: str) -> dict[str, Any]:
         """Find the server's model of this name."""
         try:
-            answer = self.link.get("/models")
+            models = listed_models(self.link)
         except Refused as error:
             if error.status == 404:
                 raise AddressError(
@@ -242,16 +265,6 @@ class OpenAiEngine(LinkEngine):
                     "/v1"
                 ) from error
             raise
-        listed = answer.get("data") if isinstance(answer, dict) else None
-        models = (
-            [
-                model
-                for model in listed
-                if isinstance(model, dict) and isinstance(model.get("id"), str)
-            ]
-            if isinstance(listed, list)
-            else []
-        )
         if not models:
             raise AddressError(f"{self.url}: lists no model: load one there, or check the address")
         found = [model for model in models if model["id"] == name] if name else models

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine import Request
+from engine.remote.engine_url import EngineUrl
 from tests.support.server import (
     ANSWER,
     HELLO,
@@ -25,6 +26,7 @@ from tests.support.server import (
     thinker,
     with_infill,
 )
+from ui.verify.reply import read_reply
 
 TEXT = "def add(left, right):\n    return left + right  # sums été \U0001f60b\n"
 ASK: Any = [{"role": "user", "content": f"```\n{TEXT}```\nrename add"}]
@@ -222,6 +224,23 @@ def test_code_blocks_in_the_prompt_are_drafted_from(reciting: LocalServer) -> No
     assert counted == [0, 0]
     reciting.engine.forget()
     assert with_block > token_counts(reciting, "plain", messages=plain)[2]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+def test_a_request_can_turn_speculation_off(reciting: LocalServer, path: str, stream: bool) -> None:
+    """The text is the same."""
+    asked = f"Repeat:\n```\n{ANSWER}\n```\n "
+    body: dict[str, Any] = {"prompt": asked, "messages": [{"role": "user", "content": asked}]}
+    found = []
+    with reciting.http() as client:
+        for option in ({}, {"speculation": True}, {"speculation": None}, {"speculation": False}):
+            answer = client.post(path, json=body | {"stream": stream, "max_tokens": 26} | option)
+            reply = read_reply(EngineUrl(reciting.url), answer.content)
+            found.append((reply.text, (reply.drafted or 0) > 0))
+        wrong = client.post(path, json=body | {"speculation": "no"})
+    assert found == [(ANSWER, True)] * 3 + [(ANSWER, False)]
+    assert wrong.status_code == 400 and wrong.json()["error"]["param"] == "speculation"
 
 
 def test_usage_counts_cached_tokens(reciting: LocalServer) -> None:
