@@ -239,7 +239,7 @@ def verified(model: Path, count: int, threads: int = 1, chunk: int = 0) -> Run:
         serve_engine(engine) as served,
     ):
         engine.parts.target.chunk = chunk or engine.parts.target.chunk
-        server = VerifiedServer(EngineUrl(f"{served.url}/v1", is_openai=True), "", TIMEOUT_S)
+        server = VerifiedServer(EngineUrl(f"{served.url}/v1"), "", TIMEOUT_S)
         found = Run(1, tasks(1, count))
         assert open_modes(found, server, None, "") == ""
         measure(found)

@@ -32,7 +32,7 @@ from ui.verify.server import (
 from ui.verify.tasks import TASKS, tasks
 from ui.verify.verdict import CHANGED, SAME, UNKNOWN, judge
 
-URL = EngineUrl("http://127.0.0.1:1/v1", is_openai=True)
+URL = EngineUrl("http://127.0.0.1:1/v1")
 LETTERS = st.text("ab", max_size=8)
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
@@ -201,7 +201,7 @@ def test_the_verdict_holds_rates_against_the_noise(differing: int, noise: int) -
 
 @given(st.text())
 def test_shown_texts_drive_no_terminal(text: str) -> None:
-    assert all(letter.isprintable() or ord(letter) > 0xA0 for letter in quoted(text))
+    assert all(letter.isprintable() or ord(letter) >= 0xA0 for letter in quoted(text))
 
 
 # -- asking ------------------------------------------------------------------------------------
@@ -272,9 +272,11 @@ def raw_server(send: Callable[[socket.socket, threading.Event], None]) -> Iterat
 
         threading.Thread(target=serve, daemon=True).start()
         port = listener.getsockname()[1]
-        yield EngineUrl(f"http://127.0.0.1:{port}/v1", is_openai=True)
-        ended.set()
-        listener.shutdown(socket.SHUT_RDWR)
+        try:
+            yield EngineUrl(f"http://127.0.0.1:{port}/v1")
+        finally:
+            ended.set()
+            listener.shutdown(socket.SHUT_RDWR)
 
 
 def test_a_server_that_drips_forever_is_given_up() -> None:

@@ -1,4 +1,4 @@
-"""`draftline verify`: find out whether speculative decoding changes a server's texts.
+"""`draftline verify`: find out whether speculative decoding changes a server's answers.
 
 It asks any server of OpenAI's protocol, and needs neither a model nor an engine here.
 """
@@ -11,6 +11,7 @@ import secrets
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -25,13 +26,13 @@ if TYPE_CHECKING:
     from ui.verify.server import VerifiedServer
 
 EXIT_CODES = """exit codes:
-  0    no text differs with and without speculation
-  1    speculation changes texts, more than texts differ without it
+  0    no answer differs with and without speculation
+  1    speculation changes answers, and more of them than differ without it
   2    usage, or it could not be measured or told from chance
   130  interrupted
 """
 DESCRIPTION = """Ask a server of OpenAI's protocol short requests, with and without speculative
-decoding, and compare the texts: asked again, with a warm prompt cache, four at once. The server
+decoding, and compare the answers: asked again, with a warm prompt cache, four at once. The server
 without speculation is the one that --against names; a server that takes the option in a request
 (Draftline's does) needs no second one.
 
@@ -46,7 +47,7 @@ def add_parser(commands: Any) -> None:
         commands,
         "verify",
         run,
-        "test whether speculation changes a server's texts",
+        "test whether speculation changes a server's answers",
         DESCRIPTION,
         EXIT_CODES,
     )
@@ -61,7 +62,7 @@ def add_parser(commands: Any) -> None:
         f"{KEY_VARIABLE}, or the system's key ring",
     )
     add("--against-key", metavar="NAME", help="the same for the second server")
-    add("--json", action="store_true", help="print JSON, with every differing text")
+    add("--json", action="store_true", help="print JSON, with every differing answer")
     add(
         "--requests",
         type=_count,
@@ -146,12 +147,12 @@ def _server(
         raise Failure(USAGE, f"{option if option != 'URL' else '--key'}: {why}")
     try:
         url = parse_engine(text, option)
-        url = EngineUrl(url.url if urlsplit(url.url).path else f"{url.url}/v1", is_openai=True)
-        key = url.key(variable or KEY_VARIABLE)
+        url = EngineUrl(url.url if urlsplit(url.url).path else f"{url.url}/v1")
+        key = replace(url, is_openai=True).key(variable or KEY_VARIABLE)
     except AddressError as error:
         raise Failure(USAGE, str(error)) from error
     if key and not url.is_encrypted:
-        say(f"{url.url}: not encrypted, others on the way can read the key: use https or ssh -L")
+        say(f"{url}: not encrypted, others on the way can read the key: use https or ssh -L")
     server = VerifiedServer(url, key, args.timeout)
     stack.callback(server.close)
     return server

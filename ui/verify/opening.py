@@ -25,14 +25,14 @@ def open_modes(run: Run, server: VerifiedServer, against: VerifiedServer | None,
             against.open(model or server.model)
         except LinkError as error:
             run.notes.append(f"{error}.")
-            return f"{against.url.url} could not be asked"
+            return f"{against.url} could not be asked"
         run.modes["without"] = ModeServer(against)
         return ""
     try:
         taken = takes_option(server, run.number)
     except LinkError as error:
         run.notes.append(f"{error}.")
-        return f"{server.url.url} did not answer when it was asked for its options"
+        return f"{server.url} did not answer when it was asked for its options"
     if taken:
         run.modes["without"] = ModeServer(server, plain=True)
         return ""

@@ -16,6 +16,7 @@ from ui.verify.run import SAMPLED, Run
 from ui.verify.tasks import KINDS
 from ui.verify.verdict import Verdict, span
 
+TITLE = "Does speculative decoding change this server's answers?"
 WIDTH = 80  # characters of a line
 LABEL, CELL = 28, 11  # characters of a row's name, and of a count
 MAX_SHOWN = 10  # differences
@@ -30,7 +31,7 @@ WAYS = {
     BATCHED: ("alone", "four at once"),
 }
 LEGEND = {
-    AGAIN: "The same request again: differing texts are the server's own noise.",
+    AGAIN: "The same request again: what differs is the server's own noise.",
     WARMED: "The second time a server may have kept what it read (its prompt cache).",
     BATCHED: "Four requests at the same time, which servers compute together.",
 }
@@ -43,10 +44,11 @@ def report(
     verdict: Verdict,
 ) -> str:
     """Write the report."""
-    paragraphs = [_about(run), "\n".join(_servers(run)), "\n".join(_table(table))]
-    shown = "\n".join(_differences(table, margins))
-    notes = "\n".join(_filled(f"- {note}", "  ") for note in notes_of(run, table, margins))
-    paragraphs += [shown, notes, _filled(verdict.text)]
+    paragraphs = [TITLE, _filled(verdict.text), _about(run)]
+    paragraphs += ["\n".join(lines) for lines in (_servers(run), _table(table))]
+    paragraphs.append("\n".join(_differences(table, margins)))
+    notes = notes_of(run, table, margins)
+    paragraphs.append("\n".join(_filled(f"- {note}", "  ") for note in notes))
     return "\n\n".join(filter(None, paragraphs)) + "\n"
 
 
@@ -63,38 +65,31 @@ def _filled(text: str, indent: str = "") -> str:
 def _about(run: Run) -> str:
     counts = Counter(task.kind for task in run.tasks)
     lengths = {task.kind: task.max_tokens for task in run.tasks}
-    return "\n".join(
-        [
-            "Does speculative decoding change this server's texts?",
-            "",
-            _filled(
-                "With speculative decoding a server guesses the next tokens, and its model checks "
-                "many guesses at once. Texts should come sooner, and be the same. Here every "
-                "request is sent several times, and the texts are compared, character by "
-                f"character: {plural(counts['edit'], 'edit')} of code (up to {lengths['edit']} "
-                "tokens), which repeat much of the request, and "
-                f"{plural(counts['question'], 'question')} (up to {lengths['question']} tokens), "
-                "which do not. Nothing is drawn by chance (temperature 0) unless noted. "
-                f"This is run {run.number}: --run {run.number} sends the same again."
-            ),
-        ]
+    return _filled(
+        "With speculative decoding a server guesses the next tokens, and its model checks many "
+        "guesses at once. Answers should come sooner, and be the same. Here requests are sent "
+        "several times, and their answers compared character by character: "
+        f"{plural(counts['edit'], 'edit')} of code (up to {lengths['edit']} tokens), which repeat "
+        f"much of the request, and {plural(counts['question'], 'question')} (up to "
+        f"{lengths['question']} tokens), which do not. Nothing is drawn by chance (temperature 0) "
+        f"unless noted. This is run {run.number}: --run {run.number} sends the same again."
     )
 
 
 def _servers(run: Run) -> Iterator[str]:
     """Write what each mode is, and how much was guessed there."""
     for mode, asked in run.modes.items():
-        where = f"{asked.server.url.url}, model {printable(asked.server.model)}"
+        where = f"{asked.server.url}, model {printable(asked.server.model)}"
         if mode == "without" and asked.server is run.modes["with"].server:
             where = "the same server, told so in each request"
         guessed = run.drafted.get(mode)
-        count = "does not say" if guessed is None else f"{guessed:,}"
-        yield _filled(f"{HEADS[mode] + ':':<21}{where}; tokens guessed: {count}", " " * 21)
+        count = "it does not say how many" if guessed is None else f"{guessed:,}"
+        yield _filled(f"{HEADS[mode] + ':':<21}{where}; {count} tokens guessed", " " * 21)
 
 
 def _table(table: list[Comparison]) -> Iterator[str]:
     heads = "".join(f"{kind + 's':<{CELL}}" for kind in KINDS)
-    yield f"{'differing texts':<{LABEL}}{heads}of all, with its 95 % interval"
+    yield f"{'answers that differ':<{LABEL}}{heads}of all, with its 95 % interval"
     mode = ""
     for row in table:
         if row.mode != mode:
@@ -131,12 +126,10 @@ def _differences(table: list[Comparison], margins: dict[TextPlace, float]) -> It
     for row, place in list(shown.values())[:MAX_SHOWN]:
         first, second = _ways(row)
         width = max(len(first), len(second)) + 1
-        yield (
-            f"  {place.task}, {HEADS[row.mode]}, {row.name}: "
-            f"after {plural(place.start, 'character')} {quoted(place.before)}"
-        )
+        yield f"  {place.task} ({HEADS[row.mode]}, {row.name})"
+        yield f"    after {plural(place.start, 'character')}, behind {quoted(place.before)}"
         for way, then in zip((first, second), place.then, strict=True):
-            yield f"    {way + ':':<{width}} {quoted(then) if then else 'the text ends'}"
+            yield f"    {way + ':':<{width}} {quoted(then) if then else 'the answer ends'}"
         if place in margins:
             yield f"    {margin_text(margins[place])}"
     if len(shown) > MAX_SHOWN:
@@ -181,11 +174,11 @@ def notes_of(run: Run, table: list[Comparison], margins: dict[TextPlace, float])
         yield "The two servers name different models: compare one model with itself."
     yield from _caching(run)
     if run.seeded is False:
-        yield "Seeds are not honoured: texts drawn by chance were not compared."
+        yield "Seeds are not honoured: answers drawn by chance were not compared."
     elif run.seeded and "without" in run.modes:
         yield (
             f"By chance: temperature {SAMPLED.temperature}, one seed. Most methods promise the "
-            "same odds, not the same text, so these texts do not count in the verdict."
+            "same odds, not the same text, so these answers do not count in the verdict."
         )
     places = {place for row in table if not row.is_sampled for place in row.differing}
     if places and not margins:
@@ -229,7 +222,7 @@ def as_json(
         "exit_code": verdict.code,
         "modes": {
             mode: {
-                "url": asked.server.url.url,
+                "url": str(asked.server.url),
                 "model": asked.server.model,
                 "by_option": asked.plain,
                 "guessed_tokens": run.drafted.get(mode),

@@ -70,7 +70,7 @@ class VerifiedServer:
         agents = [{"user-agent": f"draftline-verify-{number + 1}"} for number in range(AT_ONCE)]
         self.url, self.timeout_s = url, timeout_s
         self.links = [Link(url, key, agent) for agent in agents]
-        root = EngineUrl(f"{urlsplit(url.url).scheme}://{url.host}", is_openai=True)
+        root = EngineUrl(f"{urlsplit(url.url).scheme}://{url.host}")
         self._root = Link(root, key)
         self.model, self.form = UNNAMED, FORMS[0]
         self.notes: list[str] = []  # lines for the report

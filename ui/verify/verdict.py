@@ -1,4 +1,4 @@
-"""What a run says of a server: whether speculation changes its texts, in one sentence."""
+"""What a run says of a server: whether speculation changes its answers, in one sentence."""
 
 from __future__ import annotations
 
@@ -20,40 +20,40 @@ class Verdict(NamedTuple):
 def judge(table: Sequence[Comparison], complete: bool, missing_baseline: str) -> Verdict:
     """Judge a table.
 
-    How many texts differ between the modes is held against how many differ without speculation
+    How many answers differ between the modes is held against how many differ without speculation
     anyway: of those asked alone, when they are asked again; of those asked four at once, also from
-    those asked alone, for no two batches are the same. Sampled texts do not count: most methods
+    those asked alone, for no two batches are the same. Sampled answers do not count: most methods
     only promise their distribution.
-    `missing_baseline`: why there are no texts without speculation; "" if there are.
+    `missing_baseline`: why there are no answers without speculation; "" if there are.
     """
     if missing_baseline:
-        text = f"Not measured whether speculation changes the texts: {missing_baseline}."
-        return Verdict(UNKNOWN, text)
+        return Verdict(UNKNOWN, f"Not measured: {missing_baseline}.")
     rows = [row for row in table if row.mode == "both" and not row.is_sampled]
     judged = [_judge_row(row, _noise(table, row)) for row in rows]
-    for code, lead in (
-        (CHANGED, "Speculation changes texts"),
-        (UNKNOWN, "Not to be told from chance"),
-    ):
-        if found := [verdict.text for verdict in judged if verdict.code == code]:
-            return Verdict(code, f"{lead}: {'; '.join(found)}.")
+    changed = [verdict.text for verdict in judged if verdict.code == CHANGED]
+    if changed:
+        return Verdict(CHANGED, f"Yes: {'; '.join(changed)}.")
+    unknown = [verdict.text for verdict in judged if verdict.code == UNKNOWN]
+    if unknown:
+        why = "The server differs from itself, so that single answers show nothing"
+        return Verdict(UNKNOWN, f"Not to be told: {'; '.join(unknown)}. {why}.")
     if not complete or len(rows) < 2:
-        text = "No text differs with and without speculation, but not every request was answered."
+        text = "Not measured in full: no answer differs, but not every request was answered."
         return Verdict(UNKNOWN, text)
     most = percent(max(row.interval[1] for row in rows))
     text = (
-        f"Speculation changed no text: {rows[-1].of} requests, each with and without it, alone and "
-        f"four at once. (With 95 % certainty it changes fewer than {most} of such texts.)"
+        f"No: {rows[-1].of} requests have the same answers with and without speculation, alone and "
+        f"four at once. (With 95 % certainty it changes fewer than {most} of such answers.)"
     )
     return Verdict(SAME, text)
 
 
 def _judge_row(row: Comparison, noise: Comparison | None) -> Verdict:
-    """Judge the texts of one row by those that differ without speculation anyway."""
+    """Judge the answers of one row by those that differ without speculation anyway."""
     count = len(row.differing)
     if not count:
         return Verdict(SAME, "")
-    changed = f"{count} of {row.of} differ with and without it ({row.name}"
+    changed = f"{count} of {row.of} answers differ with and without speculation ({row.name}"
     if noise is None:
         return Verdict(UNKNOWN, f"{changed}), and nothing says how many differ anyway")
     own = len(noise.differing)
@@ -65,7 +65,7 @@ def _judge_row(row: Comparison, noise: Comparison | None) -> Verdict:
 
 
 def _noise(table: Sequence[Comparison], row: Comparison) -> Comparison | None:
-    """Return the row of the texts that differ without speculation anyway."""
+    """Return the row of the answers that differ without speculation anyway."""
     names = (AGAIN, BATCHED) if row.name == FOUR else (AGAIN,)
     found = [each for each in table if each.mode == "without" and each.name in names]
     return max(found, key=lambda each: len(each.differing) / each.of) if found else None
