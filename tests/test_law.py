@@ -28,7 +28,7 @@ from tests.support.gguf_of_model import VOCABULARY, write_gguf_of
 from tests.support.law import SAMPLED, answer, plain, run
 from tests.support.server import TIMEOUT_S, serve_engine
 from ui.verify.opening import idle, open_modes
-from ui.verify.run import Run, comparisons, measure
+from ui.verify.run import VerifyRun, comparisons, measure
 from ui.verify.server import VerifiedServer
 from ui.verify.tasks import TASKS, tasks
 
@@ -231,7 +231,7 @@ def test_observed_tokens_are_the_committed_ones(endless: Tokenizer) -> None:
 # -- over HTTP ---------------------------------------------------------------------------------
 
 
-def verified(model: Path, count: int, threads: int = 1, chunk: int = 0) -> Run:
+def verified(model: Path, count: int, threads: int = 1, chunk: int = 0) -> VerifyRun:
     """What a server of this model answers to the requests of `draftline verify`. `chunk`: prompt
     tokens of a pass."""
     with (
@@ -240,14 +240,14 @@ def verified(model: Path, count: int, threads: int = 1, chunk: int = 0) -> Run:
     ):
         engine.parts.target.chunk = chunk or engine.parts.target.chunk
         server = VerifiedServer(EngineUrl(f"{served.url}/v1"), "", TIMEOUT_S)
-        found = Run(1, tasks(1, count))
+        found = VerifyRun(1, tasks(1, count))
         assert open_modes(found, server, None, "") == ""
         measure(found)
         server.close()
     return found
 
 
-def assert_lawful(found: Run) -> None:
+def assert_lawful(found: VerifyRun) -> None:
     """Every request was answered, drafts were accepted, and no text differs from another."""
     assert found.complete and found.seeded and idle(found) == ""
     assert sum(reply.accepted or 0 for each in found.replies.values() for reply in each.values())

@@ -298,6 +298,24 @@ def test_what_was_answered_before_a_server_failed_is_shown(tmp_path: Path) -> No
     assert len(server.bodies) == 30, "asked no more after a few failures"
 
 
+def test_the_model_is_the_named_one_or_the_same_on_both(tmp_path: Path) -> None:
+    two, other = b'{"data": [{"id": "one"}, {"id": "two"}]}', b'{"data": [{"id": "three"}]}'
+    few = ("--requests", "1", "--json")
+    with (
+        serving(OpenAiServer(models=two)) as server,
+        serving(OpenAiServer(models=two, speculates=False)) as plain,
+        serving(OpenAiServer(models=other, speculates=False)) as odd,
+    ):
+        same = report_of(verify(tmp_path, server, *few, "--against", plain.url, "--model", "two"))
+        apart = report_of(verify(tmp_path, server, *few, "--against", odd.url))
+        wrong = verify(tmp_path, server, *few, "--model", "four")
+    assert {mode["model"] for mode in same["modes"].values()} == {"two"}
+    assert {body["model"] for body in plain.bodies} == {"two"}
+    assert {mode["model"] for mode in apart["modes"].values()} == {"one", "three"}
+    assert any("name different models" in note for note in apart["notes"])
+    assert wrong.returncode == 2 and b"has no model four: name one of one, two" in wrong.stderr
+
+
 def test_a_key_is_named_never_given(tmp_path: Path) -> None:
     with serving(OpenAiServer(key=KEY)) as server:
         few = ("--requests", "1")

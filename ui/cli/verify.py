@@ -105,14 +105,14 @@ def run(args: argparse.Namespace) -> int:
     from ui.common.loading import spinner
     from ui.verify.opening import idle, open_modes
     from ui.verify.report import as_json, report
-    from ui.verify.run import Run, comparisons, margins, measure
+    from ui.verify.run import VerifyRun, comparisons, margins, measure
     from ui.verify.tasks import tasks
     from ui.verify.verdict import judge
 
     if args.timeout <= 0:
         raise Failure(USAGE, f"--timeout {args.timeout:g}: not a time: give seconds above 0")
     number = secrets.randbelow(MAX_RUN) if args.number is None else args.number
-    made = Run(number, tasks(number, args.requests, args.tokens))
+    made = VerifyRun(number, tasks(number, args.requests, args.tokens))
     with ExitStack() as stack:
         server = _server(stack, args, "URL", args.url, args.key)
         against = None

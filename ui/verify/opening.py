@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.remote.link import LinkError, Refused
-from ui.verify.run import ModeServer, Run
+from ui.verify.run import ModeServer, VerifyRun
 from ui.verify.server import Options, VerifiedServer
 from ui.verify.tasks import tasks
 
@@ -12,7 +12,9 @@ OTHER_RUN = 10**7  # added to a run's number: its prompts stay unknown to every 
 REMEDY = "name the same model on a server without speculation with --against"
 
 
-def open_modes(run: Run, server: VerifiedServer, against: VerifiedServer | None, model: str) -> str:
+def open_modes(
+    run: VerifyRun, server: VerifiedServer, against: VerifiedServer | None, model: str
+) -> str:
     """Open the servers, and set the run's modes.
 
     Returns why there is none without speculation; "" if there is one. Raises LinkError for the
@@ -22,7 +24,7 @@ def open_modes(run: Run, server: VerifiedServer, against: VerifiedServer | None,
     run.modes["with"] = ModeServer(server)
     if against is not None:
         try:
-            against.open(model or server.model)
+            against.open(model, server.model)
         except LinkError as error:
             run.notes.append(f"{error}.")
             return f"{against.url} could not be asked"
@@ -56,7 +58,7 @@ def takes_option(server: VerifiedServer, number: int) -> bool | None:
     return None
 
 
-def idle(run: Run) -> str:
+def idle(run: VerifyRun) -> str:
     """Say why the modes of a run are not what they should be; "" if they are.
 
     Only where the servers say how much they drafted.

@@ -12,7 +12,7 @@ from typing import Any
 from engine.remote.link import printable
 from ui.common.terminal import plural, visible
 from ui.verify.compare import AGAIN, BATCHED, NEAR_TIE, WARMED, Comparison, TextPlace
-from ui.verify.run import SAMPLED, Run
+from ui.verify.run import SAMPLED, VerifyRun
 from ui.verify.tasks import KINDS
 from ui.verify.verdict import Verdict, span
 
@@ -38,7 +38,7 @@ LEGEND = {
 
 
 def report(
-    run: Run,
+    run: VerifyRun,
     table: list[Comparison],
     margins: dict[TextPlace, float],
     verdict: Verdict,
@@ -62,7 +62,7 @@ def _filled(text: str, indent: str = "") -> str:
     )
 
 
-def _about(run: Run) -> str:
+def _about(run: VerifyRun) -> str:
     counts = Counter(task.kind for task in run.tasks)
     lengths = {task.kind: task.max_tokens for task in run.tasks}
     return _filled(
@@ -76,7 +76,7 @@ def _about(run: Run) -> str:
     )
 
 
-def _servers(run: Run) -> Iterator[str]:
+def _servers(run: VerifyRun) -> Iterator[str]:
     """Write what each mode is, and how much was guessed there."""
     for mode, asked in run.modes.items():
         where = f"{asked.server.url}, model {printable(asked.server.model)}"
@@ -158,7 +158,9 @@ def margin_text(margin: float) -> str:
 # -- notes -------------------------------------------------------------------------------------
 
 
-def notes_of(run: Run, table: list[Comparison], margins: dict[TextPlace, float]) -> Iterator[str]:
+def notes_of(
+    run: VerifyRun, table: list[Comparison], margins: dict[TextPlace, float]
+) -> Iterator[str]:
     """Yield one line for each thing that was not as it should be."""
     servers = {id(asked.server): asked.server for asked in run.modes.values()}
     for server in servers.values():
@@ -185,7 +187,7 @@ def notes_of(run: Run, table: list[Comparison], margins: dict[TextPlace, float])
         yield "How near the choices were is unknown: the server gives no probabilities of them."
 
 
-def _caching(run: Run) -> Iterator[str]:
+def _caching(run: VerifyRun) -> Iterator[str]:
     """Say how much of the prompts the server had kept, where it says so."""
     shares = []
     for condition in ("cold", "warm"):
@@ -209,7 +211,7 @@ def _caching(run: Run) -> Iterator[str]:
 
 
 def as_json(
-    run: Run,
+    run: VerifyRun,
     table: list[Comparison],
     margins: dict[TextPlace, float],
     verdict: Verdict,

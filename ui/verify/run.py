@@ -47,7 +47,7 @@ class ModeServer(NamedTuple):
 
 
 @dataclass(slots=True)
-class Run:
+class VerifyRun:
     """What was asked, and what came back."""
 
     number: int  # repeats it
@@ -72,7 +72,7 @@ class Run:
 
 
 def measure(
-    run: Run, progress: Progress = lambda stage, done, total: None, sampled: bool = True
+    run: VerifyRun, progress: Progress = lambda stage, done, total: None, sampled: bool = True
 ) -> None:
     """Ask everything that `run` has not asked, and note the answers in it."""
     before = {mode: asked.server.drafted_so_far() for mode, asked in run.modes.items()}
@@ -94,7 +94,7 @@ def measure(
         _sample(run, progress)
 
 
-def _alone(run: Run) -> list[tuple[Mode, Condition, VerifyTask]]:
+def _alone(run: VerifyRun) -> list[tuple[Mode, Condition, VerifyTask]]:
     """Return who is asked what in which order, one after the other."""
     order: list[tuple[Mode, Condition, VerifyTask]] = []
     shared = len({id(asked.server) for asked in run.modes.values()}) < len(run.modes)
@@ -110,7 +110,7 @@ def _alone(run: Run) -> list[tuple[Mode, Condition, VerifyTask]]:
 
 
 def ask(
-    run: Run,
+    run: VerifyRun,
     stage: str,
     order: list[tuple[Mode, Condition, VerifyTask]],
     at_once: int,
@@ -143,7 +143,7 @@ def ask(
             run.missing[mode] = run.missing.get(mode, 0) + 1
 
 
-def _drafted(run: Run, mode: Mode, before: float | None, after: float | None) -> int | None:
+def _drafted(run: VerifyRun, mode: Mode, before: float | None, after: float | None) -> int | None:
     """Return how many tokens were drafted in a mode, as far as the server says."""
     counts = [
         reply.drafted
@@ -158,7 +158,7 @@ def _drafted(run: Run, mode: Mode, before: float | None, after: float | None) ->
     return round(after - before) if alone and before is not None and after is not None else None
 
 
-def _sample(run: Run, progress: Progress) -> None:
+def _sample(run: VerifyRun, progress: Progress) -> None:
     """Ask for texts drawn by chance with a seed, where the server honours seeds."""
     tasks = [
         task
@@ -180,7 +180,7 @@ def _sample(run: Run, progress: Progress) -> None:
 # -- comparing ---------------------------------------------------------------------------------
 
 
-def comparisons(run: Run) -> list[Comparison]:
+def comparisons(run: VerifyRun) -> list[Comparison]:
     """Return the rows of the table, as far as they were measured."""
     found: list[Comparison] = []
     for mode in run.modes:
@@ -208,7 +208,7 @@ def comparisons(run: Run) -> list[Comparison]:
     return [each for each in found if each.of]
 
 
-def margins(run: Run, table: list[Comparison]) -> dict[TextPlace, float]:
+def margins(run: VerifyRun, table: list[Comparison]) -> dict[TextPlace, float]:
     """Ask for the margins of differing places, of MAX_MARGINS at most.
 
     They are asked of the server without speculation, where there is one. A margin is the logarithm

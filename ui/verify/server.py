@@ -34,7 +34,7 @@ METRIC = re.compile(r"^\w+:spec_decode_num_draft_tokens_total(?:\{.*\})?\s+([\d.
 Value = TypeVar("Value")
 
 
-class Form(NamedTuple):
+class BodyForm(NamedTuple):
     """The way in which a server takes requests."""
 
     path: str
@@ -43,7 +43,7 @@ class Form(NamedTuple):
 
 
 FORMS = [
-    Form(path, extra, stream)
+    BodyForm(path, extra, stream)
     for stream in (False, True)
     for path, extra in ((CHAT, UNTHINKING), (CHAT, {}), (COMPLETION, {}))
 ]
@@ -76,12 +76,13 @@ class VerifiedServer:
         self.notes: list[str] = []  # lines for the report
         self.failures = 0  # in a row
 
-    def open(self, model: str = "") -> None:
-        """Find the model, `model` or the first one, and the form of requests.
+    def open(self, model: str = "", usual: str = "") -> None:
+        """Find the model and the form of requests.
 
-        Raises LinkError.
+        The model is `model`; without one, `usual`, if the server has it, else its first. Raises
+        LinkError.
         """
-        self.model = within(lambda: self._choose(model), self.timeout_s, self.url)
+        self.model = within(lambda: self._choose(model, usual), self.timeout_s, self.url)
         refusal: LinkError | None = None
         for form in FORMS:
             self.form = form
@@ -99,10 +100,10 @@ class VerifiedServer:
         if self.form.stream:
             self.notes.append(f"{self.url}: answers in streams only: asked for streams.")
 
-    def _choose(self, name: str) -> str:
+    def _choose(self, model: str, usual: str) -> str:
         """Return the name of the model to ask for."""
         try:
-            names = [str(model["id"]) for model in listed_models(self.links[0], self.timeout_s)]
+            names = [str(each["id"]) for each in listed_models(self.links[0], self.timeout_s)]
         except Lost:
             raise
         except LinkError as error:
@@ -110,14 +111,14 @@ class VerifiedServer:
                 raise
             names = []
         if not names:
-            asked = name or UNNAMED
-            why = f"lists no models at /models: asked for the model {printable(asked)}."
-            self.notes.append(f"{self.url}: {why}" + ("" if name else " --model names another."))
+            asked = model or usual or UNNAMED
+            why = f"lists no models at /models: asked for {printable(asked)}; --model names another"
+            self.notes.append(f"{self.url}: {why}.")
             return asked
-        if name and name not in names:
-            why = f"has no model {printable(name)}: asked for {printable(names[0])}."
-            self.notes.append(f"{self.url}: {why}")
-        return name if name in names else names[0]
+        if model and model not in names:
+            known = ", ".join(map(printable, names[:20]))
+            raise LinkError(f"{self.url}: has no model {model}: name one of {known}")
+        return model or (usual if usual in names else names[0])
 
     def ask(self, task: VerifyTask, options: Options = Options(), lane: int = 0) -> Reply:
         """Ask for one answer over the connection number `lane`.
