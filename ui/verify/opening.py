@@ -64,7 +64,8 @@ def idle(run: VerifyRun) -> str:
     Only where the servers say how much they drafted.
     """
     if run.drafted.get("with") == 0:
-        return "the server says that it guessed no tokens: switch speculation on"
+        why = "the server says that it guessed no tokens"
+        return f"{why}: switch speculation on, or let answers be longer with --tokens"
     if run.drafted.get("without"):
         return "the server without speculation guessed tokens too: start it without"
     return ""

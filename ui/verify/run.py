@@ -29,7 +29,8 @@ from ui.verify.tasks import KINDS, VerifyTask
 
 Mode = Literal["with", "without"]
 Condition = Literal["cold", "warm", "again", "four", "sampled", "sampled again", "dropped"]
-MODES: tuple[Mode, ...] = ("with", "without")
+TWICE: tuple[Condition, Condition] = ("dropped", "again")  # the first only warms the cache
+PlannedRequest = tuple[Mode, Condition, VerifyTask]
 BOTH: dict[str, Condition] = {
     "alone, first time": "cold", "alone, second time": "warm", FOUR: "four",
 }  # fmt: skip
@@ -71,32 +72,26 @@ class VerifyRun:
         return {name: reply.text for name, reply in replies.items()}
 
 
-def measure(
-    run: VerifyRun, progress: Progress = lambda stage, done, total: None, sampled: bool = True
-) -> None:
-    """Ask everything that `run` has not asked, and note the answers in it."""
+def measure(run: VerifyRun, progress: Progress = lambda stage, done, total: None) -> None:
+    """Ask everything, and note the answers in `run`."""
     before = {mode: asked.server.drafted_so_far() for mode, asked in run.modes.items()}
     ask(run, "alone", _alone(run), 1, progress)
     for mode in run.modes:
-        ask(run, "four at once", [(mode, "four", task) for task in run.tasks], AT_ONCE, progress)
+        order: list[PlannedRequest] = [(mode, "four", task) for task in run.tasks]
+        ask(run, "four at once", order, AT_ONCE, progress)
     if any(each.differing for each in comparisons(run)):
         for mode in run.modes:
-            twice: list[tuple[Mode, Condition, VerifyTask]] = [
-                (mode, condition, task)
-                for task in run.tasks
-                for condition in ("dropped", "again")  # type: ignore[attr-defined]
-            ]
-            ask(run, "again", twice, 1, progress)
+            order = [(mode, condition, task) for task in run.tasks for condition in TWICE]
+            ask(run, "again", order, 1, progress)
     for mode, asked in run.modes.items():
         after = asked.server.drafted_so_far()
         run.drafted[mode] = _drafted(run, mode, before[mode], after)
-    if sampled:
-        _sample(run, progress)
+    _sample(run, progress)
 
 
-def _alone(run: VerifyRun) -> list[tuple[Mode, Condition, VerifyTask]]:
+def _alone(run: VerifyRun) -> list[PlannedRequest]:
     """Return who is asked what in which order, one after the other."""
-    order: list[tuple[Mode, Condition, VerifyTask]] = []
+    order: list[PlannedRequest] = []
     shared = len({id(asked.server) for asked in run.modes.values()}) < len(run.modes)
     for number, task in enumerate(run.tasks):
         if shared:  # edits and questions take turns: every second pair begins without
@@ -110,28 +105,20 @@ def _alone(run: VerifyRun) -> list[tuple[Mode, Condition, VerifyTask]]:
 
 
 def ask(
-    run: VerifyRun,
-    stage: str,
-    order: list[tuple[Mode, Condition, VerifyTask]],
-    at_once: int,
-    progress: Progress,
+    run: VerifyRun, stage: str, order: list[PlannedRequest], at_once: int, progress: Progress
 ) -> None:
     """Ask in this order, and note the answers."""
-    places: dict[int, tuple[Mode, Condition, VerifyTask]] = {}
-    askings = []
+    askings, done = [], 0
     for mode, condition, task in order:
         server, plain = run.modes[mode]
         chosen = SAMPLED if condition.startswith("sampled") else Options()
-        asking = Asking(server, task, Options(plain, chosen.temperature, chosen.seed))
-        places[id(asking)] = (mode, condition, task)
-        askings.append(asking)
-    done = 0
+        askings.append(Asking(server, task, Options(plain, chosen.temperature, chosen.seed)))
 
-    def note(asking: Asking, reply: Reply | LinkError) -> None:
+    def note(number: int, reply: Reply | LinkError) -> None:
         nonlocal done
         done += 1
-        progress(stage, done, len(askings))
-        mode, condition, task = places[id(asking)]
+        progress(stage, done, len(order))
+        mode, condition, task = order[number]
         if isinstance(reply, LinkError):
             run.failed.setdefault(mode, []).append(f"{reply} ({task.name})")
         else:
@@ -166,7 +153,7 @@ def _sample(run: VerifyRun, progress: Progress) -> None:
         for task in [each for each in run.tasks if each.kind == kind][:SAMPLED_TASKS]
     ]
     reference: Mode = "without" if "without" in run.modes else "with"
-    order: list[tuple[Mode, Condition, VerifyTask]] = []
+    order: list[PlannedRequest] = []
     for task in tasks:
         order += [(reference, "sampled", task), (reference, "sampled again", task)]
     ask(run, "with a seed", order, 1, progress)

@@ -212,36 +212,34 @@ class Asking(NamedTuple):
 
 
 def ask_all(
-    askings: Sequence[Asking], at_once: int, on_reply: Callable[[Asking, Reply | LinkError], None]
+    askings: Sequence[Asking], at_once: int, on_reply: Callable[[int, Reply | LinkError], None]
 ) -> None:
-    """Ask all requests, `at_once` at the same time; `on_reply` gets each answer, in this thread.
+    """Ask all requests, `at_once` at the same time.
 
-    A server that fails MAX_FAILURES times in a row is asked no more: its requests get no reply.
+    `on_reply` gets the number of each in `askings` and its answer, in this thread. A server that
+    fails MAX_FAILURES times in a row is asked no more: its requests get no reply.
     """
-    waiting, running = list(askings), 0
-    ended: Queue[tuple[int, Asking, Reply | Exception]] = Queue()
-    lanes = list(range(at_once))
+    waiting, lanes = list(range(len(askings))), list(range(at_once))
+    ended: Queue[tuple[int, int, Reply | Exception]] = Queue()
 
-    def run(lane: int, asking: Asking) -> None:
+    def run(number: int, lane: int) -> None:
+        server, task, options = askings[number]
         try:
-            found: Reply | Exception = asking.server.ask(asking.task, asking.options, lane)
+            ended.put((number, lane, server.ask(task, options, lane)))
         except Exception as error:
-            found = error
-        ended.put((lane, asking, found))
+            ended.put((number, lane, error))
 
-    while waiting or running:
+    while waiting or len(lanes) < at_once:
         while waiting and lanes:
-            asking = waiting.pop(0)
-            if asking.server.failures < MAX_FAILURES:
-                running += 1
-                thread = threading.Thread(target=run, args=(lanes.pop(0), asking), daemon=True)
-                thread.start()
-        if running:
-            lane, asking, found = ended.get()
-            running -= 1
+            number = waiting.pop(0)
+            if askings[number].server.failures < MAX_FAILURES:
+                started = (number, lanes.pop(0))
+                threading.Thread(target=run, args=started, daemon=True).start()
+        if len(lanes) < at_once:
+            number, lane, found = ended.get()
             lanes.append(lane)
             if isinstance(found, Exception) and not isinstance(found, LinkError):
                 raise found
-            failed = isinstance(found, LinkError)
-            asking.server.failures = asking.server.failures + 1 if failed else 0
-            on_reply(asking, found)
+            server = askings[number].server
+            server.failures = server.failures + 1 if isinstance(found, LinkError) else 0
+            on_reply(number, found)

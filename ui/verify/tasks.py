@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 TaskKind = Literal["edit", "question"]
 KINDS: tuple[TaskKind, ...] = ("edit", "question")
 TASKS = 40  # of each kind, all that there are
-EDIT_TOKENS, QUESTION_TOKENS = 32, 16  # at most, of an answer: short, so that a run is
+MAX_TOKENS = {"edit": 32, "question": 16}  # tokens of an answer: few, so that a run is short
 
 
 class VerifyTask(NamedTuple):
@@ -36,13 +36,10 @@ def tasks(run: int, count: int = TASKS, max_tokens: int | None = None) -> list[V
     codes = data["code"]
     edits = [edit_text(code, edit) for edit in range(4) for code in codes]
     found: list[VerifyTask] = []
-    for number, (edit, question) in enumerate(zip(edits, data["questions"], strict=True), 1):
-        for kind, text, usual in (
-            ("edit", edit, EDIT_TOKENS),
-            ("question", question, QUESTION_TOKENS),
-        ):
-            tag = f"[{run}-{len(found) + 1}]"
-            found.append(VerifyTask(kind, number, f"{tag} {text}", max_tokens or usual))  # type: ignore[arg-type]
+    for number, texts in enumerate(zip(edits, data["questions"], strict=True), 1):
+        for kind, text in zip(KINDS, texts, strict=True):
+            tagged = f"[{run}-{len(found) + 1}] {text}"
+            found.append(VerifyTask(kind, number, tagged, max_tokens or MAX_TOKENS[kind]))
     return found[: 2 * count]
 
 
