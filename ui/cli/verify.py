@@ -144,7 +144,7 @@ def _server(
 
     if variable and not os.environ.get(variable):
         why = "names no environment variable that is set: give the variable's name, not the key"
-        raise Failure(USAGE, f"{option if option != 'URL' else '--key'}: {why}")
+        raise Failure(USAGE, f"{'--key' if option == 'URL' else '--against-key'}: {why}")
     try:
         url = parse_engine(text, option)
         url = EngineUrl(url.url if urlsplit(url.url).path else f"{url.url}/v1")
