@@ -50,7 +50,7 @@ class EngineUrl:
         return True
 
     def key(self, variable: str = KEY_VARIABLE) -> str:
-        """Return the key to send, from this variable or the key ring; "" for none.
+        """Return the key to send, from an environment variable or the key ring; "" for none.
 
         AddressError for one that no header can hold.
         """
@@ -58,7 +58,8 @@ class EngineUrl:
             return ""
         key = os.environ.get(variable) or self._stored_key()
         if not key.isascii() or not key.isprintable() or " " in key:
-            raise AddressError(f"{variable}: not a key: ASCII characters without blanks")
+            where = variable or "the key ring"
+            raise AddressError(f"{where}: not a key: ASCII characters without blanks")
         return key
 
     def _stored_key(self) -> str:

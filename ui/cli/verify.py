@@ -61,7 +61,12 @@ def add_parser(commands: Any) -> None:
         help="the environment variable that holds the server's API key; without it "
         f"{KEY_VARIABLE}, or the system's key ring",
     )
-    add("--against-key", metavar="NAME", help="the same for the second server")
+    add(
+        "--against-key",
+        default="",
+        metavar="NAME",
+        help="the same for the second server; without it the key ring only",
+    )
     add("--json", action="store_true", help="print JSON, with every differing answer")
     add(
         "--requests",
@@ -114,7 +119,7 @@ def run(args: argparse.Namespace) -> int:
     number = secrets.randbelow(MAX_RUN) if args.number is None else args.number
     made = VerifyRun(number, tasks(number, args.requests, args.tokens))
     with ExitStack() as stack:
-        server = _server(stack, args, "URL", args.url, args.key)
+        server = _server(stack, args, "URL", args.url, args.key or KEY_VARIABLE)
         against = None
         if args.against:
             against = _server(stack, args, "--against", args.against, args.against_key)
@@ -137,23 +142,27 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _server(
-    stack: ExitStack, args: argparse.Namespace, option: str, text: str, variable: str | None
+    stack: ExitStack, args: argparse.Namespace, option: str, text: str, variable: str
 ) -> VerifiedServer:
-    """Prepare the server at an address; nothing is sent yet. Raises Failure."""
+    """Prepare the server at an address; nothing is sent yet.
+
+    Its key is in the environment variable, or in the key ring. Raises Failure.
+    """
     from ui.verify.server import VerifiedServer
 
-    if variable and not os.environ.get(variable):
+    key_option = "--key" if option == "URL" else "--against-key"
+    if variable not in ("", KEY_VARIABLE) and not os.environ.get(variable):
         why = "names no environment variable that is set: give the variable's name, not the key"
-        raise Failure(USAGE, f"{'--key' if option == 'URL' else '--against-key'}: {why}")
+        raise Failure(USAGE, f"{key_option}: {why}")
     try:
         url = parse_engine(text, option)
         url = EngineUrl(url.url if urlsplit(url.url).path else f"{url.url}/v1")
-        key = replace(url, is_openai=True).key(variable or KEY_VARIABLE)
+        key = replace(url, is_openai=True).key(variable)
     except AddressError as error:
         raise Failure(USAGE, str(error)) from error
     if key and not url.is_encrypted:
         say(f"{url}: not encrypted, others on the way can read the key: use https or ssh -L")
-    server = VerifiedServer(url, key, args.timeout)
+    server = VerifiedServer(url, key, args.timeout, key_option)
     stack.callback(server.close)
     return server
 

@@ -62,13 +62,16 @@ class Options:
 class VerifiedServer:
     """A server, the name of its model there, and the form in which it takes requests."""
 
-    def __init__(self, url: EngineUrl, key: str, timeout_s: float) -> None:
+    def __init__(
+        self, url: EngineUrl, key: str, timeout_s: float, key_option: str = "--key"
+    ) -> None:
         """Prepare connections; a client of its own for each of AT_ONCE requests.
 
-        Servers that let clients take turns then run them together.
+        Servers that let clients take turns then run them together. `key_option` is named where the
+        key is missing or wrong.
         """
         agents = [{"user-agent": f"draftline-verify-{number + 1}"} for number in range(AT_ONCE)]
-        self.url, self.timeout_s = url, timeout_s
+        self.url, self.timeout_s, self._key_option = url, timeout_s, key_option
         self.links = [Link(url, key, agent) for agent in agents]
         root = EngineUrl(f"{urlsplit(url.url).scheme}://{url.host}")
         self._root = Link(root, key)
@@ -82,7 +85,17 @@ class VerifiedServer:
         The model is `model`; without one, `usual`, if the server has it, else its first. Raises
         LinkError.
         """
-        self.model = within(lambda: self._choose(model, usual), self.timeout_s, self.url)
+        try:
+            self.model = within(lambda: self._choose(model, usual), self.timeout_s, self.url)
+            self._find_form()
+        except Refused as error:
+            if error.status not in NO_KEY:
+                raise
+            why = f"wants a key: name the variable that holds it with {self._key_option}"
+            raise Refused(error.status, f"{self.url}: {why}") from error
+
+    def _find_form(self) -> None:
+        """Find the form of requests by asking."""
         refusal: LinkError | None = None
         for form in FORMS:
             self.form = form
