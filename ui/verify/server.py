@@ -24,7 +24,7 @@ MAX_FAILURES = 3  # in a row, after which a server is asked no more
 ALTERNATIVES = 5  # likeliest tokens asked for where a margin is wanted
 UNNAMED = "default"  # the model's name where the server lists none
 REFUSALS = (400, 404, 405, 415, 422, 500, 501)  # statuses for a form that a server does not know
-NO_KEY = (401, 403)
+NO_KEY, FORBIDDEN = 401, 403
 # What turns speculation off for one request: ours, and that of llama.cpp's server, whose newer
 # versions ignore it.
 PLAIN = {"speculation": False, "speculative.n_max": 0, "speculative.type": "none"}
@@ -89,7 +89,7 @@ class VerifiedServer:
             self.model = within(lambda: self._choose(model, usual), self.timeout_s, self.url)
             self._find_form()
         except Refused as error:
-            if error.status not in NO_KEY:
+            if error.status != NO_KEY:
                 raise
             why = f"wants a key: name the variable that holds it with {self._key_option}"
             raise Refused(error.status, f"{self.url}: {why}") from error
@@ -120,7 +120,7 @@ class VerifiedServer:
         except Lost:
             raise
         except LinkError as error:
-            if isinstance(error, Refused) and error.status in NO_KEY:
+            if isinstance(error, Refused) and error.status in (NO_KEY, FORBIDDEN):
                 raise
             names = []
         if not names:
