@@ -171,9 +171,8 @@ def comparisons(run: VerifyRun) -> list[Comparison]:
     """Return the rows of the table, as far as they were measured."""
     found: list[Comparison] = []
     for mode in run.modes:
-        cold, warm, four, again = (
-            run.texts(mode, condition) for condition in ("cold", "warm", "four", "again")
-        )
+        cold, warm = run.texts(mode, "cold"), run.texts(mode, "warm")
+        four, again = run.texts(mode, "four"), run.texts(mode, "again")
         # Where nothing differed it was not asked again: any two of its texts are the same
         repeated = [(warm, again)] if again else [(cold, warm), (warm, four)]
         found += [
@@ -182,7 +181,9 @@ def comparisons(run: VerifyRun) -> list[Comparison]:
             compare(run.tasks, mode, BATCHED, [(warm, four)]),
         ]
     if "without" in run.modes:
-        rows: dict[str, Condition] = dict(BOTH) | ({SEEDED: "sampled"} if run.seeded else {})
+        rows = dict(BOTH)
+        if run.seeded:
+            rows[SEEDED] = "sampled"
         found += [
             compare(
                 run.tasks,

@@ -27,8 +27,8 @@ REFUSALS = (400, 404, 405, 415, 422, 500, 501)  # statuses for a form that a ser
 NO_KEY, FORBIDDEN = 401, 403
 # What turns speculation off for one request: ours, and that of llama.cpp's server, whose newer
 # versions ignore it.
-PLAIN = {"speculation": False, "speculative.n_max": 0, "speculative.type": "none"}
-UNTHINKING = {"chat_template_kwargs": {"enable_thinking": False}}
+PLAIN: dict[str, Any] = {"speculation": False, "speculative.n_max": 0, "speculative.type": "none"}
+UNTHINKING: dict[str, Any] = {"chat_template_kwargs": {"enable_thinking": False}}
 GREETING = VerifyTask("question", 0, "Say hello.", 4)
 METRIC = re.compile(r"^\w+:spec_decode_num_draft_tokens_total(?:\{.*\})?\s+([\d.e+]+)\s*$", re.M)
 Value = TypeVar("Value")
@@ -138,13 +138,14 @@ class VerifiedServer:
 
         Raises LinkError.
         """
-        body = {
+        body: dict[str, Any] = {
             "model": self.model,
             "max_tokens": task.max_tokens,
             "temperature": options.temperature,
             "seed": options.seed,
             "stream": self.form.stream,
-        } | self.form.extra
+            **self.form.extra,
+        }
         chat = self.form.path == CHAT
         if chat:
             body["messages"] = [{"role": "user", "content": task.text}]
