@@ -123,7 +123,9 @@ def test_probabilities_in_both_forms(completion: bool) -> None:
 @given(LETTERS, LETTERS)
 def test_the_first_differing_place(first: str, second: str) -> None:
     place = TextPlace("edit 1", first, second)
-    assert place.start == max(at for at in range(9) if first[:at] == second[:at])
+    assert place.start == max(
+        at for at in range(1 + min(len(first), len(second))) if first[:at] == second[:at]
+    )
     assert place.before == first[max(0, place.start - 24) : place.start]
     assert place.then == (first[place.start :][:16], second[place.start :][:16])
 
