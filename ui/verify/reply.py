@@ -131,7 +131,7 @@ def _odds(logprobs: Any) -> Iterator[TokenOdds]:
     names = ("tokens", "token_logprobs", "top_logprobs")
     columns = [logprobs.get(name) for name in names]
     if all(isinstance(column, list) for column in columns):
-        for token, chance, likeliest in zip(*columns, strict=False):  # type: ignore[arg-type]
+        for token, chance, likeliest in zip(*columns, strict=False):
             logprob = _number(chance)
             if isinstance(token, str) and logprob is not None:
                 yield TokenOdds(token, logprob, _alternatives(likeliest))
