@@ -46,13 +46,6 @@ NUMBERS = [torch.float32, torch.bfloat16] if CUDA else [torch.float32]
 NEAR = {"rtol": 1e-3, "atol": 1e-3}
 
 
-@pytest.fixture(autouse=True)
-def tiles_of_one_shape(monkeypatch: pytest.MonkeyPatch) -> None:
-    """numpy's products, which the interpreter uses, round by a tile's shape; a card's do not."""
-    if not CUDA:
-        monkeypatch.setattr(products, "FEW_ROWS", 0)
-
-
 def normal(*shape: int) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape))).to(DEVICE)
 
