@@ -9,7 +9,7 @@ from typing import Any
 from bench.assist.fresh import FreshTask
 from bench.assist.task import SAMPLES, CompletionTask, EditTask
 from bench.latency.lsp_client import Client, PendingRequest
-from bench.latency.typist import position
+from bench.latency.places import position
 from bench.replay.collect import language_of
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from bench.latency.lsp_client import Client, ServerError, ServerProcess
 from bench.latency.model import settle
-from bench.latency.typist import SEED, position
+from bench.latency.places import SEED, position
 
 PIECES = ("x", "é", "😋", "name", " = 1", "\n", "\n    return", "()", "# what\n", "")
 MAX_DELETED_CHARS = 12  # characters that one edit deletes

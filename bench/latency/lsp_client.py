@@ -139,12 +139,18 @@ class Client:
     def close(self, uri: str) -> None:
         self.notify("textDocument/didClose", {"textDocument": {"uri": uri}})
 
-    def complete(self, uri: str, position: dict[str, int]) -> PendingRequest:
-        """Request an inline completion, as an editor does at a keystroke."""
+    def complete(
+        self, uri: str, position: dict[str, int], token: str | None = None
+    ) -> PendingRequest:
+        """Request an inline completion, as an editor does at a keystroke.
+
+        What is streamed of it arrives as progress of `token`.
+        """
         params = {
             "textDocument": {"uri": uri},
             "position": position,
             "context": {"triggerKind": 2},  # automatic
+            **({"partialResultToken": token} if token else {}),
         }
         return self.begin("textDocument/inlineCompletion", params)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.latency.lsp_client import Client, PendingRequest, ServerError, ServerProcess
-from bench.latency.typist import SEED, position, sample_stretches
+from bench.latency.places import SEED, position, sample_stretches
 
 EDITED_FILE = Path(__file__).parents[1] / "common" / "samples" / "till.py"
 SELECTED_LINES = (5, 65)  # lines from, to, counted from 0

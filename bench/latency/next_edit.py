@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.latency.typist import sample_stretches
+from bench.latency.places import sample_stretches
 from engine import Config, Engine, Request
 from engine.editing.edits import Change
 from engine.prompts.builder import prompt_of

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -11,19 +10,27 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import httpx
+
 from bench.common import report
 from bench.common.environment import ROOT
+from bench.decode.peers.peer import Peer
+from bench.decode.peers.peer import python as peer_python
+from bench.decode.peers.programs import installed, missing
 from bench.latency import load
 from bench.latency import model as latency_model
+from bench.latency.llama_vscode import OPTIONS, LlamaVscode
 from bench.latency.lsp_client import Client, ServerError, ServerProcess
 from bench.latency.model import EDITED_FILE, CancelTimes
 from bench.latency.next_edit import next_edits
-from bench.latency.typist import Typist, intervals, sample_stretches, spread, summary, wasted
+from bench.latency.places import sample_stretches
+from bench.latency.sessions import read_sessions
+from bench.latency.typist import Completer, replay, row, summary
+from engine.weights import gguf
 
 Figures = dict[str, Any]
 
-SLOW = 60  # keystrokes a minute
-FAST = (150, 300, 450)  # keystrokes a minute: 30, 60 and 90 words of five
+SPEEDS = (30, 60, 90)  # words a minute
 
 
 @dataclass(frozen=True)
@@ -31,15 +38,14 @@ class Amounts:
     """The amounts to measure."""
 
     repeats: int = 5
-    places: int = 5  # function bodies typed at each speed
-    slow: int = 12  # keystrokes in each, at 60 per minute
-    fast: int = 30  # keystrokes in each, at each of FAST
+    sessions: int = 0  # recorded sessions typed at each speed; 0: all
+    parts: int = 0  # parts of each; 0: all
     changes: int = 10_000
     lines: int = 10_000
     idle: float = 5.0  # s of idling after the changes
 
 
-QUICK = Amounts(repeats=2, places=1, slow=4, fast=10, changes=200, idle=1.0)
+QUICK = Amounts(repeats=2, sessions=1, parts=1, changes=200, idle=1.0)
 
 
 @dataclass(frozen=True)
@@ -49,7 +55,6 @@ class LatencyBench:
     served: ServerProcess
     client: Client
     amounts: Amounts
-    file: Path
     workspace: Path
 
     @property
@@ -61,39 +66,39 @@ class LatencyBench:
 # -- parts -------------------------------------------------------------------------------------
 
 
-def typist(bench: LatencyBench) -> Figures:
-    """Type at all speeds, in different places, since completions are cached by place."""
-    amounts, text, speeds = bench.amounts, bench.file.read_text("utf-8"), (SLOW, *FAST)
+def typist(completer: Completer, words: int, amounts: Amounts, prefix: str = "") -> Figures:
+    """Replay the recorded sessions at one speed, with a program that has not seen them.
+
+    `prefix` names another program's figures.
+    """
+    rows = []
+    for session in read_sessions(amounts.sessions):
+        report.say(f"{prefix or 'typist '}{words} words a minute: {session.name}")
+        session = session.head(amounts.parts)
+        rows.append(row(session, words, replay(session, words, completer)))
+    figures = {f"{prefix}{name}_{words}": value for name, value in summary(rows).items()}
+    return figures | {f"{prefix}sessions_{words}": rows}
+
+
+def peer(model: str, amounts: Amounts) -> Figures:
+    """Replay the same sessions with llama.vscode's requests to llama-server."""
+    file = gguf(model)
+    if why := missing("llama.cpp", installed()):
+        raise ServerError(why)
+    if file is None:
+        raise ServerError(f"{model}: llama-server needs a GGUF file")
+    arguments = [str(file), str(os.cpu_count()), "0", *OPTIONS]  # 0: the model's own context
+    figures: Figures = {}
     try:
-        places = sample_stretches(text, len(speeds) * amounts.places, amounts.fast)
-    except ValueError as error:
-        raise ServerError(f"{bench.file.name}: {error}: name another --file") from error
-    typing = Typist(bench.client, bench.file.as_uri(), text)
-    figures: Figures = {"typed_file": bench.file.name, "typed_file_lines": text.count("\n")}
-    cold: list[float] = []
-    for turn, speed in enumerate(speeds):
-        own = places[turn * amounts.places : (turn + 1) * amounts.places]
-        keys = amounts.slow if speed == SLOW else amounts.fast
-        before = bench.client.command("draftline.stats")
-        presses, busy, took = [], bench.served.cpu_seconds(), time.perf_counter()
-        for number, stretch in enumerate(own):
-            report.say(f"typist, {speed} keystrokes/minute: place {number + 1} of {len(own)}")
-            first, more = typing.type(number, stretch, keys, intervals(speed, number))
-            cold.append(first)
-            presses += more
-        busy, took = bench.served.cpu_seconds() - busy, time.perf_counter() - took
-        after = bench.client.command("draftline.stats")
-        kept = after["completions"].get("kept", 0) - before["completions"].get("kept", 0)
-        found = {
-            "keystrokes": len(presses),
-            **summary(presses),
-            "kept": kept / len(presses),
-            "wasted": wasted(before, after),
-            "processor_share": busy / took / (os.cpu_count() or 1),
-        }
-        figures |= {f"{name}_{speed}": value for name, value in found.items()}
-    bench.client.close(bench.file.as_uri())
-    return figures | spread("first_in_place_s", cold)
+        for words in SPEEDS:
+            with (
+                closing(Peer("llama_server_child", arguments, peer_python())) as child,
+                closing(LlamaVscode(**child.ask({"address": True}))) as extension,
+            ):
+                figures |= typist(extension, words, amounts, "llama.vscode_")
+    except (RuntimeError, httpx.HTTPError) as error:
+        raise ServerError(f"llama-server: {error}") from error
+    return figures
 
 
 def cancel(bench: LatencyBench) -> Figures:
@@ -232,10 +237,9 @@ def next_edit(model: str, amounts: Amounts, file: Path) -> Figures:
 
 
 PARTS: dict[str, Callable[[LatencyBench], Figures]] = {
-    "typist": typist,
     "cancel": cancel,
     "prefix": prefix,
     "edit": edit,
     "change": change,
 }
-NAMES = (*PARTS, "clients", "next_edit")
+NAMES = ("typist", "peer", *PARTS, "clients", "next_edit")

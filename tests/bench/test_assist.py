@@ -29,7 +29,7 @@ from bench.assist.score import (
 from bench.assist.tables import figures, shares
 from bench.assist.task import SAMPLES, CompletionTask, EditTask
 from bench.assist.tokens import COMMENT, LANGUAGES, language_of, tokens
-from bench.latency.typist import position
+from bench.latency.places import position
 from engine.editing.edits import changes
 from tests.bench.conftest import RunBench
 from tests.conftest import tiny_model

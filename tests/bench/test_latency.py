@@ -1,20 +1,17 @@
-"""`python -m bench latency`: figures, the typist and the editor against naive ones, and output."""
+"""`python -m bench latency`: places, figures, the editor against a naive one, and output."""
 
 from __future__ import annotations
 
-import ast
 import json
 import socket
 import time
-from itertools import islice, pairwise
 from pathlib import Path
-from statistics import mean
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.latency import latency, load, next_edit, typist
+from bench.latency import latency, load, next_edit
 from bench.latency import model as latency_model
 from bench.latency.latency import TARGETS, targets
 from bench.latency.load import Buffer, ChangeTimes, change_cost, document
@@ -27,17 +24,9 @@ from bench.latency.model import (
     CancelTimes,
     CpuWatch,
 )
-from bench.latency.parts import QUICK, cancel_figures
+from bench.latency.parts import QUICK, SPEEDS, cancel_figures
+from bench.latency.places import bodies, position, sample_stretches
 from bench.latency.slow_link import slow_link
-from bench.latency.typist import (
-    Press,
-    bodies,
-    intervals,
-    position,
-    summary,
-    until_offered,
-    wasted,
-)  # fmt: skip
 from engine import Config, Engine
 from lsp_server.protocol.positions import Text
 from tests.bench.conftest import RunBench
@@ -46,26 +35,14 @@ from tests.support.training import save_small_library
 
 ROOT = Path(__file__).resolve().parents[2]
 
-SOURCES = sorted([*(ROOT / "index").glob("*.py"), EDITED_FILE])
-
-
-# -- the typist --------------------------------------------------------------------------------
-
-
-def test_what_is_typed_is_what_was_removed() -> None:
-    for path in SOURCES:
-        text = path.read_text("utf-8")
-        for one in bodies(text, 1):
-            typed = "".join(one.strokes())
-            assert one.removed[: one.start] + typed + one.removed[one.start :] == text, path
-            assert all(len(stroke) == 1 or stroke.startswith("\n") for stroke in one.strokes())
+# -- places ------------------------------------------------------------------------------------
 
 
 def test_a_body_is_all_of_a_function_behind_its_docstring() -> None:
     text = 'def é(a): return "é" + a\n\n\ndef g():\n    """Says."""\n    x = 1\n    return x\n'
     found = [text[one.start : one.stop] for one in bodies(text, 1)]
     assert found == ['return "é" + a', "x = 1\n    return x"]
-    assert ast.parse(text) and bodies(text, 15) == bodies(text, 1)[:0]
+    assert [one.keystrokes for one in bodies(text, 1)] == [14, 14] and not bodies(text, 15)
 
 
 @given(st.text("a😋\n", max_size=20), st.data())
@@ -73,90 +50,6 @@ def test_positions_are_those_of_the_server(text: str, data: st.DataObject) -> No
     offset = data.draw(st.integers(0, len(text)))
     found = position(text, offset)
     assert (found["line"], found["character"]) == Text.of(text).position(offset, "utf-16")
-
-
-@given(st.floats(1, 1000), st.integers(0, 9))
-def test_the_typist_keeps_the_speed(speed: float, seed: int) -> None:
-    waits = [*islice(intervals(speed, seed), 500)]
-    assert mean(waits) == pytest.approx(60 / speed, rel=0.1)
-    assert waits == [*islice(intervals(speed, seed), 500)]
-
-
-# (until the next keystroke, until the answer or None, whether something is offered)
-KEYS = st.lists(
-    st.tuples(st.integers(1, 9), st.none() | st.integers(1, 30), st.booleans()),
-    min_size=1,
-    max_size=8,
-)
-
-
-def pressed(keys: list[tuple[int, int | None, bool]], stretch: int = 0) -> list[Press]:
-    presses, now = [], 100.0 * stretch
-    for wait, answer, offered in keys:
-        answered = None if answer is None else now + answer
-        text = "x = 1" if offered and answered is not None else ""
-        presses.append(Press(stretch, now, now + wait, answered, text, "x = 1\n"))
-        now += wait
-    return presses
-
-
-@given(KEYS, KEYS)
-def test_the_wait_ends_with_the_first_suggestion_that_an_editor_shows(
-    one: list[tuple[int, int | None, bool]], other: list[tuple[int, int | None, bool]]
-) -> None:
-    expected = []
-    for number, keys in enumerate((one, other)):
-        presses = pressed(keys, number)
-        times = []  # at which something is shown: answers to what was not typed over
-        for press, after in pairwise([*presses, None]):
-            assert press is not None
-            late = after is not None and press.answered is not None and press.answered > after.at
-            if press.answered is not None and press.offered and not late:
-                times.append(press.answered)
-        for press in presses:
-            nothing = press.answered is not None and press.answered <= press.until
-            if nothing and not press.offered:
-                continue
-            if later := [time for time in times if time > press.at]:
-                expected.append(min(later) - press.at)
-    assert until_offered(pressed(one) + pressed(other, 1)) == pytest.approx(expected)
-
-
-@given(KEYS)
-def test_shares_are_of_all_keystrokes(keys: list[tuple[int, int | None, bool]]) -> None:
-    found = summary(pressed(keys))
-    in_time = [answer is not None and answer <= wait for wait, answer, _ in keys]
-    assert found["answered_before_next"] == sum(in_time) / len(keys)
-    offered = sum(answer is not None and offered for _, answer, offered in keys)
-    assert found["offered"] == offered / len(keys)
-    assert found["offered_agrees"] == (1.0 if offered else None)
-    assert (found["answer_s_p50"] is None) == all(answer is None for _, answer, _ in keys)
-
-
-@pytest.mark.parametrize(
-    ("offered", "follows", "agrees", "next_key"),
-    [
-        ("x = 1", "x = 1\ny", True, True),
-        ("\n    x", "\n    x\n", True, True),
-        ("x = 2", "x = 1", False, True),
-        ("y", "x", False, False),
-        ("", "x", False, False),
-        ("x", "", False, False),
-    ],
-)
-def test_a_suggestion_agrees_where_its_line_is_typed_next(
-    offered: str, follows: str, agrees: bool, next_key: bool
-) -> None:
-    press = Press(0, 0.0, 1.0, 0.5, offered, follows)
-    assert (press.agrees, press.useful) == (agrees, next_key)
-
-
-def test_wasted_is_a_share_of_the_model_time_in_between() -> None:
-    before = {"answers": {"reading": 1.0, "writing": 1.0, "wasted": 1.0}}
-    after = {"answers": {"reading": 2.0, "writing": 4.0, "wasted": 2.0}}
-    assert wasted(before, after) == 0.25
-    assert wasted(before, before) is None
-    assert wasted({"answers": {}}, before) == 0.5
 
 
 # -- idle, changes, targets --------------------------------------------------------------------
@@ -212,6 +105,7 @@ def test_an_unmeasured_target_is_not_met() -> None:
     assert not any(one["met"] for one in targets({}, parts))
     exactly = {name: limit for _, name, _, limit in TARGETS}
     assert all(one["met"] for one in targets(exactly, parts))
+    assert all(one["met"] for one in targets({k: [v, 0, 9] for k, v in exactly.items()}, parts))
     worse = {name: limit + (1 if sign == "<=" else -1) for _, name, sign, limit in TARGETS}
     assert not any(one["met"] for one in targets(worse, parts))
     assert {one["figure"] for one in targets({}, ["edit"])} < exactly.keys()
@@ -223,10 +117,7 @@ def test_the_constants_of_the_parts_match_the_sample_file() -> None:
     assert len(selected) == 60 and latency_model.VARIED in selected[1]
     assert text.count(latency_model.VARIED) == 1
     assert len({document(shop, 1) for shop in load.SHOPS}) == load.CLIENTS
-    typed = typist.sample_stretches(
-        (ROOT / "index" / "workspace" / "token_db.py").read_text("utf-8"), 10, 30
-    )
-    assert len({one.start for one in typed}) == 10
+    assert sample_stretches(latency.EDITED.read_text("utf-8"), 1, 60)
 
 
 def test_the_first_token_of_a_next_edit_and_one_pass_read_the_same_tokens(
@@ -234,12 +125,12 @@ def test_the_first_token_of_a_next_edit_and_one_pass_read_the_same_tokens(
 ) -> None:
     monkeypatch.setenv("DRAFTLINE_HOME", str(tmp_path / "home"))
     model = tiny_model(tmp_path / "model", context=4096)
-    for one in next_edit.next_edits(str(model), latency.TYPED, 2):
+    for one in next_edit.next_edits(str(model), latency.EDITED, 2):
         for first, alone, tokens in (one.cold, one.typed):
             assert first > 0 and alone > 0 and tokens > 0
         assert one.cold[2] > one.typed[2]  # the rest is cached
     with Engine(Config(model=str(model), library=False)) as engine:
-        text = latency.TYPED.read_text("utf-8")
+        text = latency.EDITED.read_text("utf-8")
         first, again = (next_edit.request(engine, text, 7, typed) for typed in ("", "x"))
         whole = next_edit.first_token(engine, first)[1]
         chunk = engine.parts.target.chunk
@@ -276,8 +167,10 @@ def test_a_run_ends_with_one_json_line_that_is_also_the_file(
     assert {"cpu", "cores", "memory_gb"} <= line["machine"].keys()
     assert line["model"] == "model" and line["parts"] == only.split(",")
     figures = line["figures"]
-    assert figures["keystrokes_60"] == QUICK.slow
-    assert all(figures[f"keystrokes_{speed}"] == QUICK.fast for speed in (150, 300, 450))
+    for words in SPEEDS:
+        assert [one["words"] for one in figures[f"sessions_{words}"]] == [words]
+        assert figures[f"keys_{words}"][0] > 0
+    assert 0 <= figures["in_time_or_cancelled_60"][0] <= 1 and figures["own_request_ms_max_60"] > 0
     assert figures["changes"] == QUICK.changes and figures["memory_mb_before"] > 0
     assert figures["clients_mixed"] == 0 and figures["clients_rounds"] == 1
     assert figures["clients_wait_s_max"] >= figures["clients_wait_s_p50"] > 0

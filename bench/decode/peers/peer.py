@@ -59,8 +59,11 @@ class Peer:
 
         `cached`: its cache of the last prompt may be used.
         """
+        return self.ask({"prompt": ids, "limit": limit, "stop": list(stop), "cached": cached})
+
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Return the child's answer to a request."""
         assert self.process.stdin is not None
-        request = {"prompt": ids, "limit": limit, "stop": list(stop), "cached": cached}
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
         return self._answer()
