@@ -71,7 +71,7 @@ class SequencePool:
         MemoryError where there is none left. `give_back` frees that of dropped sequences. The
         current sequence is kept whatever its size.
         """
-        self._allocate, self._give_back = allocate, give_back
+        self._allocate, self.give_back = allocate, give_back
         self.max_sequences, self.max_bytes = max_sequences, max_bytes
         self.sequences: list[Sequence] = []
 
@@ -81,7 +81,7 @@ class SequencePool:
 
     def empty(self) -> SequencePool:
         """Make another pool with the same limits, without sequences."""
-        return SequencePool(self._allocate, self.max_sequences, self.max_bytes, self._give_back)
+        return SequencePool(self._allocate, self.max_sequences, self.max_bytes, self.give_back)
 
     def begin(self, prompt: list[int], capacity: int, owner: str = "") -> int:
         """Make current the owner's sequence that shares the longest prefix with `prompt`.
@@ -124,7 +124,7 @@ class SequencePool:
     def _alone(self, need: int) -> Sequence:
         """Make a new sequence after dropping all others, where memory is short."""
         self.sequences.clear()
-        self._give_back()
+        self.give_back()
         try:
             return self._allocate(Sequence(), 0, need)
         except MemoryError as error:

@@ -17,6 +17,7 @@ from engine.model.native.gguf_arrays import GgufArrays, StoredArrays
 from engine.model.native.model import NativeModel
 from engine.model.native.weights import NativeWeights
 from engine.model.unsupported import UnsupportedModel
+from engine.power import on_battery
 from engine.weights.memory import check_memory, gguf_memory
 
 DTYPES = ("stored", "q8", "q4")  # formats of the kernels' integer products
@@ -76,7 +77,16 @@ def check_heads(folder: Path, shapes: Iterable[tuple[int, int, int]]) -> None:
 
 
 def use_threads(threads: int) -> int:
-    """Let the kernels run on so many threads, 0: one for each core; return their number."""
-    count = threads or os.cpu_count() or 1
+    """Let the kernels run on so many threads, and return their number.
+
+    0: one for each core or, on battery, for half of them.
+    """
+    cores = os.cpu_count() or 1
+    count = threads or (max(1, cores // 2) if on_battery() else cores)
     _kernels.set_threads(count)
     return count
+
+
+def lower_priority() -> None:
+    """Let everything else go before the calling thread, and before the kernels it calls."""
+    _kernels.lower_priority()
