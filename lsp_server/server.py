@@ -314,6 +314,8 @@ def _edits(server: Server, session: Session) -> None:
         if session.workspace and all(one.uri != document.uri for one, _ in places):
             more = await next_edits.elsewhere(session, session.workspace, document.uri, offset)
         places = [(one, where) for one, where in places if session.is_current(where)] + more
+        if session.settings.eager.sure:
+            places = [(one, where) for one, where in places if not one.instruction]
         closed = {where.uri for _, where in more}
         found = await next_edits.predict(session, places, closed)
         listed = [other(one, where) for one, where in places if one is not found.candidate]
