@@ -457,7 +457,7 @@ class Worker:
             self._begun[job] = job.run(stop)
         with self._engines.slot(job.urgency, stop):
             began = self._clock()
-            event = self._call(job.is_gentle, next, self._begun[job], None)
+            event: Event | None = self._call(job.is_gentle, next, self._begun[job], None)
             seconds = self._clock() - began
         with self._wake:
             self._schedule.ran(seconds)
