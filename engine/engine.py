@@ -357,10 +357,7 @@ class Engine:
             use_threads(self.config.threads)
 
     def _hand_back(self) -> None:
-        """Hand memory back that the next request takes again: the text of prompts as it was read.
-
-        Drafters, answers to copy from and the weights, which are mapped, stay.
-        """
+        """Hand back the memory of prompts that were read; the next request reads its own again."""
         self.parts.target.hand_back()
         give_back_memory()
 
