@@ -27,6 +27,7 @@ from engine.model.cost_model import guess, measure, processor_key, remember, rem
 from engine.model.native.loading import lower_priority, use_threads
 from engine.model.native.native_target import NativeTarget
 from engine.model.opening import open_target
+from engine.model.slots import Slots
 from engine.prompts.builder import Prompt, prompt_of
 from engine.prompts.fim import fim_format
 from engine.prompts.prompt_encoder import Cancelled
@@ -35,7 +36,6 @@ from engine.prompts.tool_grammar import grammar_of_calls
 from engine.records import Done, Event, Info, Message, Request, Step
 from engine.sampling.grammar import Grammars, GrammarState
 from engine.sampling.grammar_depth import check_rules
-from engine.slots import Slots
 from engine.weights import Progress, home, locate
 from engine.worker import BACKGROUND, Job, Worker, ended_job
 from index.workspace.workspace import Workspace

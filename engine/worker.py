@@ -24,8 +24,8 @@ from queue import SimpleQueue
 from time import monotonic
 from typing import Any, TypeVar
 
+from engine.model.slots import Slots
 from engine.records import Done, Event, Request
-from engine.slots import Slots
 
 log = logging.getLogger(__name__)
 

@@ -16,8 +16,7 @@ import pytest
 
 from engine import Config, Done, Engine, Request
 from engine.model import _kernels as kernels
-from engine.model.native.loading import use_threads
-from engine.power import on_battery
+from engine.model.native.loading import on_battery, use_threads
 from engine.records import Event, Step
 from engine.worker import BACKGROUND, REST_SECONDS, Job, Worker
 from tests.conftest import tiny_model

@@ -17,7 +17,6 @@ from engine.model.native.gguf_arrays import GgufArrays, StoredArrays
 from engine.model.native.model import NativeModel
 from engine.model.native.weights import NativeWeights
 from engine.model.unsupported import UnsupportedModel
-from engine.power import on_battery
 from engine.weights.memory import check_memory, gguf_memory
 
 DTYPES = ("stored", "q8", "q4")  # formats of the kernels' integer products
@@ -85,6 +84,15 @@ def use_threads(threads: int) -> int:
     count = threads or (max(1, cores // 2) if on_battery() else cores)
     _kernels.set_threads(count)
     return count
+
+
+def on_battery() -> bool:
+    """Return whether the machine runs on its battery; False where it does not say."""
+    import psutil  # type: ignore[import-untyped]
+
+    sensors = getattr(psutil, "sensors_battery", None)  # not on every system
+    battery = sensors() if sensors else None
+    return battery is not None and battery.power_plugged is False
 
 
 def lower_priority() -> None:
