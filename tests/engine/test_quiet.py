@@ -1,5 +1,5 @@
-"""A quiet machine: what comes by itself gives way to everything else, and an idle engine hands memory
-back and wakes up no more. Times are those of a clock that the tests move."""
+"""A quiet machine: what comes by itself gives way to everything else, and an idle engine hands
+memory back and wakes up no more. Times are those of a clock that the tests move."""
 
 from __future__ import annotations
 
