@@ -71,7 +71,7 @@ class SequencePool:
         MemoryError where there is none left. `give_back` frees that of dropped sequences. The
         current sequence is kept whatever its size.
         """
-        self._allocate, self.give_back = allocate, give_back
+        self._allocate, self._give_back = allocate, give_back
         self.max_sequences, self.max_bytes = max_sequences, max_bytes
         self.sequences: list[Sequence] = []
 
@@ -81,7 +81,7 @@ class SequencePool:
 
     def empty(self) -> SequencePool:
         """Make another pool with the same limits, without sequences."""
-        return SequencePool(self._allocate, self.max_sequences, self.max_bytes, self.give_back)
+        return SequencePool(self._allocate, self.max_sequences, self.max_bytes, self._give_back)
 
     def begin(self, prompt: list[int], capacity: int, owner: str = "") -> int:
         """Make current the owner's sequence that shares the longest prefix with `prompt`.
@@ -108,6 +108,11 @@ class SequencePool:
         self._evict()
         return cached
 
+    def clear(self) -> None:
+        """Drop all sequences, and free their memory."""
+        self.sequences.clear()
+        self._give_back()
+
     def demote_current(self) -> None:
         """Make the current sequence the first to be dropped. `begin` must follow."""
         self.sequences = [*self.sequences[-1:], *self.sequences[:-1]]
@@ -123,8 +128,7 @@ class SequencePool:
 
     def _alone(self, need: int) -> Sequence:
         """Make a new sequence after dropping all others, where memory is short."""
-        self.sequences.clear()
-        self.give_back()
+        self.clear()
         try:
             return self._allocate(Sequence(), 0, need)
         except MemoryError as error:

@@ -78,7 +78,7 @@ class PooledTarget:
     def hand_back(self) -> None:
         """Hand the memory of all cached sequences back to the system; the weights stay."""
         self._forget_all()
-        self.pool.give_back()
+        self.pool.clear()
 
     def _forget_all(self) -> None:
         """Drop all cached sequences, which are read again where needed."""
