@@ -24,8 +24,10 @@ from engine.editing.running.trial import CANDIDATES
 from engine.generate import Generation, generate, max_new_tokens, prefill
 from engine.memory import give_back_memory
 from engine.model.cost_model import guess, measure, processor_key, remember, remembered
+from engine.model.native.loading import lower_priority, use_threads
 from engine.model.native.native_target import NativeTarget
 from engine.model.opening import open_target
+from engine.model.slots import Slots
 from engine.prompts.builder import Prompt, prompt_of
 from engine.prompts.fim import fim_format
 from engine.prompts.prompt_encoder import Cancelled
@@ -35,7 +37,7 @@ from engine.records import Done, Event, Info, Message, Request, Step
 from engine.sampling.grammar import Grammars, GrammarState
 from engine.sampling.grammar_depth import check_rules
 from engine.weights import Progress, home, locate
-from engine.worker import BACKGROUND, Job, Slots, Worker, ended_job
+from engine.worker import BACKGROUND, Job, Worker, ended_job
 from index.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -108,7 +110,12 @@ class Engine:
                 self.workspace.close()
                 raise
         self.worker = Worker(
-            *self._background(), slots=slots, within=target.within, on_failure=on_failure
+            *self._background(),
+            slots=slots,
+            within=target.within,
+            on_failure=on_failure,
+            rest=self._hand_back,
+            lower=lower_priority if isinstance(target, NativeTarget) else None,
         )
 
     @property
@@ -302,7 +309,7 @@ class Engine:
         Without a drafter's name it decodes plainly.
         """
         target, cost, history = self.parts.target, self.parts.cost, self.parts.history
-        self._fit_chunk()
+        self._fit_machine()
         answer = Generation(
             request,
             prompt,
@@ -331,7 +338,7 @@ class Engine:
         """
         target = self.parts.target
         if not cancelled():
-            self._fit_chunk()
+            self._fit_machine()
             answer = Generation(request, prompt, self.parts.tokenizer, target.context)
             with target.limited_memory():
                 for step in prefill(answer, target, NullDrafter(), cancelled):
@@ -341,10 +348,18 @@ class Engine:
                 target.pool.demote_current()
         yield Done("cancelled")
 
-    def _fit_chunk(self) -> None:
-        """Choose how many tokens of a prompt are read at once."""
-        if self.parts.target.device_type == "cpu":
-            self.parts.target.chunk = prefill_chunk(self.parts.cost.prefill)
+    def _fit_machine(self) -> None:
+        """Choose how many tokens of a prompt are read at once, and on how many threads."""
+        target = self.parts.target
+        if target.device_type == "cpu":
+            target.chunk = prefill_chunk(self.parts.cost.prefill)
+        if isinstance(target, NativeTarget):
+            use_threads(self.config.threads)
+
+    def _hand_back(self) -> None:
+        """Hand back the memory of prompts that were read; the next request reads its own again."""
+        self.parts.target.hand_back()
+        give_back_memory()
 
     def _drafter(self, name: str | None, workspace: Workspace | None, client: str) -> Drafter:
         """Make the drafter of one answer; without a name, one that drafts nothing.

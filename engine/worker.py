@@ -7,20 +7,24 @@ number of jobs, of any kind, keeps another owner's job or a chat waiting for lon
 effect between two forward passes. An error, or a panic of a library in Rust, ends its own job with
 `Done("failed")` and nothing else. Background work runs in slices while the thread is idle; a
 background job is cancelled where there are others, and when one comes. Engines that share a process
-take turns.
+take turns. What nobody waits for, completions and background work, runs at a low priority. After
+minutes without a job the thread hands memory back; then nothing wakes it up but a job.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from queue import SimpleQueue
 from time import monotonic
+from typing import Any, TypeVar
 
+from engine.model.slots import Slots
 from engine.records import Done, Event, Request
 
 log = logging.getLogger(__name__)
@@ -28,7 +32,7 @@ log = logging.getLogger(__name__)
 URGENCY = {"complete": 0, "edit": 1, "chat": 2}
 BACKGROUND = max(URGENCY.values()) + 1  # urgency
 IDLE_SECONDS = 0.5  # seconds without requests before background work goes on
-POLL_SECONDS = 0.02  # seconds between two checks whether a job that waits was cancelled
+REST_SECONDS = 300.0  # seconds without requests before memory is handed back
 FATAL = {"AcceleratorError"}  # errors: torch's for a card that fails; all that follows fails, too
 SLICE_S = 0.25  # seconds of a job's time, while others wait
 LEAD_S = (0.5, 0.25)  # seconds of an owner's time, by urgency, that more urgent jobs may be ahead
@@ -37,6 +41,7 @@ MIN_PROGRESS = 2.0  # first steps, which may read the prompt again, that a slice
 MAX_CLIENTS = 256  # clients whose last turns, and owners whose times, are remembered
 Run = Callable[[Callable[[], bool]], Iterator[Event]]  # called with `cancelled`
 Sink = Callable[[Event], None]
+T = TypeVar("T")
 
 
 class Submitted(ABC):
@@ -117,6 +122,11 @@ class Job(Submitted):
 
     def cancelled(self) -> bool:
         return self._cancelled.is_set()
+
+    @property
+    def is_gentle(self) -> bool:
+        """Whether it comes by itself while somebody types, so that everything else goes first."""
+        return self.request.kind == "complete" or self.urgency == BACKGROUND
 
     def deliver(self, sink: Sink) -> None:
         """Call `sink` with every event, in the worker's thread, which waits for it."""
@@ -267,49 +277,6 @@ def _forget_first(known: dict[str, int] | dict[str, float], kept: Iterable[str])
         del known[old]
 
 
-class Slots:
-    """The slots in which engines of one process compute: one at a time, for the most urgent job.
-
-    The engines share the processors. A smaller urgency goes first.
-    """
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._urgencies: Counter[int] = Counter()  # one for each job that runs or waits
-        self._is_taken = False
-
-    @contextmanager
-    def job(self, urgency: int) -> Iterator[None]:
-        """Pause less urgent jobs of other engines until this one has ended."""
-        with self._changed:
-            self._urgencies[urgency] += 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._urgencies[urgency] -= 1
-                self._urgencies += Counter()  # drops zeros
-                self._changed.notify_all()
-
-    @contextmanager
-    def slot(self, urgency: int, stop: Callable[[], bool]) -> Iterator[None]:
-        """Hold the slot for one step of such a job.
-
-        Waits while another engine computes, or has a more urgent job. A job that `stop` ends need
-        not wait for more urgent ones.
-        """
-        with self._changed:
-            while self._is_taken or (urgency > min(self._urgencies) and not stop()):
-                self._changed.wait(None if self._is_taken else POLL_SECONDS)
-            self._is_taken = True
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._is_taken = False
-                self._changed.notify_all()
-
-
 class Worker:
     """One daemon thread that runs jobs."""
 
@@ -320,6 +287,8 @@ class Worker:
         within: Callable[[], AbstractContextManager[object]] = nullcontext,
         clock: Callable[[], float] = monotonic,
         on_failure: Callable[[str], None] = lambda why: None,
+        rest: Callable[[], None] = lambda: None,
+        lower: Callable[[], None] | None = None,
     ) -> None:
         """Start the thread.
 
@@ -327,14 +296,17 @@ class Worker:
         first that is due runs. A job waits for one slice at most. `slots`: shared with the other
         engines of this process. `within`: a context that the whole thread runs in. `clock`:
         seconds, by which jobs take turns. `on_failure`: told why the thread has ended, where
-        `close` did not end it.
+        `close` did not end it. `rest`: called once after REST_SECONDS without a job. `lower`: gives
+        the calling thread a low priority for good; gentle work then has a thread of its own.
         """
-        self._within, self._on_failure = within, on_failure
+        self._within, self._on_failure, self._rest = within, on_failure, rest
+        self._gentle = ThreadPoolExecutor(1, "draftline-gentle", lower) if lower else None
         self._engines = slots or Slots()
         self._idle_at = monotonic() + IDLE_SECONDS  # when background work may go on
         # work -> when its next slice is due
         self._background: dict[Iterator[float], float] = {iter(work): 0.0 for work in background}
         self._clock = clock
+        self._rest_at = clock() + REST_SECONDS  # when memory is handed back
         self._schedule = Schedule(clock)
         self._begun: dict[Job, Iterator[Event]] = {}  # the events to come of each job
         self._wake = threading.Condition()
@@ -390,6 +362,9 @@ class Worker:
             for job in jobs:
                 job.put(Done("failed", error=self.failure))
             self._on_failure(one_line(error))
+        finally:
+            if self._gentle is not None:
+                self._gentle.shutdown()
 
     def _serve(self) -> None:
         while True:
@@ -405,18 +380,25 @@ class Worker:
             if has_jobs:
                 self._run_jobs()
                 self._idle_at = monotonic() + IDLE_SECONDS
+                self._rest_at = self._clock() + REST_SECONDS
             else:
                 self._run_slice()
 
     def _pause(self) -> float | None:
-        """Compute the seconds until the next slice of background work; None if there is none."""
-        if not self._background:
-            return None
-        return max(self._idle_at, min(self._background.values())) - monotonic()
+        """Compute the seconds until there is something to do without a job; None for never."""
+        pause = self._rest_at - self._clock()
+        if self._background:
+            slice_at = max(self._idle_at, min(self._background.values()))
+            pause = min(pause, slice_at - monotonic())
+        return None if pause == math.inf else pause
 
     def _run_slice(self) -> None:
         now = monotonic()
-        work = next(one for one, due in self._background.items() if due <= now)
+        work = next((one for one, due in self._background.items() if due <= now), None)
+        if work is None:
+            self._rest_at = math.inf
+            self._rest()
+            return
         slots = self._engines
 
         def stop() -> bool:
@@ -425,7 +407,7 @@ class Worker:
         try:
             with slots.job(BACKGROUND), slots.slot(BACKGROUND, stop):
                 if not stop():
-                    self._background[work] = now + next(work)
+                    self._background[work] = now + self._call(True, next, work)
         except StopIteration:
             del self._background[work]
         except BaseException as error:  # optional work: everything else goes on without it
@@ -475,11 +457,17 @@ class Worker:
             self._begun[job] = job.run(stop)
         with self._engines.slot(job.urgency, stop):
             began = self._clock()
-            event = next(self._begun[job], None)
+            event: Event | None = self._call(job.is_gentle, next, self._begun[job], None)
             seconds = self._clock() - began
         with self._wake:
             self._schedule.ran(seconds)
         return event
+
+    def _call(self, gently: bool, function: Callable[..., T], *arguments: Any) -> T:
+        """Call a function in this thread or, `gently`, in that of a low priority."""
+        if gently and self._gentle is not None:
+            return self._gentle.submit(function, *arguments).result()
+        return function(*arguments)
 
     def _end(self, job: Job) -> None:
         with self._wake:

@@ -149,7 +149,8 @@ def _completions(server: Server, session: Session, layout: PromptLayout) -> None
             if where is document
             and abs(document.text.line_of(one.start) - line) <= NEXT_EDIT_RADIUS_LINES
         ]
-        found = await session.next_edits.predict(session, places[:1])
+        sure = session.settings.eager.sure
+        found = await session.next_edits.predict(session, places[:1], sure=sure)
         if found.document is not document:
             return None
         start, stop = found.start, found.stop
@@ -315,7 +316,7 @@ def _edits(server: Server, session: Session) -> None:
             more = await next_edits.elsewhere(session, session.workspace, document.uri, offset)
         places = [(one, where) for one, where in places if session.is_current(where)] + more
         closed = {where.uri for _, where in more}
-        found = await next_edits.predict(session, places, closed)
+        found = await next_edits.predict(session, places, closed, session.settings.eager.sure)
         listed = [other(one, where) for one, where in places if one is not found.candidate]
         if found.document is None:
             why = by_model.reason if by_model else found.reason

@@ -21,7 +21,7 @@ from engine.editing.running.trial import Trial, make_trial, parse_command
 from engine.records import Done, Request, Step
 from engine.worker import URGENCY
 from lsp_server.completion.completion_cache import CompletionCache
-from lsp_server.completion.in_flight import CompletionInFlight
+from lsp_server.completion.in_flight import CompletionInFlight, DueCompletions
 from lsp_server.editing.rebase import Rebase
 from lsp_server.figures import Figures, status_of
 from lsp_server.next_edit.edit_history import EditHistory, RecentEdit
@@ -71,6 +71,7 @@ class Session:
         self.edit_history = EditHistory()
         self.completions = CompletionCache()
         self.in_flight: dict[str, CompletionInFlight] = {}  # completions by URI
+        self.due = DueCompletions()
         self.stop_reading: Callable[[], None] = lambda: None  # ahead of completions
         self.resume_reading: Callable[[], None] = lambda: None  # once model and index are there
         self.next_edits = NextEditPredictor()
@@ -399,6 +400,8 @@ class Session:
         done = Done("length")  # unless it ends before the timeout
         spent, last = 0.0, monotonic()
         try:
+            if slot[0] == "next":
+                await self.due.made()
             job = await self._submit(engine, running)
             async with asyncio.timeout(timeout_s), aclosing(follow(job)) as events:
                 async for event in events:

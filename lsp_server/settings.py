@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from engine.config import devices
 from engine.editing.running.trial import CANDIDATES, MAX_CANDIDATES, BadCommand, parse_command
@@ -26,6 +26,22 @@ Check = Callable[[Any], str | None]  # value -> what is expected instead, None i
 Switch = bool | dict[str, bool]  # on or off, for all languages or by language identifier
 
 
+class Eagerness(NamedTuple):
+    """When something is offered while somebody types, how much, and how sure it must be."""
+
+    delay: float  # times debounceMs
+    length: float  # times maxTokens
+    several_lines: bool  # where the place asks for them
+    sure: bool  # only whole lines, and only next edits that a rule is certain of
+
+
+EAGERNESS = {
+    "low": Eagerness(4, 1, False, True),
+    "medium": Eagerness(1, 1, True, False),
+    "high": Eagerness(0, 2, True, False),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Settings, named as in the protocol. An empty `languages` means all languages."""
@@ -37,6 +53,7 @@ class Settings:
     maxTimeMs: int = 3000  # milliseconds for one completion, including prefill
     debounceMs: int = 75  # milliseconds that a completion not invoked explicitly is delayed
     multiline: str = "auto"
+    eagerness: str = "medium"  # of what is offered without being asked for
     speculation: bool = True
     check: str = ""  # the user's command that edits are tried with, from a trusted workspace
     checkCandidates: int = CANDIDATES  # answers that it may try
@@ -49,6 +66,21 @@ class Settings:
     languages: tuple[str, ...] = ()
     disabledGlobs: tuple[str, ...] = ()
     respectGitignore: bool = True
+
+    @property
+    def eager(self) -> Eagerness:
+        """The eagerness of what is offered without being asked for."""
+        return EAGERNESS[self.eagerness]
+
+    @property
+    def delay_s(self) -> float:
+        """The seconds that a completion is delayed after a keystroke."""
+        return self.debounceMs / 1000 * self.eager.delay
+
+    @property
+    def typing_multiline(self) -> str:
+        """When completions that nobody has asked for may have several lines: one of MULTILINE."""
+        return self.multiline if self.eager.several_lines else "never"
 
     def disabled_reason(self, language: str, path: str | None) -> str | None:
         """Say why Draftline is disabled in such a document; None if it is enabled."""
@@ -162,6 +194,7 @@ CHECKS: dict[str, Check] = {
     "maxTimeMs": _integer(50, 600_000),
     "debounceMs": _integer(0, 60_000),
     "multiline": _one_of(*MULTILINE),
+    "eagerness": _one_of(*EAGERNESS),
     "speculation": _is(bool, "true or false"),
     "check": _command,
     "checkCandidates": _integer(1, MAX_CANDIDATES),

@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from engine.config import DEFAULT_MODEL
-from engine.worker import Slots
+from engine.model.slots import Slots
 
 if TYPE_CHECKING:
     from engine.engine import Engine

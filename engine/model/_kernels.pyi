@@ -25,6 +25,12 @@ def threads() -> int:
 def set_threads(count: int) -> None:
     """Set the number of threads, at least 1; they cost nothing while idle."""
 
+def lower_priority() -> None:
+    """Lower the calling thread's priority for good.
+
+    Its kernels then run on threads of their own, whose priority is as low.
+    """
+
 def dequantize(type: int, rows: Array, out: Array) -> None:
     """Write weights of a GGUF file in f32.
 

@@ -108,6 +108,11 @@ class SequencePool:
         self._evict()
         return cached
 
+    def clear(self) -> None:
+        """Drop all sequences, and free their memory."""
+        self.sequences.clear()
+        self._give_back()
+
     def demote_current(self) -> None:
         """Make the current sequence the first to be dropped. `begin` must follow."""
         self.sequences = [*self.sequences[-1:], *self.sequences[:-1]]
@@ -123,8 +128,7 @@ class SequencePool:
 
     def _alone(self, need: int) -> Sequence:
         """Make a new sequence after dropping all others, where memory is short."""
-        self.sequences.clear()
-        self._give_back()
+        self.clear()
         try:
             return self._allocate(Sequence(), 0, need)
         except MemoryError as error:

@@ -75,6 +75,11 @@ class PooledTarget:
         if last or start // CHECKPOINT_TOKENS < len(self.tokens) // CHECKPOINT_TOKENS:
             recurrent.checkpoint(self.pool.max_bytes // 2)
 
+    def hand_back(self) -> None:
+        """Hand the memory of all cached sequences back to the system; the weights stay."""
+        self._forget_all()
+        self.pool.clear()
+
     def _forget_all(self) -> None:
         """Drop all cached sequences, which are read again where needed."""
         self.epoch += 1

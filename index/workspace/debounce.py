@@ -23,7 +23,8 @@ class Debouncer:
 
     A batch is reported `quiet_s` after its last path, or `max_delay_s` after its first one. None,
     a full scan, is reported every `rescan_s`, and soon after `on_change` raised an exception.
-    `heartbeat` runs before each report, and every `heartbeat_s`.
+    `heartbeat` runs before each report, and every `heartbeat_s`. Between two calls of `use` no
+    more than one heartbeat or full scan is due: what nobody uses wakes nobody up.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Debouncer:
         self._heartbeat_at = self._rescanned_at = 0.0  # times of the last ones
         self._rescan_cost = 0.0  # seconds that the last full scan took
         self._failed = False
+        self._is_used = False  # since the last heartbeat
         self._thread: threading.Thread | None = None
 
     def note(self, path: str | None) -> None:
@@ -57,6 +59,13 @@ class Debouncer:
             self._last = time.monotonic()
             if self._first == math.inf:
                 self._first = self._last
+                self._noted.notify()
+
+    def use(self) -> None:
+        """Note that somebody relies on the reports: the next heartbeat or full scan is due."""
+        if not self._is_used:
+            with self._noted:
+                self._is_used = True
                 self._noted.notify()
 
     def start(self) -> None:
@@ -79,7 +88,7 @@ class Debouncer:
         while True:
             with self._noted:
                 while not self._stopping and (wait := self._due() - time.monotonic()) > 0:
-                    self._noted.wait(wait)
+                    self._noted.wait(None if wait == math.inf else wait)
                 if self._stopping:
                     return
             now = time.monotonic()
@@ -87,18 +96,23 @@ class Debouncer:
             if now >= self._rescan_at():
                 self.note(None)
             batch = self._take() if ready else set()
+            self._is_used = False
             self._heartbeat()
             self._heartbeat_at = time.monotonic()
             if ready:
                 self._report(batch)
 
     def _due(self) -> float:
-        return min(self._heartbeat_at + self._heartbeat_s, self._rescan_at(), self._batch_at())
+        """Compute when to wake up; never, while nothing is noted and nobody uses the reports."""
+        heartbeat_at = self._heartbeat_at + self._heartbeat_s if self._is_used else math.inf
+        return min(heartbeat_at, self._rescan_at(), self._batch_at())
 
     def _batch_at(self) -> float:
         return min(self._last + self._quiet_s, self._first + self._max_delay_s)
 
     def _rescan_at(self) -> float:
+        if not (self._is_used or self._failed):
+            return math.inf
         every = min(self.rescan_s, self._heartbeat_s) if self._failed else self.rescan_s
         return self._rescanned_at + max(every, RESCAN_COST_FACTOR * self._rescan_cost)
 

@@ -61,8 +61,9 @@ class Watch:
 
     Calls come from one thread, one at a time: `quiet_s` after the last change, or `max_delay_s`
     after the first one. None, which asks for a full scan, is reported every `rescan_s`, and every
-    `poll_s` if not all changes under a root can be observed. An exception of `on_change` is logged
-    and followed by a full scan. Roots may be missing, and may appear, vanish and be replaced.
+    `poll_s` if not all changes under a root can be observed, as long as `use` is called: a full
+    scan that was due meanwhile follows the next call. An exception of `on_change` is logged and
+    followed by a full scan. Roots may be missing, and may appear, vanish and be replaced.
     """
 
     def __init__(
@@ -104,6 +105,10 @@ class Watch:
             self._started = True
             self._set_up()
             self._debouncer.start()
+
+    def use(self) -> None:
+        """Note that somebody relies on what was reported; cheap. Any thread."""
+        self._debouncer.use()
 
     def stop(self) -> None:
         """Drop what was not reported yet. Blocks until a running `on_change` has returned."""

@@ -89,6 +89,7 @@ class Workspace:
         then those in its folder, then the most recently changed documents; within a document, the
         later position first.
         """
+        self._note_use()
         segments, core = self._segments.snapshot
         path, folder = self._segments.known_path_ids(near) if near else (-1, -1)
         length, count, places = core.match(np.asarray(tail, np.int32), k, limit, path, folder)
@@ -106,6 +107,7 @@ class Workspace:
 
         See `index._core.Segments.tree` for `options`.
         """
+        self._note_use()
         ids = tail if isinstance(tail, list) else np.asarray(tail, np.int32)
         return self._segments.snapshot[1].tree(ids, nodes, width, **options)
 
@@ -116,6 +118,7 @@ class Workspace:
 
         Only files that are `shown` count.
         """
+        self._note_use()
         return self._files.find(text, self.documents, limit, shown)
 
     def key(self, path: Path | str) -> str:
@@ -236,6 +239,7 @@ class Workspace:
 
         Versions older than the current one are ignored.
         """
+        self._note_use()
         key = self.key(path)
         if text is None:
             with self._segments.lock:
@@ -290,6 +294,11 @@ class Workspace:
             self._watch = Watch(self.roots, self.refresh)
             self._watch.start()
         return self._watch
+
+    def _note_use(self) -> None:
+        """Let the watch look for what the system does not report; it rests while nobody does."""
+        if self._watch is not None:
+            self._watch.use()
 
     # -- persistence ---------------------------------------------------------------------------
 

@@ -8,13 +8,38 @@ something else is typed, or shortly after the last request is cancelled.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 from lsp_server.completion.completion_cache import MAX_AUTO_CLOSED, Completion, typed_since
 from lsp_server.completion.indentation import reindent
 
 ABANDON_AFTER_S = 0.03  # seconds; a keystroke sends a cancellation, a change and a new request
 ABANDON_AFTER_TYPING_S = 0.3  # seconds; editors debounce requests by up to 0.2 s
+
+
+class DueCompletions:
+    """The completions that are asked for and not made yet, before which nothing else is asked."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Make a completion due while the current task is in this context."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            yield
+        finally:
+            self._tasks.discard(task)
+
+    async def made(self) -> None:
+        """Wait until no completion is due."""
+        while self._tasks:
+            await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
 
 
 class CompletionInFlight:

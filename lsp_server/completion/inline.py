@@ -141,6 +141,13 @@ async def complete(
     session: Session, document: OpenDocument, offset: int, invoked: bool, layout: PromptLayout
 ) -> list[Completion]:
     """Find completions at a cursor position, best first: one, or several if `invoked`."""
+    with session.due.one():
+        return await _complete(session, document, offset, invoked, layout)
+
+
+async def _complete(
+    session: Session, document: OpenDocument, offset: int, invoked: bool, layout: PromptLayout
+) -> list[Completion]:
     await session.configured()
     began = perf_counter()
     text, settings, uri = document.text.text, session.settings, document.uri
@@ -175,7 +182,10 @@ async def complete(
         began = perf_counter()
     engine = completing(session).loaded or engine
     request = request_for(session, engine, document, offset, layout)
-    multiline = wants_multiline(before, after, settings.multiline)
+    if not invoked:
+        request = replace(request, max_tokens=int(settings.maxTokens * settings.eager.length))
+    lines = settings.multiline if invoked else settings.typing_multiline
+    multiline = wants_multiline(before, after, lines)
     query = _Query(engine, request, document, offset, (before, after), multiline, began)
     if invoked:
         return await _candidates(session, query)
@@ -233,7 +243,7 @@ async def _reuse(session: Session, document: OpenDocument, offset: int) -> list[
     None if the model must be asked. Debounces in between.
     """
     uri, text = document.uri, document.text.text
-    for delay in (session.settings.debounceMs / 1000, None):
+    for delay in (session.settings.delay_s, None):
         if cached := session.completions.find(uri, text, offset):
             return _cached(session, cached)
         in_flight = session.in_flight.get(uri)
@@ -304,6 +314,8 @@ async def _answer(
     if is_checked and (unknown := await _unknown_names(session, query, answer)):
         answer, wrong = "", unknown
     session.reason = _outcome(done, raw, answer, session.settings.maxTimeMs)
+    if answer and in_flight and session.settings.eager.sure and not complete:
+        answer, wrong = "", "it is cut off, and draftline.eagerness is low"
     if wrong and not answer:
         session.reason = f"nothing offered: {wrong}"
     return done, answer

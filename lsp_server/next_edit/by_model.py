@@ -1,7 +1,8 @@
 """The next edit by a model that is made for it.
 
 This module writes what the model is shown of a client's documents and recent edits, and reads its
-answer as an edit of the document. Answers are cached by their prompts.
+answer as an edit of the document: as soon as the first change is known, not when the region ends.
+Answers are cached by their prompts.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from engine.editing.edits import (
     preserve,
 )
 from engine.prompts.fim import UNNAMED_FILE
-from engine.prompts.next_edit.answer import new_region
+from engine.prompts.next_edit.answer import first_change, new_region
 from engine.prompts.next_edit.context import EditContext, NextEditPrompt, NoEdit, RecentChange
 from engine.prompts.next_edit.formats import NextEditFormat, check_marks, counter, format_of
-from engine.records import RequestError
+from engine.records import Done, Request, RequestError, Step
 from engine.weights.errors import WeightsError
 from lsp_server.completion.context_snippets import find_snippets, shown_path
 from lsp_server.next_edit.edit_history import RecentEdit, whole_lines
@@ -121,7 +122,7 @@ class ModelPredictor:
                 region_tokens * 3 // 2 + SPARE_TOKENS, answer_tokens(model.engine.context)
             )
             request = prompt.request(document.source_path, document.version, capacity)
-            done = await session.ask(request, MODEL_SLOT, engine=model.engine)
+            done = await _ask(session, model, prompt, request)
             if done.reason in ("cancelled", "failed"):
                 raise NoEdit(done.error or "cancelled, or the text has changed")
             try:
@@ -134,6 +135,25 @@ class ModelPredictor:
         if isinstance(answer, NoEdit):
             raise answer
         return answer
+
+
+async def _ask(
+    session: Session, model: NextEditModel, prompt: NextEditPrompt, request: Request
+) -> Done:
+    """Ask the model until its first change is known; the rest of the region then stays as it is.
+
+    A further change is found when the document has the first.
+    """
+    written, known = "", None
+
+    def on_step(step: Step) -> bool:
+        nonlocal written, known
+        written += step.text
+        known = first_change(prompt.region, written) if model.format.is_region else None
+        return known is not None
+
+    done = await session.ask(request, MODEL_SLOT, on_step, engine=model.engine)
+    return done if known is None else Done("stop", known)
 
 
 def answer_tokens(context: int) -> int:

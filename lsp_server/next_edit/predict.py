@@ -119,11 +119,12 @@ class NextEditPredictor:
         client: Client,
         places: list[Place],
         closed: Collection[str] = (),
+        sure: bool = False,
     ) -> NextEdit:
         """Predict from the first of these candidates for which the model has an acceptable text.
 
         `closed`: the URIs of the files that are not open. Candidates of a document that has changed
-        since, or changes while the model is asked, are dropped.
+        since, or changes while the model is asked, are dropped. `sure`: the model is not asked.
         """
         reason = "no next edit: nothing that was changed lately asks for another change"
 
@@ -133,6 +134,8 @@ class NextEditPredictor:
             is_open = any(other.path == document.path for other in client.documents)
             return not is_open and await asyncio.to_thread(is_unchanged, document)
 
+        if sure:
+            places = [(one, document) for one, document in places if not one.instruction]
         for candidate, document in places[:MAX_TRIED]:
             if not await is_current(document):
                 continue

@@ -16,11 +16,12 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from lsp_server.protocol.client_process import WATCH_INTERVAL_S, find_process, is_alive
+from lsp_server.protocol.client_process import find_process, wait_for_end
 from lsp_server.protocol.protocol import Server
 
 EXIT_TIMEOUT_S = 0.8  # seconds from the end of a server to the end of its process
 CLIENTS_TIMEOUT_S = 0.4  # seconds of EXIT_TIMEOUT_S, to close the clients' connections
+START_INTERVAL_S = 0.1  # seconds between two checks whether the client has said who it is
 EXIT_CODES = {signal.SIGTERM: 143, signal.SIGINT: 130}
 
 
@@ -66,9 +67,15 @@ async def client_gone(server: Server, pid: int | None) -> None:
         if server.protocol.stage == "running":
             pid = server.process_id or 0
         else:
-            await asyncio.sleep(WATCH_INTERVAL_S / 10)
+            await asyncio.sleep(START_INTERVAL_S)
+    loop, gone = asyncio.get_running_loop(), asyncio.Event()
     process = find_process(pid)
-    if process is None:
-        await asyncio.Event().wait()  # forever
-    while process and is_alive(process):
-        await asyncio.sleep(WATCH_INTERVAL_S)
+
+    def watch() -> None:
+        wait_for_end(process)
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(gone.set)
+
+    if process is not None:
+        threading.Thread(target=watch, name="watch", daemon=True).start()
+    await gone.wait()

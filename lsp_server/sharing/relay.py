@@ -37,7 +37,6 @@ log = logging.getLogger(__name__)
 CHUNK_BYTES = 1 << 16
 START_TIMEOUT_S = 120.0  # seconds for the first answer of a server that was just started
 ANSWER_TIMEOUT_S = 15.0  # seconds for the first answer of a server that runs
-WATCH_INTERVAL_S = 1.0  # seconds between two checks of the client's process
 EXIT_TIMEOUT_S = 0.8  # seconds from the end of a session to the end of this process
 MAX_WATCHED_BYTES = 1 << 18  # bytes of a message that may be one of these
 WATCHED = re.compile(rb'"(initialize|shutdown|exit)"')
@@ -244,11 +243,10 @@ def watch_process(pid: int) -> None:
     """End this process when the client's is dead, even if its pipes are open."""
 
     def watch() -> None:
-        from lsp_server.protocol.client_process import find_process, is_alive
+        from lsp_server.protocol.client_process import find_process, wait_for_end
 
         if (process := find_process(pid)) is not None:
-            while is_alive(process):
-                time.sleep(WATCH_INTERVAL_S)
+            wait_for_end(process)
             os._exit(ENDED)
 
     threading.Thread(target=watch, name="watch", daemon=True).start()

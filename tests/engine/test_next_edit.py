@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from engine.editing.edits import Change, changes
 from engine.prompts.control_marks import rewritten_region
 from engine.prompts.next_edit import sweep, zeta
-from engine.prompts.next_edit.answer import new_region
+from engine.prompts.next_edit.answer import SAME_LINES, first_change, new_region
 from engine.prompts.next_edit.context import (
     EditContext,
     NextEditPrompt,
@@ -477,3 +477,60 @@ def test_a_file_with_marks_of_its_model_is_refused(name: str) -> None:
     changes = (RecentChange("b.py", text, "", 1),)
     shown = prompt(name, EditContext("a.py", "x", 0, changes, (("c.py", text),))).text
     assert shown == prompt(name, EditContext("a.py", "x", 0)).text
+
+
+# -- a change that is known before the region ends ---------------------------------------------
+
+LINES = st.lists(st.sampled_from(["a", "b", "c = 1", "d()", "", "}"]), max_size=9)
+REGION = "\n".join(f"line_{n}" if n % 4 else "" for n in range(21)) + "\n"
+
+
+def prefixes(text: str) -> list[str]:
+    return [text[:stop] for stop in range(len(text) + 1)]
+
+
+@given(LINES, LINES, st.booleans())
+def test_a_known_change_stays_however_the_answer_goes_on(
+    old: list[str], new: list[str], ended: bool
+) -> None:
+    """So it is the same whatever number of tokens a pass adds. It has what was written, and the
+    rest of the region, of which it takes away no more lines than it adds."""
+    region, answer = ("\n".join(lines) + "\n" * ended for lines in (old, new))
+    found = [first_change(region, written) for written in prefixes(answer)]
+    known = next((one for one in found if one is not None), None)
+    first = next((n for n, one in enumerate(found) if one is not None), len(found))
+    assert found == [None] * first + [known] * (len(found) - first)
+    if known is None:
+        return
+    written = answer[:first]
+    assert f"{known}\n".startswith(written) and known != region and written.endswith("\n")
+    rest = known[len(written) :]
+    assert region.endswith(rest) and known.count("\n") >= region.count("\n")
+    same = written.split("\n")[:-1][-SAME_LINES:]
+    assert "\n".join((*same, rest)) in f"{region}\n"
+
+
+@given(st.integers(0, 20), st.integers(0, 3), st.integers(0, 3), st.booleans())
+def test_a_change_is_known_two_lines_behind_it(at: int, cut: int, put: int, marked: bool) -> None:
+    """Unless it takes away more lines than it adds, or too few lines follow it."""
+    lines = REGION.split("\n")
+    assume(at + cut <= 20 and put)
+    new = [*lines[:at], *(f"new_{n}" for n in range(put)), *lines[at + cut :]]
+    text = "\n".join(new)
+    behind = [n for n in range(at + cut, 21) if lines[n]][:SAME_LINES]
+    stop = None
+    if len(behind) == SAME_LINES and cut <= put:
+        stop = len("\n".join(lines[: behind[-1] + 1]) + "\n") + len(text) - len(REGION)
+    answer = text.replace("new_0", "new<|cursor|>_0") if marked else text
+    found = [n for n, one in enumerate(prefixes(answer)) if first_change(REGION, one) is not None]
+    if stop is None:
+        assert found == []
+    else:
+        assert found[0] == stop + len(answer) - len(text)
+        assert first_change(REGION, answer) == text
+
+
+def test_a_deletion_and_an_ambiguous_place_wait_for_the_end() -> None:
+    assert first_change("a\nb\nc\nd\n", "b\nc\nd\n") is None  # a deletion
+    assert first_change("a\nx\ny\nz\nx\ny\nz\n", "b\nx\ny\n") is None  # which of them?
+    assert first_change("a\nx\ny\nz\n", "NO_EDITS") is None

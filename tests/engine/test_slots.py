@@ -9,8 +9,9 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
+from engine.model.slots import Slots
 from engine.records import Done, Event, Request, Step
-from engine.worker import BACKGROUND, IDLE_SECONDS, URGENCY, Job, Slots, Worker
+from engine.worker import BACKGROUND, IDLE_SECONDS, URGENCY, Job, Worker
 
 TIMEOUT_S = 180
 

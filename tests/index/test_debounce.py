@@ -96,8 +96,10 @@ def test_slow_full_scans_are_rare() -> None:
         starts.append(time.monotonic())
         time.sleep(0.005)
         ends.append(time.monotonic())
+        batches.use()
 
     batches = Debouncer(changed, nothing, NEVER_S, NEVER_S, 0.01, NEVER_S)
+    batches.use()
     batches.start()
     wait_for(lambda: len(ends) > 2)
     batches.stop()
@@ -153,3 +155,31 @@ def test_stop_in_a_burst(tmp_path: Path) -> None:
         mirror.files = {}
         (tmp_path / "after.py").write_text("after")
         assert tmp_path / "after.py" in mirror.reported()
+
+
+@pytest.mark.parametrize("rescan_s", [0.0, NEVER_S])
+def test_a_thread_whose_reports_nobody_uses_sleeps_without_a_limit(rescan_s: float) -> None:
+    done: list[str] = []
+    waits: list[float | None] = []
+    batches = Debouncer(
+        lambda batch: done.append("scan"), lambda: done.append("beat"), 0.0, 0.0, rescan_s, 0.0
+    )
+    wait = batches._noted.wait
+
+    def noted_wait(timeout: float | None = None) -> bool:
+        waits.append(timeout)
+        return wait(timeout)
+
+    batches._noted.wait = noted_wait  # type: ignore[method-assign]
+    batches.start()
+    expected = ["beat"] if rescan_s else ["beat", "scan"]
+    for uses in range(4):
+        wait_for(lambda: bool(waits) and waits[-1] is None)
+        assert done == expected * uses
+        waits.clear()
+        batches.use()
+        wait_for(lambda uses=uses: len(done) == len(expected) * (uses + 1))
+    batches.note("/a")  # a report is due all the same, without a scan
+    wait_for(lambda: len(done) == len(expected) * 4 + 2)
+    assert done[-2:] == ["beat", "scan"]
+    batches.stop()

@@ -178,6 +178,24 @@ async def test_as_you_type_complete_lines_are_enough_after_a_while(
     assert len(whole) > 2 and early == ["x=9"]
 
 
+async def test_eagerness_decides_how_long_and_how_sure_what_is_not_asked_for_is(
+    editor: Open,
+) -> None:
+    found = {}
+    for level in ("low", "medium", "high"):
+        async with editor(settings={"eagerness": level, "maxTokens": 3, "checks": False}) as one:
+            uri = one.open(URI, "a = 1\n\nb = 2\n")
+            found[level] = [item["insertText"] for item in await inline(one, uri, 6)]
+            assert ("draftline.eagerness is low" in await why(one)) == (level == "low")
+            asked = await inline(one, uri, 6, by_hand=True)
+            assert asked[0]["insertText"] == WRITTEN[:3], "as it is, where it is asked for"
+    assert found == {"low": [], "medium": [WRITTEN[:3]], "high": [WRITTEN[:6]]}
+    async with editor(settings={"eagerness": "low"}) as one:
+        uri = one.open(URI, "a = 1\n\nb = 2\n")
+        (item,) = await inline(one, uri, 6)
+        assert item["insertText"] == WRITTEN, "a complete line is offered"
+
+
 async def test_explicit_invocation_adds_sampled_candidates(editor: Open) -> None:
     async with editor() as one:
         uri = one.open(URI, "a = 1\n\nb = 2\n")

@@ -16,7 +16,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from engine.editing.edits import plain
-from engine.prompts.next_edit.context import NoEdit
+from engine.prompts.next_edit.context import NextEditPrompt, NoEdit
+from engine.prompts.next_edit.formats import FORMATS
+from engine.records import Done, Piece, Step
 from engine.remote.address import shared_address
 from engine.weights.model_list import Machine
 from lsp_server import cli
@@ -172,6 +174,54 @@ async def test_typing_goes_first(server: LocalServer, main: str, made_for_it: st
             stats = await one.command("stats")
             assert stats["running"] == 1 and not stats["answers"].get("passes")
         assert one.json(await asked)["edit"] is not None
+
+
+@pytest.mark.asyncio
+async def test_a_next_edit_waits_until_no_completion_is_due(
+    server: LocalServer, main: str, made_for_it: str
+) -> None:
+    """Also until one that waits for a pause of the typing."""
+    async with editor(server, main, nextEditModel=made_for_it, debounceMs=60_000) as one:
+        typed(one)
+        await loaded(one, server)
+        where = {"textDocument": one.doc(URI), "position": one.at(URI, 1)}
+        typing = where | {"context": {"triggerKind": 2}}
+        completion = one.begin("textDocument/inlineCompletion", typing, id=7)
+        asked = one.begin("draftline/nextEdit", where)
+        while (stats := await one.command("stats"))["running"] == 0:
+            await asyncio.sleep(0.01)
+        assert not stats["answers"].get("passes") and not asked.done()
+        one.tell("$/cancelRequest", {"id": 7})
+        assert one.json(await asked)["edit"] is not None
+        await asyncio.wait([completion])
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_a_change_is_offered_before_the_region_ends(size: int) -> None:
+    """With passes of any number of tokens; nothing behind the change is asked for."""
+    region = "".join(f"line_{n}\n" for n in range(21))
+    answer = region.replace("line_2\n", "other\n").replace("line_19\n", "later\n")
+    told: list[str] = []
+
+    async def ask(request: Any, slot: Any, on_step: Any, engine: Any) -> Done:
+        for at in range(0, len(answer), size):
+            told.append(answer[at : at + size])
+            if on_step(Step((Piece(told[-1], "model", None),))):
+                return Done("stop")
+        return Done("stop", answer)
+
+    session: Any = SimpleNamespace(ask=ask)
+    prompt = NextEditPrompt("", 0, region, region, ())
+    request = prompt.request("a.py", 1, 99)
+    for name in ("sweep", "zeta2.1"):
+        told.clear()
+        model: Any = SimpleNamespace(engine=None, format=FORMATS[name])
+        done = asyncio.run(by_model._ask(session, model, prompt, request))
+        if name == "sweep":
+            assert done == Done("stop", region.replace("line_2\n", "other\n"))
+            assert size == 1000 or "".join(told).count("\n") == 5
+        else:
+            assert done == Done("stop", answer)  # its answers have marks
 
 
 @pytest.mark.asyncio

@@ -55,12 +55,14 @@ class Session:
         return Done("stop", request.predictions[0], matched="\n```")
 
 
-def predict(session: Any, predictor: NextEditPredictor | None = None) -> NextEdit:
+def predict(
+    session: Any, predictor: NextEditPredictor | None = None, sure: bool = False
+) -> NextEdit:
     predictor = predictor or NextEditPredictor()
 
     async def found() -> NextEdit:
         places = await predictor.candidates(session, session.uri, session.offset)
-        return await predictor.predict(session, places)
+        return await predictor.predict(session, places, sure=sure)
 
     return asyncio.run(found())
 
@@ -81,8 +83,14 @@ def test_the_best_candidate_is_offered_and_asked_about_once() -> None:
 def test_a_rename_is_written_without_a_model() -> None:
     session = Session(texts=OPEN, step=(A, "LIMIT = 3", "MOST = 3"))
     found = predict(session)
+    assert found == predict(session, sure=True), "which is sure"
     assert found.new_lines.strip() == "if result > MOST:"
     assert found.document and found.document.uri == A and session.asked == []
+
+
+def test_only_what_is_sure_is_offered_without_asking_the_model() -> None:
+    session = Session()
+    assert predict(session, sure=True).document is None and session.asked == []
 
 
 @pytest.mark.parametrize("uri", ["untitled:1", "vscode-notebook-cell:/a.ipynb#W0", "file:///w/run"])

@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 
 from engine.remote.framing import MAX_BODY_BYTES, Frames, framed
 from lsp_server.cli import main
+from lsp_server.protocol import client_process
 from tests.support.lsp import (
     COMPUTING,
     HELLO,
@@ -28,6 +30,8 @@ from tests.support.lsp import (
     place,
     started,
 )
+
+TIMEOUT_S = 60  # a backstop
 
 # -- frames ------------------------------------------------------------------------------------
 
@@ -115,6 +119,22 @@ def test_it_exits_when_the_client_dies_while_the_pipe_is_open(
         assert process.poll() is None
         parent.kill()
         assert exit_code(process) == 1  # not reaped yet: a zombie counts as dead
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems tell in other ways")
+def test_the_end_of_a_process_is_reported_without_checking_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    checks: list[float] = []
+    monkeypatch.setattr(client_process.time, "sleep", checks.append)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as parent:
+        process = client_process.find_process(parent.pid)
+        waiting = threading.Thread(target=client_process.wait_for_end, args=(process,), daemon=True)
+        waiting.start()
+        assert waiting.is_alive() and parent.poll() is None
+        parent.kill()
+        waiting.join(TIMEOUT_S)  # not reaped yet: a zombie counts as dead
+        assert not waiting.is_alive() and checks == []
 
 
 def test_a_client_that_reads_nothing_does_not_block_the_exit() -> None:

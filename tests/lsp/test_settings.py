@@ -13,7 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.prompts.next_edit.formats import FORMATS
-from lsp_server.settings import CHECKS, MAY_BE_EMPTY, NEXT_EDIT_FORMATS, SECTION, Settings, parse
+from lsp_server.settings import (
+    CHECKS,
+    EAGERNESS,
+    MAY_BE_EMPTY,
+    NEXT_EDIT_FORMATS,
+    SECTION,
+    Settings,
+    parse,
+)
 
 MANIFEST = Path(__file__).parents[2] / "editors/vscode/package.json"
 EXTENSION_ONLY = ("command", "editView", "server", "engine")  # the server does not hear of these
@@ -33,6 +41,7 @@ GOOD: dict[str, st.SearchStrategy[Any]] = {
     "maxTimeMs": st.integers(50, 600_000),
     "debounceMs": st.integers(0, 60_000),
     "multiline": st.sampled_from(["auto", "always", "never"]),
+    "eagerness": st.sampled_from(["low", "medium", "high"]),
     "speculation": st.booleans(),
     "check": st.sampled_from(["", "pytest -q", "python -c 'import a'"]),
     "checkCandidates": st.integers(1, 16),
@@ -54,6 +63,7 @@ WRONG: dict[str, list[Any]] = {
     "maxTimeMs": [0, -1, "2000", False],
     "debounceMs": [-1, "no", 10**30],
     "multiline": [True, "sometimes", {}],
+    "eagerness": ["eager", "", 2, True, ["low"]],
     "speculation": [1, "true", "off"],
     "check": [1, True, " ", "pytest '", "a\0b", ["pytest"]],
     "checkCandidates": [0, 17, "4", True],
@@ -146,6 +156,24 @@ def test_a_language_decides_before_the_others(values: dict[str, Any]) -> None:
             reason = settings.switched_off(name, language)
             assert (reason is None) == expected[language]
             assert reason is None or (f"draftline.{name}" in reason and language in reason)
+
+
+def test_how_eagerly_something_is_offered() -> None:
+    """The default is what the other settings say; of these, each level changes its part."""
+    base = Settings(debounceMs=75, maxTokens=64)
+    assert parse({})[0].eagerness == "medium"
+    found = {
+        level: (made.delay_s, made.maxTokens * made.eager.length, made.typing_multiline)
+        for level in EAGERNESS
+        for made in [replace(base, eagerness=level)]
+    }
+    assert found == {
+        "low": (0.3, 64, "never"),
+        "medium": (0.075, 64, "auto"),
+        "high": (0, 128, "auto"),
+    }
+    assert [level for level, eager in EAGERNESS.items() if eager.sure] == ["low"]
+    assert replace(base, multiline="always").typing_multiline == "always"
 
 
 def test_vs_code_describes_the_same_settings() -> None:

@@ -298,6 +298,22 @@ def test_prefill_in_any_chunks_gives_the_same_bits(window: int) -> None:
                 assert same(y, np.concatenate(expected[i : i + n])), (chunk, threads, i)
 
 
+def test_threads_of_a_low_priority_write_the_same_bits() -> None:
+    linear, x = kernels.QLinear(normal(100, 500)), normal(33, 500)
+    expected, found = forward(linear, x), list[Any]()
+
+    def run() -> None:
+        kernels.lower_priority()
+        for threads in (1, 3, 2):
+            kernels.set_threads(threads)
+            found.append(forward(linear, x))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert len(found) == 3 and all(same(one, expected) for one in found)
+
+
 def test_splitting_a_long_context_into_tasks_changes_no_bit() -> None:
     base, k = 3000, 20
     keys, values = cache(1, base + k, 64, base + k)

@@ -105,7 +105,16 @@ def wait_for(done: Callable[[], bool], why: Callable[[], str] = lambda: "timed o
 
 
 def watched(root: Path, **options: float) -> tuple[Mirror, watch.Watch]:
-    """A mirror and its watch, not started, without regular full scans."""
+    """A mirror and its watch in constant use, not started, without regular full scans."""
     mirror = Mirror(root)
     options = {"quiet_s": 0.02, "max_delay_s": 0.1, "rescan_s": NEVER_S, "poll_s": 0.2, **options}
-    return mirror, watch.Watch([root], mirror, **options)
+    watching = watch.Watch([root], mirror, **options)
+    heartbeat = watching._heartbeat
+
+    def use() -> None:
+        watching.use()
+        heartbeat()
+
+    watching._debouncer._heartbeat = use
+    watching.use()
+    return mirror, watching

@@ -12,7 +12,8 @@ import { toChanges, wholeWords, type Change } from "./hunks";
 import { NEXT_EDIT, type NextEditPlace, type NextEditResult } from "./protocol";
 import { DOCUMENTS, type Server } from "./server";
 
-const DEBOUNCE_MS = 300; // after the last change
+/** Milliseconds after the last change, by the setting draftline.eagerness. */
+const DEBOUNCE_MS: Readonly<Record<string, number>> = { low: 1000, medium: 300, high: 100 };
 
 interface NextEdit {
   asked: vscode.TextDocument; // where the cursor was
@@ -149,9 +150,10 @@ export class NextEdits implements vscode.Disposable {
     const editor = vscode.window.activeTextEditor;
     if (reason !== undefined || editor?.document !== document) return; // not after an undo or redo
     if (this.isEdited(document)) return; // nor while an edit is written or reviewed
+    const eagerness = vscode.workspace.getConfiguration("draftline", document).get("eagerness", "medium");
     this.timer = setTimeout(() => {
       if (this.server.running) void this.ask(this.server.running, editor);
-    }, DEBOUNCE_MS);
+    }, DEBOUNCE_MS[eagerness] ?? DEBOUNCE_MS.medium);
   }
 
   /** Dismisses the suggestion in other documents, where Tab must be a plain Tab. */

@@ -378,6 +378,7 @@ NB_MODULE(_kernels, m) {
   m.def("set_isa", &set_isa, "name"_a);
   m.def("threads", &threads);
   m.def("set_threads", &set_threads, "count"_a, nb::call_guard<nb::gil_scoped_release>());
+  m.def("lower_priority", &lower_priority);
 
   const auto fixed = [](const char* name) { return nb::arg(name).noconvert(); };  // never a copy
   m.def("attend", &py_attend, fixed("q"), fixed("keys"), fixed("values"), "base"_a,

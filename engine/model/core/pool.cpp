@@ -9,10 +9,33 @@
 
 #include "intrinsics.hpp"
 
+#if defined(__linux__)
+#include <sys/resource.h>
+#elif defined(__APPLE__)
+#include <pthread/qos.h>
+#elif defined(_WIN32)
+#include <windows.h>
+#endif
+
 namespace draftline {
 namespace {
 
+constexpr int kNiceness = 5;  // beside another busy thread, a quarter of a core
 constexpr auto kSpin = std::chrono::microseconds(100);  // longer than the gaps within a forward
+
+thread_local bool is_low = false;
+
+// A thread that cannot, or whose priority is lower already, keeps it.
+void lower() {
+#if defined(__linux__)
+  if (getpriority(PRIO_PROCESS, 0) < kNiceness)  // of this thread alone
+    setpriority(PRIO_PROCESS, 0, kNiceness);
+#elif defined(__APPLE__)
+  pthread_set_qos_class_self_np(QOS_CLASS_UTILITY, 0);
+#elif defined(_WIN32)
+  SetThreadPriority(GetCurrentThread(), THREAD_PRIORITY_BELOW_NORMAL);
+#endif
+}
 
 inline void relax() {
 #if DRAFTLINE_X86
@@ -23,6 +46,7 @@ inline void relax() {
 }
 
 struct Pool {
+  const bool low;              // its workers' priority
   std::mutex mutex;            // held by the caller for the whole job
   std::atomic<int> wanted{1};  // threads, the caller included
   int started = 1;
@@ -60,8 +84,20 @@ struct Pool {
     }
   }
 
+  void start() {
+    for (; started < wanted.load(); ++started) {
+      const int index = started;
+      const unsigned seen = generation.load();
+      std::thread([this, index, seen] {
+        if (low) lower();
+        work(index, seen);
+      }).detach();
+    }
+  }
+
   void run(int count, const std::function<void(int)>& body) {
     std::lock_guard lock(mutex);
+    start();
     tasks = count;
     task = &body;
     next.store(0);
@@ -74,31 +110,33 @@ struct Pool {
   }
 };
 
-// Never destroyed: its detached workers outlive every static object.
-Pool& pool() {
-  static Pool* const instance = new Pool;
-  return *instance;
+// Never destroyed: their detached workers outlive every static object.
+Pool& pool(bool low) {
+  static Pool* const pools[] = {new Pool{false}, new Pool{true}};
+  return *pools[low];
 }
 
 }  // namespace
 
-int threads() { return pool().wanted.load(); }
+int threads() { return pool(false).wanted.load(); }
 
 void set_threads(int count) {
   if (count < 1)
     throw std::invalid_argument("threads " + std::to_string(count) + ": must be 1 or more");
-  Pool& p = pool();
-  std::lock_guard lock(p.mutex);
-  p.wanted.store(count);
-  for (; p.started < count; ++p.started) {
-    const int index = p.started;
-    const unsigned seen = p.generation.load();
-    std::thread([&p, index, seen] { p.work(index, seen); }).detach();
+  for (const bool low : {false, true}) {
+    Pool& p = pool(low);
+    std::lock_guard lock(p.mutex);
+    p.wanted.store(count);
   }
 }
 
+void lower_priority() {
+  if (!is_low) lower();
+  is_low = true;
+}
+
 void parallel(int tasks, const std::function<void(int)>& task) {
-  if (tasks > 1 && threads() > 1) return pool().run(tasks, task);
+  if (tasks > 1 && threads() > 1) return pool(is_low).run(tasks, task);
   for (int i = 0; i < tasks; ++i) task(i);
 }
 

@@ -76,7 +76,25 @@ def check_heads(folder: Path, shapes: Iterable[tuple[int, int, int]]) -> None:
 
 
 def use_threads(threads: int) -> int:
-    """Let the kernels run on so many threads, 0: one for each core; return their number."""
-    count = threads or os.cpu_count() or 1
+    """Let the kernels run on so many threads, and return their number.
+
+    0: one for each core or, on battery, for half of them.
+    """
+    cores = os.cpu_count() or 1
+    count = threads or (max(1, cores // 2) if on_battery() else cores)
     _kernels.set_threads(count)
     return count
+
+
+def on_battery() -> bool:
+    """Return whether the machine runs on its battery; False where it does not say."""
+    import psutil  # type: ignore[import-untyped]
+
+    sensors = getattr(psutil, "sensors_battery", None)  # not on every system
+    battery = sensors() if sensors else None
+    return battery is not None and battery.power_plugged is False
+
+
+def lower_priority() -> None:
+    """Let everything else go before the calling thread, and before the kernels it calls."""
+    _kernels.lower_priority()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from engine.editing.edits import WORD, align
+from engine.editing.edits import WORD, align, common_prefix
 from engine.prompts.next_edit.context import NextEditPrompt, NoEdit
 from engine.prompts.next_edit.formats import NextEditFormat
 from engine.records import Done
@@ -16,6 +16,7 @@ from engine.records import Done
 NO_EDITS = ("NO_EDITS", "KEEP_PREVIOUS")  # whole answers of models that would change nothing
 CURSOR = re.compile(r"<\|(?:user_)?cursor(?:_is_here)?\|>")
 FENCE = re.compile(r"^```", re.MULTILINE)  # models that are not made for this write fences
+SAME_LINES = 2  # lines with words, repeated after a change, by which its end is known
 MARK = re.compile(r"<\|[a-z]\w*\|>|<\[[^\]\s]{1,40}\]>|</s>|\ufffd|\0")
 
 
@@ -41,6 +42,29 @@ def new_region(prompt: NextEditPrompt, known: NextEditFormat, done: Done) -> str
     if _takes_back(prompt, new):
         raise NoEdit("the model would take back what was just typed")
     return new
+
+
+def first_change(region: str, written: str) -> str | None:
+    """Return the region with the first change of an answer that is still being written.
+
+    None until that is known: further lines of the region follow it, and it takes away no more lines
+    than it adds. It depends on the text alone, however many tokens a pass of the model adds.
+    """
+    old, lines = region.split("\n"), CURSOR.sub("", written).split("\n")[:-1]
+    same = common_prefix(old, lines)
+    for stop in range(same + 1, len(lines) + 1):
+        start = stop
+        while start > same and sum(map(_has_word, lines[start:stop])) < SAME_LINES:
+            start -= 1
+        repeated = lines[start:stop]
+        places = [n for n in range(same, len(old)) if old[n : n + len(repeated)] == repeated]
+        if start > same and len(places) == 1 and places[0] - same <= start - same:
+            return "\n".join((*lines[:stop], *old[places[0] + len(repeated) :]))
+    return None
+
+
+def _has_word(line: str) -> bool:
+    return re.search(r"\w", line) is not None
 
 
 def _is_cut_off(region: str, new: str) -> bool:

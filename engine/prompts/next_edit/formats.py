@@ -25,6 +25,7 @@ class NextEditFormat:
     max_tokens: int  # tokens of prompt and answer
     build: Callable[[EditContext, int, Count], NextEditPrompt]  # at most so many tokens
     read: Callable[[str, str], str]  # (region, answer) -> new region; both may raise NoEdit
+    is_region: bool  # the answer is the whole region, without marks
 
 
 FORMATS = {
@@ -37,6 +38,7 @@ FORMATS = {
             8192,
             sweep.build,
             sweep.read,
+            True,
         ),
         NextEditFormat(
             "zeta2.1",
@@ -45,6 +47,7 @@ FORMATS = {
             4096,
             zeta.build,
             zeta.read,
+            False,
         ),
     )
 }
