@@ -138,17 +138,14 @@ def infill_ids(request: Request, encoder: PromptEncoder) -> list[int]:
 
 
 def _parts(suffix: str, encode: Callable[[str], list[int]]) -> tuple[str, str]:
-    """Return the text next to the cursor, and the blocks after it that can be shown before it.
+    """Return the text next to the cursor, and the text after it that can be shown before it.
 
     The cursor's own line decides about neither, so that both stay the same while it is typed. The
-    blocks are counted from the end, and may repeat some of the nearest lines.
+    second consists of blocks where the nearest lines reach the start of one.
     """
     own = suffix.find("\n") + 1 or len(suffix)
     near = own + _stop(suffix[own:], 0, NEAR_TOKENS, encode)
-    if near == len(suffix):
-        return suffix, ""
-    left_out = (suffix.count("\n") - 1) % BLOCK_LINES + 1
-    return suffix[:near], suffix.split("\n", left_out)[left_out]
+    return suffix[:near], suffix[whole_blocks(suffix, own, near) :] if near < len(suffix) else ""
 
 
 def whole_blocks(text: str, offset: int, stop: int) -> int:
