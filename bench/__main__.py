@@ -11,6 +11,7 @@ BENCHES = {  # name: (module, what it measures)
     "decode": ("bench.decode.decode", "decoding speed, beside other programs"),
     "index": ("bench.index.index", "the workspace index beside other indexes"),
     "index-plot": ("bench.index.plot", "draw the results of `index --growth`"),
+    "keys": ("bench.latency.keys", "the tokens that are read for each keystroke"),
     "latency": ("bench.latency.latency", "what a user of an editor waits for"),
     "replay": ("bench.replay.replay", "how well recorded edits are drafted, without a model"),
     "replay-answers": (

@@ -139,7 +139,7 @@ def _function(record: dict[str, Any]) -> Question:
 
 def _middle(record: dict[str, Any]) -> Question:
     prompt, suffix = str(record["prompt"]), str(record["suffix"])
-    request = Request("complete", text=prompt, path="task.py", suffix=suffix)
+    request = Request("complete", text=prompt, suffix=suffix)  # a path would part the suffix
     return Question(str(record["name"]), "infilling", (prompt,), request)
 
 

@@ -96,6 +96,8 @@ def prompt_of(
     encoder = PromptEncoder(tokenizer, context, cancelled)
     prompt = unpredicted(request, encoder, model)
     prompt.predictions[1:1] = [tokenizer.encode(text) for text in limited(request.predictions)]
+    if request.suffix is not None and prompt.predictions:
+        prompt.predictions.append(prompt.ids)  # what is drafted from without predictions
     return prompt
 
 

@@ -1,7 +1,8 @@
 """Fill in the middle (FIM): the window of text around the cursor, and the prompt for it.
 
-The window starts at a fixed line, so that a keystroke leaves the head of the prompt unchanged and
-its prefix stays in the KV cache. The caller chooses the snippets of other files.
+What a keystroke leaves unchanged stands first, so that it stays in the KV cache: the window starts
+at a fixed line, and where the format shows several files, most of the text after the cursor is
+shown as one of them. The caller chooses the snippets of other files.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from engine.prompts.tokenizer import Tokenizer
     from engine.records import Request
 
+NEAR_TOKENS = 24  # tokens below the cursor's line that are read again at each keystroke
+BLOCK_LINES = 4  # lines; the text farther after the cursor consists of blocks of them
 MAX_TOKEN_CHARS = 16  # characters, assumed; bounds how much text is tokenised to fill a window
 REPOSITORY_NAME = "workspace"
 UNNAMED_FILE = "filename"  # stands for the path of a text that has none
@@ -105,22 +108,26 @@ def ends(tokenizer: Tokenizer) -> frozenset[int]:
 def infill_ids(request: Request, encoder: PromptEncoder) -> list[int]:
     """Return the ids of a `complete` request with a suffix.
 
-    A model without FIM continues the prefix; one without file marks gets no snippets.
+    A model without FIM continues the prefix; one without file marks gets no snippets. Of a file's
+    text after the cursor, what would be read again at each keystroke is the nearest lines.
     """
     control, encode = encoder.tokenizer.control, encoder.encode
     known = fim_format(encoder.tokenizer)
     if known is None:
         return encode(plain(request.text))
+    path = PurePath(request.path).name or UNNAMED_FILE
+    near, files = plain(request.suffix or ""), [*request.snippets]
+    if request.path and known.file in control and not (known.suffix_first or request.suffix_first):
+        near, rest = _parts(near, encoder.tokenizer.encode)
+        files += [(path, rest)] if rest.strip() else []
     ids: list[int] = []
-    if request.snippets and known.file in control:
+    if files and known.file in control:
         if known.repository in control:
             ids += [control[known.repository], *encode(f"{REPOSITORY_NAME}\n")]
-        for path, text in request.snippets:
-            ids += [control[known.file], *encode(f"{path}\n{plain(text).rstrip()}\n")]
-        path = PurePath(request.path).name or UNNAMED_FILE
+        for name, text in files:
+            ids += [control[known.file], *encode(f"{name}\n{plain(text).rstrip()}\n")]
         ids += [control[known.file], *encode(f"{path}\n")]
-    before = encode(plain(request.text))
-    after = encoder.encode_inside(plain(request.suffix or ""))
+    before, after = encode(plain(request.text)), encoder.encode_inside(near)
     prefix, suffix = control[known.prefix], control[known.suffix]
     middle = [control[known.middle]] if known.middle else []
     if known.suffix_first:
@@ -128,6 +135,29 @@ def infill_ids(request: Request, encoder: PromptEncoder) -> list[int]:
     if request.suffix_first:
         return [*ids, prefix, suffix, *after, *middle, *before]
     return [*ids, prefix, *before, suffix, *after, *middle]
+
+
+def _parts(suffix: str, encode: Callable[[str], list[int]]) -> tuple[str, str]:
+    """Return the text next to the cursor, and the text after it that can be shown before it.
+
+    The cursor's own line decides about neither, so that both stay the same while it is typed. The
+    second consists of blocks where the nearest lines reach the start of one.
+    """
+    own = suffix.find("\n") + 1 or len(suffix)
+    near = own + _stop(suffix[own:], 0, NEAR_TOKENS, encode)
+    return suffix[:near], suffix[whole_blocks(suffix, own, near) :] if near < len(suffix) else ""
+
+
+def whole_blocks(text: str, offset: int, stop: int) -> int:
+    """Return the end of the last block of lines, counted from the text's end, that fits.
+
+    It is `stop` itself if none does.
+    """
+    excess = -text.count("\n", stop) % BLOCK_LINES
+    end = stop
+    for _ in range(excess):
+        end = text.rfind("\n", offset, end - 1) + 1 or offset
+    return end if end > offset else stop
 
 
 def window(

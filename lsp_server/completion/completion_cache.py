@@ -1,19 +1,20 @@
-"""The completions offered lately, so that typing into one keeps it.
+"""The completions offered lately, so that typing into one keeps it, and those written lately.
 
 Counts what became of them. Nothing of this leaves the process.
 """
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from dataclasses import dataclass
 from itertools import count
 
 from engine.editing.brackets import OPENER_OF
-from engine.editing.edits import plain
+from engine.editing.edits import common_prefix, plain
 from lsp_server.completion.postprocess import fit_to_context
 
 MAX_COMPLETIONS = 64
+MAX_WRITTEN = 2  # completions that the next one is drafted from
 CONTEXT_BEFORE_CHARS, CONTEXT_AFTER_CHARS = 2000, 500  # characters that must stay unchanged
 MAX_TYPED_CHARS = 400  # characters typed into a completion
 MAX_AUTO_CLOSED = 2  # brackets or quotes that the editor inserted
@@ -46,6 +47,8 @@ class CompletionCache:
 
     def __init__(self) -> None:
         self._by_id: OrderedDict[str, Completion] = OrderedDict()
+        # As the model writes them, unfinished and unchecked ones too
+        self.written: deque[Completion] = deque(maxlen=MAX_WRITTEN)
         self.counts: Counter[str] = Counter()  # states reached, and "kept": reused while typing
         self.accepted = 0  # UTF-16 code units
 
@@ -77,6 +80,15 @@ class CompletionCache:
             self._remember(kept)
             return kept
         return None
+
+    def expected(self, uri: str, text: str, offset: int) -> tuple[str, ...]:
+        """Return what the model wrote here, newest first, from where something else was typed."""
+        found = []
+        for one in reversed(self.written):
+            typed = typed_since(one, text, offset) if one.uri == uri else None
+            if typed is not None:
+                found.append(one.text[common_prefix(typed, one.text) :])
+        return tuple(rest for rest in found if rest.strip())
 
     def record_state(self, id: str, state: str, length: int = 0) -> None:
         """Record that a completion was shown, partly accepted or accepted.

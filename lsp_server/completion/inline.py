@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from engine.editing.scopes.exports import Read, exports
-from engine.prompts.fim import window
+from engine.prompts.fim import whole_blocks, window
 from engine.records import Done, Request, RequestError, Step
 from engine.weights.errors import WeightsError
 from lsp_server.completion.checks import checked, unfit_place
@@ -50,9 +50,9 @@ MAX_PROMPT_TOKENS = 2048
 # tokens before the cursor that are shown however long it takes: 250, and what steps of lines leave
 MIN_PREFIX_TOKENS = 350
 MIN_SNIPPET_TOKENS = 48  # tokens of other files that are worth showing
-SUFFIX_SHARE = 1 / 6  # share of the prompt: text after the cursor, prefilled at each keystroke
+SUFFIX_SHARE = 1 / 6  # share of the prompt: text after the cursor
 SNIPPETS_SHARE = 1 / 4  # largest share of the prompt: text of other files
-SPECIAL_TOKENS = 16  # tokens reserved for FIM tokens and separators
+SPECIAL_TOKENS = 48  # tokens reserved for FIM tokens, separators and lines shown twice
 CANDIDATES = 3  # completions if invoked explicitly; all but the first are sampled
 TEMPERATURE, TOP_P = 0.6, 0.95  # sampling of all candidates but the first
 CONTEXT_CHARS = 8000  # characters on either side of the cursor, for post-processing
@@ -189,7 +189,10 @@ async def _complete(
     query = _Query(engine, request, document, offset, (before, after), multiline, began)
     if invoked:
         return await _candidates(session, query)
+    expected = session.completions.expected(uri, text, offset)
+    query = replace(query, request=replace(request, predictions=expected))
     completion = Completion(uri, offset, *context_around(text, offset), "", multiline)
+    session.completions.written.append(completion)
 
     def stop_model() -> None:
         if session.in_flight.get(uri) is in_flight:  # not a newer one that replaced it
@@ -399,6 +402,7 @@ def request_for(
     prefix = max(budget - snippets - suffix - SPECIAL_TOKENS, least)
     text = document.text.text
     start, stop = window(text, offset, prefix, suffix, engine.encode)
+    stop = whole_blocks(text, offset, stop)
     return Request(
         "complete",
         text[start:offset],

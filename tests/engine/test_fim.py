@@ -3,6 +3,7 @@ special token."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import groupby, pairwise
 from pathlib import Path
 
@@ -10,8 +11,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.editing.edits import plain
+from engine.model.kv_cache import common_prefix
 from engine.prompts.builder import prompt_of
-from engine.prompts.fim import FORMATS, FimFormat, ends, fim_format, infill_ids, window
+from engine.prompts.fim import (
+    BLOCK_LINES,
+    FORMATS,
+    NEAR_TOKENS,
+    FimFormat,
+    ends,
+    fim_format,
+    infill_ids,
+    whole_blocks,
+    window,
+)
 from engine.prompts.prompt_encoder import PromptEncoder
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Request
@@ -166,6 +179,93 @@ def test_every_format_is_found_by_its_marks(tmp_path: Path) -> None:
         folder.mkdir(parents=True)
         found.append(fim_format(with_marks(folder, [*one.marks])))
     assert found == [*FORMATS]
+
+
+# -- what a keystroke leaves unchanged ---------------------------------------------------------
+
+LINES = st.lists(
+    st.sampled_from(["    return x\n", "\n", "}\n", "def f(x, y):\n", "é = '😋'\n", "a\r\n"]),
+    max_size=24,
+).map("".join)
+OWN_LINE = st.sampled_from(["", ")", "):", " + total(x, y)", "]"])
+
+
+def infilled(before: str, after: str, tokenizer: Tokenizer) -> list[int]:
+    request = Request(
+        "complete", before, path="p/a.py", suffix=after, snippets=(("b.py", "b = 1\n"),)
+    )
+    return infill_ids(request, PromptEncoder(tokenizer))
+
+
+@settings(max_examples=200)
+@given(LINES, LINES, OWN_LINE, OWN_LINE, st.sampled_from("x( .\n)"))
+def test_a_key_costs_the_text_next_to_it(
+    qwen: Tokenizer, above: str, below: str, old: str, new: str, typed: str
+) -> None:
+    """Also where the editor changes the rest of the line, as when it closes a bracket."""
+    before, after = infilled(above, f"{old}\n{below}", qwen), f"{new}\n{below}"
+    ids = infilled(above + typed, after, qwen)
+    read = len(ids) - common_prefix(before, ids)
+    kept = above[: above.rstrip().rfind(" ") + 1]  # what a character may be merged with
+    line = len(qwen.encode(f"{above[len(kept) :]}{typed}")) + len(qwen.encode(f"{new}\n"))
+    assert read <= line + NEAR_TOKENS + 4  # marks, and a token that two texts share
+
+
+@settings(max_examples=200)
+@given(LINES, OWN_LINE, st.integers(0, 400))
+def test_all_of_the_rest_is_shown_and_few_lines_twice(
+    qwen: Tokenizer, below: str, own: str, long: int
+) -> None:
+    after = f"{own * (1 + long)}\n{below}"
+    text = shown(Request("complete", "x", path="a.py", suffix=after), qwen)
+    near = text[text.index("<|fim_suffix|>") + 1] if "\n" in after else after
+    lines = plain(after)
+    first = lines.split("\n")[0] + "\n"
+    assert lines.startswith(near) and near.startswith(first)  # all of the cursor's line
+    assert len(qwen.encode(near[len(first) :])) <= NEAR_TOKENS
+    if text[0] == "<|repo_name|>":
+        rest = text[3].removeprefix("a.py\n").rstrip("\n")
+        assert lines.rstrip("\n").endswith(rest)
+        repeated = len(near) - lines.rindex(rest)
+        assert repeated >= 0 and near[len(near) - repeated :].count("\n") < BLOCK_LINES
+    else:
+        assert not lines[len(near) :].strip()
+
+
+def test_formats_that_show_one_file_or_the_suffix_first_stay_whole(
+    qwen: Tokenizer, starcoder: Tokenizer, tmp_path: Path
+) -> None:
+    after = "".join(f"line {n} of the text\n" for n in range(40))
+    request = Request("complete", "x\n", path="a.py", suffix=after)
+    assert shown(request, starcoder) == [
+        "<fim_prefix>",
+        "x\n",
+        "<fim_suffix>",
+        after,
+        "<fim_middle>",
+    ]
+    folder = tmp_path / "Mellum"
+    folder.mkdir()
+    mellum = with_marks(folder, [*STARCODER, "<filename>"])
+    assert mellum.source
+    for one, tokenizer in ((request, mellum), (replace(request, path=""), qwen)):
+        parts = shown(one, tokenizer)
+        assert after in parts and "x\n" in parts and len(parts) == 5
+    first = shown(replace(request, suffix_first=True), qwen)
+    assert first == ["<|fim_prefix|>", "<|fim_suffix|>", after, "<|fim_middle|>", "x\n"]
+
+
+@given(st.integers(0, 60), st.integers(0, 60), st.booleans())
+def test_blocks_are_counted_from_the_end(lines: int, stop: int, ends_in_line: bool) -> None:
+    text = "ab\n" * lines + "c" * ends_in_line
+    offset, stop = 1, max(1, min(3 * stop, len(text)))
+    end = whole_blocks(text, min(offset, stop), stop)
+    below = text.count("\n", end)
+    assert end == stop or (end <= stop and below % BLOCK_LINES == 0)
+    assert stop - end < 3 * BLOCK_LINES
+    if end == stop and below % BLOCK_LINES:  # no block fits
+        assert stop - offset <= 3 * BLOCK_LINES
+    assert whole_blocks("new\n" + text, 4 + min(offset, stop), 4 + stop) == 4 + end
 
 
 # -- the window --------------------------------------------------------------------------------

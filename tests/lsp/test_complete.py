@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 
+from engine import Engine, Request
 from lsp_server.completion.inline import MIN_PREFIX_TOKENS, PromptLayout, request_for
 from lsp_server.protocol.text_sync import OpenDocuments
 from lsp_server.settings import Settings
 from tests.support.command import EOS, chain_model
-from tests.support.held_model import held
+from tests.support.held_model import held, held_at_step
 from tests.support.lsp_editor import TIMEOUT_S, Editor, LocalServer, local_server, ready
 
 pytestmark = [
@@ -159,6 +160,61 @@ async def test_typing_something_else_stops_the_model(editor: Open, server: Local
         first, second = [(await each).items for each in asked]
         assert not first
         assert not second or not second[0].insert_text.startswith(WRITTEN)
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
+    """The requests that reach the engine."""
+    found: list[Request] = []
+    submit = Engine.submit
+
+    def noted(engine: Engine, request: Request, *arguments: Any, **options: Any) -> Any:
+        found.append(request)
+        return submit(engine, request, *arguments, **options)
+
+    monkeypatch.setattr(Engine, "submit", noted)
+    return found
+
+
+@pytest.mark.parametrize("ask", [inline, listed])  # VS Code and Neovim 0.12, older Neovim
+async def test_after_something_else_the_draft_starts_from_what_was_offered(
+    editor: Open, requests: list[Request], ask: Any
+) -> None:
+    async with editor() as one:
+        uri = one.open("untitled:1", "a = 1\n\nb = 2\n", language="plaintext")
+        assert await ask(one, uri, 6) and not requests[-1].predictions
+        one.type(uri, 6, "xyb")
+        (item,) = await ask(one, uri, 9)
+        assert requests[-1].predictions == (WRITTEN[2:],)
+        other = one.open("untitled:2", "a = 1\nxyb\nb = 2\n", language="plaintext")
+        (plain,) = await ask(one, other, 9)
+        assert not requests[-1].predictions  # nothing was written here
+        texts = [each.get("insertText") or each["textEdit"]["newText"] for each in (item, plain)]
+        assert texts[0] == texts[1] and texts[0].endswith("c+de")  # the model's own
+
+
+async def test_after_something_else_the_draft_starts_from_what_is_being_written(
+    editor: Open, requests: list[Request]
+) -> None:
+    """As far as the model has come when it is stopped."""
+    async with editor(settings={"speculation": False}) as one:
+        uri = one.open("untitled:1", "a = 1\n\nb = 2\n", language="plaintext")
+        kind = {"context": {"triggerKind": 2}}
+        before = (await figures(one))[0].get("passes", 0)
+        with held_at_step(4):
+            where = {"textDocument": {"uri": uri}, "position": one.at(uri, 6)}
+            first = one.begin("textDocument/inlineCompletion", where | kind)
+            async with asyncio.timeout(TIMEOUT_S):
+                while (await figures(one))[0].get("passes", 0) < before + 3:
+                    await asyncio.sleep(0.01)
+            one.type(uri, 6, "b")
+            where = {"textDocument": {"uri": uri}, "position": one.at(uri, 7)}
+            second = one.begin("textDocument/inlineCompletion", where | kind)
+            await one.command("status")  # the server has received it
+        assert not (await first).items
+        (item,) = (await second).items
+        (expected,) = requests[-1].predictions
+        assert item.insert_text == "c+de" and WRITTEN.startswith(expected) and expected
 
 
 async def test_as_you_type_complete_lines_are_enough_after_a_while(

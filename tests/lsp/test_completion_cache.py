@@ -5,7 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsp_server.completion.completion_cache import MAX_COMPLETIONS, CompletionCache
+from lsp_server.completion.completion_cache import (
+    MAX_COMPLETIONS,
+    Completion,
+    CompletionCache,
+    context_around,
+)
 
 TEXT = st.text("ab(\n \r😋é", max_size=12)
 ANSWER = st.text("abc()\n 😋", min_size=1, max_size=12)
@@ -114,3 +119,30 @@ def test_each_state_and_accepted_character_counts_once() -> None:
     cache.record_state("c0", "accepted")  # of another client, or evicted
     assert cache.accepted == 7
     assert dict(cache.counts) == {"made": 1, "shown": 1, "partly": 1, "kept": 1, "accepted": 1}
+
+
+@given(TEXT, TEXT, ANSWER, ANSWER)
+def test_what_was_written_is_expected_from_where_something_else_is_typed(
+    before: str, after: str, written: str, typed: str
+) -> None:
+    cache, place = CompletionCache(), len(before)
+    sides = context_around(before + after, place)
+    cache.written.append(Completion("u", place, *sides, written, True))
+    same = 0
+    while written[same : same + 1] == typed[same : same + 1] != "":
+        same += 1
+    rest = written[same:]
+    now, cursor = before + typed + after, place + len(typed)
+    assert cache.expected("u", now, cursor) == ((rest,) if rest.strip() else ())
+    assert cache.expected("v", now, cursor) == ()
+    if before:
+        assert cache.expected("u", "#" + now, cursor + 1) == ()
+
+
+def test_the_latest_of_what_was_written_is_expected_first() -> None:
+    cache = CompletionCache()
+    for place, written in ((0, "old"), (2, "count + 1"), (3, "")):
+        cache.written.append(Completion("u", place, "self."[:place], "", written, False))
+    assert cache.expected("u", "selx", 4) == ("count + 1",)
+    cache.written[-1].text = "y = 2"  # it grows while the model writes
+    assert cache.expected("u", "selx", 4) == ("y = 2", "count + 1")
