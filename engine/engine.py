@@ -26,8 +26,10 @@ from engine.memory import give_back_memory
 from engine.model.cost_model import guess, measure, processor_key, remember, remembered
 from engine.model.native.native_target import NativeTarget
 from engine.model.opening import open_target
+from engine.model.prefix_store import PAUSE_SECONDS, PrefixStore
 from engine.prompts.builder import Prompt, prompt_of
 from engine.prompts.fim import fim_format
+from engine.prompts.indexed_prompt import is_of_indexed_files
 from engine.prompts.prompt_encoder import Cancelled
 from engine.prompts.tokenizer import Tokenizer
 from engine.prompts.tool_grammar import grammar_of_calls
@@ -97,6 +99,9 @@ class Engine:
             self.config, target, tokenizer, cost, model, AnswerHistory(target.vocab)
         )
         self._grammars = Grammars(tokenizer)
+        self._prefixes: PrefixStore | None = None  # without one, nothing read outlives this engine
+        if isinstance(target, NativeTarget) and target.exact and self.config.prefixes:
+            self._prefixes = PrefixStore(home(), target, tokenizer.fingerprint)
         self.drafters = {self.config.drafter: drafter.load(self.parts)}
         self.workspace: Workspace | None = None
         if self.config.workspace is not None:
@@ -274,11 +279,14 @@ class Engine:
             lengths.forget()
 
     def close(self) -> None:
-        """Cancel everything, end the thread, and store the measured pass times."""
+        """Cancel everything, end the thread, and store prompts and the measured pass times."""
         self.worker.close()
         if self.workspace is not None:
             self.workspace.close()
         remember(home() / "costs.json", self._machine, self.parts.cost)
+        if self._prefixes is not None:
+            for _ in self._prefixes.save():
+                pass
 
     def __enter__(self) -> Engine:
         return self
@@ -303,6 +311,10 @@ class Engine:
         """
         target, cost, history = self.parts.target, self.parts.cost, self.parts.history
         self._fit_chunk()
+        if self._prefixes is not None and not owner:  # what keys ask stays in memory
+            may_write = partial(is_of_indexed_files, request, workspace)
+            if self._prefixes.want(prompt.ids, may_write):
+                self.worker.add_background(self._prefixes.save(), PAUSE_SECONDS)
         answer = Generation(
             request,
             prompt,

@@ -74,6 +74,11 @@ class SequencePool:
         self._allocate, self._give_back = allocate, give_back
         self.max_sequences, self.max_bytes = max_sequences, max_bytes
         self.sequences: list[Sequence] = []
+        # the level below: given the tokens of a prompt and how many of them a sequence has here, a
+        # sequence that has many more, and their number
+        self.find_stored: Callable[[list[int], int], tuple[Sequence, int] | None] = (
+            lambda tokens, cached: None
+        )
 
     @property
     def current(self) -> Sequence:
@@ -98,8 +103,13 @@ class SequencePool:
         need = -(-(len(prompt) + capacity + 1) // ALLOCATION_ROWS) * ALLOCATION_ROWS
         best = max(range(len(shared)), key=lambda n: shared[n], default=-1)
         cached = shared[best] if best >= 0 else 0
+        stored = None if owner else self.find_stored(prompt[:-1], cached)
         try:
-            current = self._continued(best, cached, need)
+            if stored is not None:
+                source, cached = stored
+                current = self._allocate(source, cached, need)
+            else:
+                current = self._continued(best, cached, need)
         except MemoryError:
             cached, current = 0, self._alone(need)
         current.truncate(cached)
