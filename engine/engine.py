@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from engine.config import Config
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 
 MAX_CHUNK_TOKENS = 128  # tokens of a prompt that one pass on a CPU reads at most
 MAX_CHUNK_SECONDS = 0.2  # seconds of such a pass; a request can be cancelled between two
+CLOSE_SECONDS = 5.0  # seconds that storing prompts may hold up the end of an engine
 
 
 def no_progress(what: str, done: int, total: int) -> None:
@@ -100,6 +103,7 @@ class Engine:
         )
         self._grammars = Grammars(tokenizer)
         self._prefixes: PrefixStore | None = None  # without one, nothing read outlives this engine
+        self._saving: Generator[float, None, None] | None = None
         if isinstance(target, NativeTarget) and target.exact and self.config.prefixes:
             self._prefixes = PrefixStore(home(), target, tokenizer.fingerprint)
         self.drafters = {self.config.drafter: drafter.load(self.parts)}
@@ -284,9 +288,12 @@ class Engine:
         if self.workspace is not None:
             self.workspace.close()
         remember(home() / "costs.json", self._machine, self.parts.cost)
-        if self._prefixes is not None:
-            for _ in self._prefixes.save():
-                pass
+        if self._saving is not None:
+            end = monotonic() + CLOSE_SECONDS
+            with closing(self._saving):
+                for _ in self._saving:
+                    if monotonic() >= end:
+                        break
 
     def __enter__(self) -> Engine:
         return self
@@ -314,7 +321,8 @@ class Engine:
         if self._prefixes is not None and not owner:  # what keys ask stays in memory
             may_write = partial(is_of_indexed_files, request, workspace)
             if self._prefixes.want(prompt.ids, may_write):
-                self.worker.add_background(self._prefixes.save(), PAUSE_SECONDS)
+                self._saving = self._prefixes.save()
+                self.worker.add_background(self._saving, PAUSE_SECONDS)
         answer = Generation(
             request,
             prompt,

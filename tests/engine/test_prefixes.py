@@ -3,30 +3,27 @@ what they show only where that is indexed."""
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from engine import Config, Done, EditRefused, Engine, Request
-from engine.model.prefix_store import FOLDER
-from tests.conftest import tiny_model
-from tests.support.gguf_of_model import VOCABULARY, write_gguf_of
+from engine.model.prefix_store import FOLDER, PrefixStore
+from index.workspace import array_file
+from tests.support.prefixes import CODE, files, tiny_gguf
 
-CODE = "".join(f"def part_{n}(left, right):\n    return left + right * {n}\n" for n in range(24))
 PASSWORD = "password = 'h8Jw2kq0Zt5vXc'\n"
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny GGUF file."""
-    root = tmp_path_factory.mktemp("gguf")
-    tiny_model(root / "llama", context=4096, vocab_size=VOCABULARY, pad_token_id=0)
-    write_gguf_of(root / "llama", root / "m.gguf")
-    return root / "m.gguf"
+    return tiny_gguf(tmp_path_factory.mktemp("gguf"))
 
 
 @pytest.fixture
@@ -56,10 +53,6 @@ def edit(path: Path, text: str = CODE, **options: Any) -> Request:
 def completion(path: Path, **options: Any) -> Request:
     usual: dict[str, Any] = {"suffix": "\n", "max_tokens": 8, "seed": 3}
     return Request("complete", CODE, str(path), **usual | options)
-
-
-def files(home: Path) -> list[Path]:
-    return sorted((home / FOLDER).iterdir()) if (home / FOLDER).exists() else []
 
 
 def answers(engine: Engine, *requests: Request) -> Iterator[Done]:
@@ -116,6 +109,46 @@ def test_prompts_are_written_while_idle(
         (file,) = files(home)
         written = file.stat().st_mtime_ns
     assert file.stat().st_mtime_ns == written, "nothing was left to do"
+
+
+def test_closing_goes_on_with_the_entry_in_flight(
+    start: Callable[..., Engine], root: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its writing was begun once, and nothing else is left."""
+    begun, save, written = threading.Event(), PrefixStore.save, []
+    write = array_file.write_in_steps
+
+    def save_slowly(store: PrefixStore) -> Generator[float, None, None]:
+        steps = save(store)
+        yield from islice(steps, 3)
+        begun.set()
+        yield 3600.0
+        yield from steps
+
+    def note_writing(path: Path, *given: Any) -> Generator[int, None, Any]:
+        written.append(path)
+        return write(path, *given)
+
+    monkeypatch.setattr("engine.engine.PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(array_file, "STEP_BYTES", 1 << 12)
+    monkeypatch.setattr(PrefixStore, "save", save_slowly)
+    monkeypatch.setattr("engine.model.prefix_store.write_in_steps", note_writing)
+    with start() as engine:
+        engine.submit(edit(root / "a.py")).result()
+        assert begun.wait(60)
+        assert len(files(home)) == 1 and written != files(home)
+    assert files(home) == written
+
+
+def test_closing_does_not_wait_for_a_slow_disk(
+    start: Callable[..., Engine], root: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What takes too long is not written, and nothing is left of it."""
+    monkeypatch.setattr("engine.engine.CLOSE_SECONDS", 0.0)
+    monkeypatch.setattr(array_file, "STEP_BYTES", 1 << 12)
+    with start() as engine:
+        engine.submit(edit(root / "a.py")).result()
+    assert (home / FOLDER).is_dir() and not files(home)
 
 
 NOT_WRITTEN: dict[str, Callable[[Path], Request]] = {

@@ -1,5 +1,5 @@
-"""A target without a model, for tests of prefixes on disk: every number of its cache and states
-tells the tokens before it, so that a wrong row is seen at once."""
+"""For tests of prefixes on disk: a tiny model, and a target without one, in which every number of
+the cache and the states tells the tokens before it, so that a wrong row is seen at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from engine.model.kv_cache import Sequence, SequencePool
 from engine.model.native.recurrent_state import LayerState, RecurrentState
 from engine.model.pooled_target import PooledTarget
 from engine.model.prefix_store import FOLDER, PrefixStore
+from tests.conftest import tiny_model
+from tests.support.gguf_of_model import VOCABULARY, write_gguf_of
 
+CODE = "".join(f"def part_{n}(left, right):\n    return left + right * {n}\n" for n in range(24))
 CHUNK = 64  # tokens; there is a checkpoint behind each chunk
 SHAPES = ((2, 3, 8), (1, 1, 16))  # layers, heads and dimensions of the arrays of a cache
 TOKENIZER = "a tokenizer"
@@ -60,7 +63,8 @@ class RowsTarget(PooledTarget):
                 part[..., start:stop, :] = _rows(part, marks[start:stop])
             self.tokens.extend(prompt[start:stop])
             if (states := self.sequence.recurrent) is not None:
-                states.layers[0].state[:], states.layers[0].tail[:] = marks[stop - 1], -marks[stop]
+                layer, mark = states.layers[0], marks[stop - 1]
+                layer.state[:], layer.tail[:] = mark, -mark
                 states.position = stop
                 states.checkpoint(1 << 30)
         return cached
@@ -71,7 +75,7 @@ class RowsTarget(PooledTarget):
         if rows and (states := self.sequence.recurrent) is not None:
             assert states.tokens == rows and not states.broken
             assert (states.layers[0].state == marks[rows - 1]).all()
-            assert (states.layers[0].tail == -marks[rows]).all()
+            assert (states.layers[0].tail == -marks[rows - 1]).all()
 
 
 def _rows(part: Any, marks: Any) -> Any:
@@ -87,6 +91,13 @@ def marks_of(tokens: list[int]) -> Any:
         checksum = zlib.crc32(token.to_bytes(4, "little"), checksum)
         found.append(checksum >> 12)
     return np.array(found, np.float32)
+
+
+def tiny_gguf(root: Path) -> Path:
+    """A tiny GGUF file in a folder."""
+    tiny_model(root / "llama", context=4096, vocab_size=VOCABULARY, pad_token_id=0)
+    write_gguf_of(root / "llama", root / "m.gguf")
+    return root / "m.gguf"
 
 
 def opened(home: Path, target: RowsTarget, limit: int = 1 << 30) -> PrefixStore:
