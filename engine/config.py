@@ -72,7 +72,7 @@ class Config:
     # bytes of these sequences, at most; 0: half of what a card has left, 1 GiB on a CPU
     cache_bytes: int = 0
     library: bool = True  # build the standard library's n-gram model while idle
-    # keep what is read of the prompts of edits and completions of indexed files, on disk
+    # store on disk what the model computes for prompts of edits and completions of indexed files
     prefixes: bool = field(default_factory=lambda: os.environ.get(PREFIXES_VARIABLE) != "off")
 
 

@@ -12,13 +12,15 @@ import logging
 import os
 import re
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from engine.model import _kernels
 from engine.model.kv_cache import Sequence, common_prefix
@@ -39,6 +41,10 @@ STORED_CHECKPOINTS = 2  # one at the prompt's end, one before it for a prompt wi
 MAX_WANTED = 8  # prompts that wait to be written
 PAUSE_SECONDS = 30.0  # seconds between a prompt and its writing, so that typing writes little
 NAME = re.compile(r"[0-9a-f]{16}-[0-9a-f]{32}")  # of a file: its model's mark, its tokens' digest
+
+
+class Outdated(ValueError):
+    """A file of another model, version or kind of processor."""
 
 
 class StoredPrefix(NamedTuple):
@@ -78,17 +84,26 @@ class PrefixStore:
         except OSError as error:
             self._give_up(error)
             return
+        outdated = 0
         for path in paths:
             try:
                 self._entries[path] = self._opened(path)[1]
+            except FileNotFoundError:  # another process was faster
+                pass
+            except Outdated:
+                self._delete(path)
+                outdated += 1
             except (OSError, ValueError) as error:
                 self._drop(path, error)
+        if outdated:
+            log.warning("%d stored prompts of another model or version are dropped", outdated)
         target.pool.find_stored = self.find
 
-    def find(self, tokens: list[int], cached: int) -> tuple[Sequence, int] | None:
-        """Find the entry that has the most of these tokens, as a sequence, and how many it has.
+    def find(self, tokens: list[int], cached: int, need: int) -> tuple[Sequence, int] | None:
+        """Copy the entry that has the most of these tokens to a sequence of `need` rows.
 
-        None where that is hardly more than `cached`.
+        Returns it with the number of those tokens, or None where they are hardly more than
+        `cached`.
         """
         while self._entries:
             path = max(self._entries, key=lambda path: self._entries[path].reusable(tokens))
@@ -96,7 +111,11 @@ class PrefixStore:
             if rows < cached + MIN_TOKENS:
                 return None
             try:
-                found = self._sequence(path)
+                file, entry = self._opened(path)
+                if entry != self._entries[path]:  # another process has other checkpoints
+                    self._entries[path] = entry
+                    continue
+                found = self._copied(file, entry, rows, need)
             except FileNotFoundError:  # cleared, or evicted by another process
                 del self._entries[path]
             except (OSError, ValueError) as error:
@@ -116,7 +135,7 @@ class PrefixStore:
             self._wanted.append((tokens, may_write))
         return len(self._wanted) == 1
 
-    def save(self) -> Iterator[float]:
+    def save(self) -> Generator[float, None, None]:
         """Write what is wanted and not on disk yet, the latest first, in slices.
 
         Yields the seconds until the next slice. Where a request runs between two, the entry in
@@ -137,7 +156,8 @@ class PrefixStore:
             if self._target.epoch != epoch:
                 yield PAUSE_SECONDS
             else:
-                self._wanted.remove(wanted)
+                with suppress(ValueError):  # forgotten meanwhile
+                    self._wanted.remove(wanted)
 
     def _written(
         self, tokens: list[int], may_write: Callable[[], bool]
@@ -150,8 +170,7 @@ class PrefixStore:
         arrays = _arrays(sequence, entry)
         if sum(array.nbytes for array in arrays.values()) > self._limit:
             return
-        digest = blake2b(arrays["tokens"].tobytes(), digest_size=16).hexdigest()
-        path = self._home / FOLDER / f"{model_mark(self._target.folder)}-{digest}"
+        path = self._path(arrays["tokens"])
         make_cache_folder(path.parent, levels=2)
         about = {"checkpoints": entry.checkpoints}
         yield from write_in_steps(path, self._fingerprint, about, arrays)
@@ -164,7 +183,8 @@ class PrefixStore:
     def _unsaved(self, tokens: list[int]) -> tuple[Sequence, StoredPrefix] | None:
         """Find the sequence in memory that has the most of a prompt, if no entry has as much."""
         found: tuple[Sequence, StoredPrefix] | None = None
-        most = max((entry.reusable(tokens) for entry in self._entries.values()), default=0)
+        stored = [entry for path, entry in self._entries.items() if path.exists()]
+        most = max((entry.reusable(tokens) for entry in stored), default=0)
         for sequence in self._target.pool.sequences:
             if sequence.owner:
                 continue
@@ -178,12 +198,8 @@ class PrefixStore:
                 found, most = (sequence, StoredPrefix(tokens[:rows], checkpoints)), rows
         return found
 
-    def _sequence(self, path: Path) -> Sequence:
-        """Map an entry as a sequence. OSError, Damaged."""
-        file, entry = self._opened(path)
-        if entry != self._entries[path]:
-            raise file.damaged("changed by another program")
-        file.check()
+    def _copied(self, file: ArrayFile, entry: StoredPrefix, rows: int, need: int) -> Sequence:
+        """Copy the first rows of an entry while its file is verified. Damaged, MemoryError."""
         arrays, recurrent = file.arrays, self._target.model.recurrent_state()
         if recurrent is not None and entry.checkpoints is not None:
             recurrent.broken = True  # only its checkpoints have states
@@ -192,16 +208,21 @@ class PrefixStore:
                 layers = [(arrays[state].copy(), arrays[tail].copy()) for state, tail in names]
                 recurrent.checkpoints.append(Checkpoint(at, layers))
         cache = tuple(arrays[f"part{n}"] for n in range(len(self._parts)))
-        return Sequence(entry.tokens, cache, None, recurrent)
+        with ThreadPoolExecutor(1, "draftline-checksum") as executor:
+            checking = executor.submit(file.check)
+            mapped = Sequence(entry.tokens, cache, None, recurrent)
+            found = self._target.pool.allocate(mapped, rows, need)
+            checking.result()
+        return found
 
     def _opened(self, path: Path) -> tuple[ArrayFile, StoredPrefix]:
-        """Map a file, whose rows are not verified yet. OSError, Damaged."""
+        """Map a file, whose rows are not verified yet. OSError, Damaged, Outdated."""
         file = ArrayFile(path)
         if file.fingerprint != self._fingerprint:
-            raise file.damaged("of another model or version")
+            raise Outdated(f"{path}: of another model or version")
         tokens, checkpoints = file.arrays.get("tokens"), file.about.get("checkpoints")
         count = len(tokens) if tokens is not None and tokens.ndim == 1 else 0
-        if not 0 < count <= self._target.context or not self._are_places(checkpoints, count):
+        if not count or not self._are_places(checkpoints, count):
             raise file.damaged("not the rows of a prompt")
         shapes = {f"part{n}": (*p[:3], count, p[4]) for n, p in enumerate(self._parts)}
         for at in checkpoints or ():
@@ -211,8 +232,14 @@ class PrefixStore:
         expected["tokens"] = ((count,), "<i4")
         if {name: (one.shape, one.dtype.str) for name, one in file.arrays.items()} != expected:
             raise file.damaged("rows of another shape")
-        file.check("tokens")
+        if self._path(file.arrays["tokens"]) != path:
+            raise file.damaged("its tokens are not those of its name")
         return file, StoredPrefix(file.arrays["tokens"].tolist(), checkpoints)
+
+    def _path(self, tokens: NDArray[np.int32]) -> Path:
+        """Return the place of the entry of these tokens."""
+        digest = blake2b(tokens.tobytes(), digest_size=16).hexdigest()
+        return self._home / FOLDER / f"{model_mark(self._target.folder)}-{digest}"
 
     def _are_places(self, checkpoints: object, count: int) -> bool:
         """Return whether these are the checkpoints of an entry of `count` tokens."""

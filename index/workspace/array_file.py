@@ -88,10 +88,10 @@ class ArrayFile:
         if end != len(self._map):
             raise self.damaged(f"{len(self._map)} bytes, expected {end}")
 
-    def check(self, *names: str) -> None:
-        """Verify the checksums of these arrays, or of all. Raises Damaged."""
-        for name in names or self.arrays:
-            if _checksum(self.arrays[name]) != self._checksums[name]:
+    def check(self) -> None:
+        """Verify the arrays' checksums. Raises Damaged."""
+        for name, array in self.arrays.items():
+            if _checksum(array) != self._checksums[name]:
                 raise self.damaged(f"'{name}' does not match its checksum")
         self._map.madvise(mmap.MADV_DONTNEED)  # drop the pages again
 

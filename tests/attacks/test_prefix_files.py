@@ -154,11 +154,16 @@ def test_things_that_are_no_files(tmp_path: Path, caplog: pytest.LogCaptureFixtu
 def test_files_that_change_while_the_engine_runs(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Deleted, cut, or replaced by the entry of another prompt."""
+    """Deleted, cut, or replaced by the entry of another prompt, or of another model."""
     (path,) = stored(tmp_path, PROMPT)
     good = path.read_bytes()
     (other,) = stored(tmp_path / "other", OTHER)
-    for data, lines in ((None, 0), (good[:-1], 1), (b"", 1), (other.read_bytes(), 1)):
+    ours = ArrayFile(path)
+    write(tmp_path / "foreign", "another model", ours.about, ours.arrays)
+    foreign = (tmp_path / "foreign").read_bytes()
+    for data, lines in (
+        (None, 0), (good[:-1], 1), (b"", 1), (other.read_bytes(), 1), (foreign, 1),
+    ):  # fmt: skip
         path.write_bytes(good)
         target = RowsTarget()
         opened(tmp_path, target)

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine import Config
-from engine.model import pooled_target
+from engine.model import _kernels, pooled_target
 from engine.model.native.native_target import NativeTarget
 from engine.model.prefix_store import (
     MAX_WANTED,
@@ -259,6 +259,32 @@ def test_the_least_recently_used_goes_first(tmp_path: Path) -> None:
     assert len(prefix_files(tmp_path, Path("another"))) == 2
 
 
+def test_processes_that_share_the_folder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """One's entry is cleared, and another's has other checkpoints: neither is damage."""
+    prompt = tokens(300)
+    (path,) = stored(tmp_path, prompt, has_states=True)
+    user, other = RowsTarget(has_states=True), RowsTarget(has_states=True)
+    store = opened(tmp_path, user)
+    path.unlink()
+    writer = opened(tmp_path, other)
+    other.read([*prompt[:100], 1])
+    other.read(prompt)  # from token 100 on, in other chunks
+    keep(writer, prompt)
+    assert array_file.ArrayFile(path).about == {"checkpoints": [292, 299]}
+    assert user.read(prompt) == 299
+    path.unlink()
+    keep(store, prompt)
+    assert files(tmp_path) == [path] and not caplog.messages
+
+
+def test_a_smaller_context_uses_what_fits(tmp_path: Path) -> None:
+    (path,) = stored(tmp_path, tokens(500))
+    target = RowsTarget()
+    target.context = 400
+    opened(tmp_path, target)
+    assert target.read(tokens(500)[:300]) == 299 and path.exists()
+
+
 def test_what_is_larger_than_the_limit_is_not_written(tmp_path: Path) -> None:
     target = RowsTarget()
     store = opened(tmp_path, target, limit=10_000)
@@ -274,13 +300,12 @@ def test_what_is_larger_than_the_limit_is_not_written(tmp_path: Path) -> None:
 def test_rows_of_other_weights_or_numbers_are_dropped(
     tmp_path: Path, name: str, value: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stored(tmp_path, tokens(300))
+    stored(tmp_path, tokens(300), tokens(300, seed=1))
     target = RowsTarget()
     setattr(target, name, value)
     opened(tmp_path, target)
     assert target.read(tokens(300)) == 0 and not files(tmp_path)
-    (line,) = caplog.messages
-    assert line.endswith("of another model or version")
+    assert caplog.messages == ["2 stored prompts of another model or version are dropped"]
 
 
 def test_a_fingerprint_says_all_that_the_rows_depend_on(
@@ -293,6 +318,10 @@ def test_a_fingerprint_says_all_that_the_rows_depend_on(
 
     before = found()
     assert found() == before and found("q8") != before and found(tokenizer="u") != before
+    isa = _kernels.isa()
+    _kernels.set_isa("plain")
+    assert found() != before
+    _kernels.set_isa(isa)
     with monkeypatch.context() as patch:
         patch.setattr("engine.model.prefix_store.own_version", lambda: "9.9")
         assert found() != before

@@ -163,13 +163,14 @@ def _remove_ngrams(tokenizers: set[str]) -> int:
 
 
 def _remove_prefixes(folder: Path) -> int:
-    """Delete what the model of a folder has read of prompts. Returns the bytes freed."""
+    """Delete the stored prompts of a folder's model. Returns the bytes freed."""
     from engine.model.prefix_store import prefix_files
 
     freed = 0
     for file in prefix_files(weights.home(), folder):
-        freed += file.lstat().st_size
-        file.unlink()
+        with contextlib.suppress(FileNotFoundError):  # an engine was faster
+            freed += file.lstat().st_size
+            file.unlink()
     return freed
 
 

@@ -98,7 +98,7 @@ CACHES = (
     ),
     StoredPart(
         "prefixes",
-        "what models have read of prompts",
+        "what models computed for prompts",
         "prefixes",
         _named(f"{_HEX}{{16}}-{_HEX}{{32}}"),
         f"{MAX_PREFIX_BYTES / 1e9:.1f} GB",
