@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
+
+from engine.config import PREFIXES_VARIABLE
 
 BENCHES = {  # name: (module, what it measures)
     "apply": ("bench.apply.apply", "merging updates into files: exactness and speed"),
@@ -50,6 +53,7 @@ def main(argv: list[str] | None = None) -> int:
         if not asked:
             print(f"\npython -m bench: unknown benchmark {name!r}: choose from these", file=out)
         return 0 if asked else 2
+    os.environ.setdefault(PREFIXES_VARIABLE, "off")  # an earlier run has read nothing
     try:
         module = import_module(BENCHES[name][0])
     except ModuleNotFoundError as error:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 SMALL_MODEL, USUAL_MODEL = "qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b"
 MODEL_VARIABLE = "DRAFTLINE_MODEL"
+PREFIXES_VARIABLE = "DRAFTLINE_PREFIXES"
 MIN_MEMORY_BYTES = 6_000_000_000  # bytes of a machine for the usual model, an editor and a browser
 Verification = Literal["match", "rejection"]
 Graphs = Literal["auto", "off", "static"]
@@ -71,6 +72,8 @@ class Config:
     # bytes of these sequences, at most; 0: half of what a card has left, 1 GiB on a CPU
     cache_bytes: int = 0
     library: bool = True  # build the standard library's n-gram model while idle
+    # store on disk what the model computes for prompts of edits and completions of indexed files
+    prefixes: bool = field(default_factory=lambda: os.environ.get(PREFIXES_VARIABLE) != "off")
 
 
 def devices(text: str) -> list[str]:

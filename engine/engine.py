@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from engine.config import Config
@@ -27,9 +29,11 @@ from engine.model.cost_model import guess, measure, processor_key, remember, rem
 from engine.model.native.loading import lower_priority, use_threads
 from engine.model.native.native_target import NativeTarget
 from engine.model.opening import open_target
+from engine.model.prefix_store import PAUSE_SECONDS, PrefixStore
 from engine.model.slots import Slots
 from engine.prompts.builder import Prompt, prompt_of
 from engine.prompts.fim import fim_format
+from engine.prompts.indexed_prompt import is_of_indexed_files
 from engine.prompts.prompt_encoder import Cancelled
 from engine.prompts.tokenizer import Tokenizer
 from engine.prompts.tool_grammar import grammar_of_calls
@@ -45,6 +49,7 @@ if TYPE_CHECKING:
 
 MAX_CHUNK_TOKENS = 128  # tokens of a prompt that one pass on a CPU reads at most
 MAX_CHUNK_SECONDS = 0.2  # seconds of such a pass; a request can be cancelled between two
+CLOSE_SECONDS = 5.0  # seconds that storing prompts may hold up the end of an engine
 
 
 def no_progress(what: str, done: int, total: int) -> None:
@@ -99,6 +104,10 @@ class Engine:
             self.config, target, tokenizer, cost, model, AnswerHistory(target.vocab)
         )
         self._grammars = Grammars(tokenizer)
+        self._prefixes: PrefixStore | None = None  # without one, nothing read outlives this engine
+        self._saving: Generator[float, None, None] | None = None
+        if isinstance(target, NativeTarget) and target.exact and self.config.prefixes:
+            self._prefixes = PrefixStore(home(), target, tokenizer.fingerprint)
         self.drafters = {self.config.drafter: drafter.load(self.parts)}
         self.workspace: Workspace | None = None
         if self.config.workspace is not None:
@@ -281,11 +290,17 @@ class Engine:
             lengths.forget()
 
     def close(self) -> None:
-        """Cancel everything, end the thread, and store the measured pass times."""
+        """Cancel everything, end the thread, and store prompts and the measured pass times."""
         self.worker.close()
         if self.workspace is not None:
             self.workspace.close()
         remember(home() / "costs.json", self._machine, self.parts.cost)
+        if self._saving is not None:
+            end = monotonic() + CLOSE_SECONDS
+            with closing(self._saving):
+                for _ in self._saving:
+                    if monotonic() >= end:
+                        break
 
     def __enter__(self) -> Engine:
         return self
@@ -310,6 +325,11 @@ class Engine:
         """
         target, cost, history = self.parts.target, self.parts.cost, self.parts.history
         self._fit_machine()
+        if self._prefixes is not None and not owner:  # what keys ask stays in memory
+            may_write = partial(is_of_indexed_files, request, workspace)
+            if self._prefixes.want(prompt.ids, may_write):
+                self._saving = self._prefixes.save()
+                self.worker.add_background(self._saving, PAUSE_SECONDS)
         answer = Generation(
             request,
             prompt,

@@ -336,6 +336,10 @@ class Worker:
         """Return whether all background work is done."""
         return not self._background
 
+    def add_background(self, work: Iterator[float], seconds: float) -> None:
+        """Do more work while idle, in `seconds` at the earliest. For jobs, in the thread itself."""
+        self._background[work] = monotonic() + seconds
+
     def close(self) -> None:
         """Cancel all jobs and wait for the thread to end."""
         with self._wake:

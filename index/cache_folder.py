@@ -23,6 +23,7 @@ MAX_TOKEN_DBS = 4
 MAX_NGRAM_FILES = 8
 MAX_ANSWERS = 4096  # files; answers about documents
 MAX_TOKENIZERS = 16  # files; tokenizers of other machines' engines
+MAX_PREFIX_BYTES = 2_000_000_000  # bytes; what models computed for prompts
 
 
 def make_cache_folder(folder: Path, levels: int = 1, mode: int = 0o700) -> None:

@@ -71,9 +71,14 @@ class SequencePool:
         MemoryError where there is none left. `give_back` frees that of dropped sequences. The
         current sequence is kept whatever its size.
         """
-        self._allocate, self._give_back = allocate, give_back
+        self.allocate, self._give_back = allocate, give_back
         self.max_sequences, self.max_bytes = max_sequences, max_bytes
         self.sequences: list[Sequence] = []
+        # the level below: given the tokens of a prompt, how many of them a sequence has here, and
+        # the capacity needed, a new sequence that has many more, and their number
+        self.find_stored: Callable[[list[int], int, int], tuple[Sequence, int] | None] = (
+            lambda tokens, cached, need: None
+        )
 
     @property
     def current(self) -> Sequence:
@@ -81,7 +86,7 @@ class SequencePool:
 
     def empty(self) -> SequencePool:
         """Make another pool with the same limits, without sequences."""
-        return SequencePool(self._allocate, self.max_sequences, self.max_bytes, self._give_back)
+        return SequencePool(self.allocate, self.max_sequences, self.max_bytes, self._give_back)
 
     def begin(self, prompt: list[int], capacity: int, owner: str = "") -> int:
         """Make current the owner's sequence that shares the longest prefix with `prompt`.
@@ -99,7 +104,8 @@ class SequencePool:
         best = max(range(len(shared)), key=lambda n: shared[n], default=-1)
         cached = shared[best] if best >= 0 else 0
         try:
-            current = self._continued(best, cached, need)
+            stored = None if owner else self.find_stored(prompt[:-1], cached, need)
+            current, cached = stored or (self._continued(best, cached, need), cached)
         except MemoryError:
             cached, current = 0, self._alone(need)
         current.truncate(cached)
@@ -123,14 +129,14 @@ class SequencePool:
             current = self.sequences.pop(best)
             if current.capacity >= need:
                 return current
-            return self._allocate(current, cached, need)
-        return self._allocate(self.sequences[best] if cached else Sequence(), cached, need)
+            return self.allocate(current, cached, need)
+        return self.allocate(self.sequences[best] if cached else Sequence(), cached, need)
 
     def _alone(self, need: int) -> Sequence:
         """Make a new sequence after dropping all others, where memory is short."""
         self.clear()
         try:
-            return self._allocate(Sequence(), 0, need)
+            return self.allocate(Sequence(), 0, need)
         except MemoryError as error:
             raise RequestError(
                 f"there is no memory for {need} tokens: select fewer lines, or ask for a shorter "

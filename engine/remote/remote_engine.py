@@ -12,6 +12,7 @@ import json
 import select
 import socket
 from collections import deque
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import Any, NoReturn
@@ -247,6 +248,8 @@ class RemoteEngine(ClientEngine):
 
     def submit(self, request: Request, speculation: bool = True, *, client: str = "") -> RemoteJob:
         """Queue a request. RequestError where it cannot be answered."""
+        if request.path:  # the server's current folder is another one
+            request = replace(request, path=str(Path(request.path).absolute()))
         params = to_json(Submission(request, speculation, client))
         if len(json.dumps(params)) > MAX_REQUEST_CHARS:
             raise RequestError(f"over {MAX_REQUEST_CHARS >> 20} MiB: shorten it")

@@ -21,6 +21,7 @@ import re
 import stat
 import struct
 import zlib
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,13 +32,14 @@ from numpy.typing import NDArray
 from index.os_calls import BINARY, NO_LINK, NO_WAIT
 from index.temporary_file import replacing, write_all
 
-Arrays = dict[str, NDArray[Any]]  # C order, of a dtype in DTYPES; names are ASCII identifiers
+Arrays = dict[str, NDArray[Any]]  # of a dtype in DTYPES; names are ASCII identifiers
 
 VERSION = 1
 MAGIC = b"DRAFTLN\0"
 PREFIX = struct.Struct("<8sII")  # magic, version, bytes of the header
 CHECKSUM = struct.Struct("<I")
 ALIGNMENT = 64  # bytes
+STEP_BYTES = 8 << 20  # bytes of arrays that a step of `write_in_steps` takes
 MAX_HEADER_BYTES = 1 << 22
 
 # fmt: off
@@ -145,8 +147,8 @@ def check(arrays: Arrays) -> None:
             raise ValueError(f"array {name!r}: use an ASCII identifier of at most 64 characters")
         if array.dtype.str not in DTYPES:
             raise ValueError(f"array '{name}': dtype {array.dtype} is not one of {sorted(DTYPES)}")
-        if not array.flags.c_contiguous or array.ndim > 32:
-            raise ValueError(f"array '{name}': not in C order; use np.ascontiguousarray")
+        if array.ndim > 32:
+            raise ValueError(f"array '{name}': {array.ndim} dimensions, 32 at most; reshape it")
 
 
 def write(path: Path, fingerprint: str, about: dict[str, Any], arrays: Arrays) -> FileIdentity:
@@ -154,25 +156,61 @@ def write(path: Path, fingerprint: str, about: dict[str, Any], arrays: Arrays) -
 
     `about` is JSON metadata. After an OSError, which names the file, nothing is left of it.
     """
+    steps = write_in_steps(path, fingerprint, about, arrays)
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        identity: FileIdentity = end.value
+        return identity
+
+
+def write_in_steps(
+    path: Path, fingerprint: str, about: dict[str, Any], arrays: Arrays
+) -> Generator[int, None, FileIdentity]:
+    """Write a file as `write` does, in steps of milliseconds.
+
+    Yields the descriptor of the temporary file. If the generator is closed early, nothing is left
+    of it.
+    """
     check(arrays)
-    entries = [[key, each.dtype.str, each.shape, _checksum(each)] for key, each in arrays.items()]
-    header = {"fingerprint": fingerprint, "about": about, "arrays": entries}
+    try:
+        with replacing(path) as descriptor:
+            entries: list[list[Any]] = []
+            done = 0  # bytes of this step
+            for name, array in arrays.items():
+                checksum = 0
+                for block in _blocks(array):
+                    checksum = zlib.crc32(block, checksum)
+                    done += len(block)
+                    if done >= STEP_BYTES:
+                        yield descriptor
+                        done = 0
+                entries.append([name, array.dtype.str, array.shape, checksum])
+            head = _head(path, {"fingerprint": fingerprint, "about": about, "arrays": entries})
+            checksum = zlib.crc32(head)
+            size = write_all(descriptor, memoryview(head + CHECKSUM.pack(checksum)))
+            for array in arrays.values():
+                size += write_all(descriptor, memoryview(bytes(-size % ALIGNMENT)))
+                for block in _blocks(array):
+                    size += write_all(descriptor, block)
+                    done += len(block)
+                    if done >= STEP_BYTES:
+                        yield descriptor
+                        done = 0
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    return FileIdentity(size, checksum)
+
+
+def _head(path: Path, header: dict[str, Any]) -> bytes:
+    """Make the bytes up to the header's checksum."""
     text = json.dumps(header, allow_nan=False).encode("ascii")
     if len(text) > MAX_HEADER_BYTES:
         raise ValueError(
             f"{path}: metadata of {len(text)} bytes, limit {MAX_HEADER_BYTES}; use an array"
         )
-    head = PREFIX.pack(MAGIC, VERSION, len(text)) + text
-    checksum = zlib.crc32(head)
-    try:
-        with replacing(path) as descriptor:
-            size = write_all(descriptor, memoryview(head + CHECKSUM.pack(checksum)))
-            for array in arrays.values():
-                size += write_all(descriptor, memoryview(bytes(-size % ALIGNMENT)))
-                size += write_all(descriptor, _bytes(array))
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
-    return FileIdentity(size, checksum)
+    return PREFIX.pack(MAGIC, VERSION, len(text)) + text
 
 
 def _map(path: Path) -> mmap.mmap:
@@ -194,6 +232,16 @@ def _map(path: Path) -> mmap.mmap:
 def _bytes(array: NDArray[Any]) -> memoryview:
     """Return the bytes of an array in C order, without a copy."""
     return array.reshape(-1).view(np.uint8).data
+
+
+def _blocks(array: NDArray[Any]) -> Iterator[memoryview]:
+    """Yield the bytes of an array of any strides in C order, without a copy."""
+    if not array.flags.c_contiguous:
+        for part in array:
+            yield from _blocks(part)
+        return
+    data = _bytes(array)
+    yield from (data[at : at + STEP_BYTES] for at in range(0, len(data), STEP_BYTES))
 
 
 def _checksum(array: NDArray[Any]) -> int:

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine import weights
+from engine.model.prefix_store import model_mark
 from engine.prompts.next_edit.formats import format_of
 from engine.weights import WeightsError, model_list
 from engine.weights.bandwidth import bandwidth
@@ -89,8 +90,14 @@ def test_the_life_of_a_model(source: Path) -> None:
     assert row["gguf_bytes"] == source.stat().st_size
     assert models(source, "path", "tiny").stdout == f"{folder}\n".encode()
     assert models(source, "path", "--gguf", "tiny").stdout == f"{folder}.gguf\n".encode()
+    prefixes = folder.parent.parent / "prefixes"
+    prefixes.mkdir()
+    read, other = (prefixes / f"{model_mark(Path(name))}-{'0' * 32}" for name in ("tiny", "other"))
+    read.write_bytes(b"read")
+    other.write_bytes(b"read")
     removed = models(source, "remove", "tiny")
     assert removed.returncode == 0 and b"freed" in removed.stdout
+    assert other.exists() and not read.exists()
     assert listed(source)["tiny"]["state"] == "not fetched" and not folder.exists()
     added = models(source, "add", source)
     assert (added.returncode, added.stdout) == (0, f"tiny {folder}\n".encode())

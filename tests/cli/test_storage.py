@@ -42,6 +42,7 @@ OURS = {
     "library": [f"library/{HEX}-python3.11.ngram", f"library/.draftline-{HEX}.tmp"],
     "answers": [f"finished/{HEX * 4}.json"],
     "tokenizers": [f"tokenizers/{HEX * 4}/tokenizer.json"],
+    "prefixes": [f"prefixes/{HEX}-{HEX * 2}", f"prefixes/.draftline-{HEX}.tmp"],
     "costs": ["costs.json"],
 }  # fmt: skip
 
@@ -50,7 +51,7 @@ OTHERS = [
     "models/my.gguf", "models/mine/weights", "models/my.lock",
     "documents/letter.txt", "documents/tax/form.pdf",
     "index/book.idx", "tokens/secret.sqlite", "library/book.txt", "finished/a.json",
-    "tokenizers/mine/tokenizer.json", "costs.ods", "notes.txt",
+    "tokenizers/mine/tokenizer.json", "prefixes/un-.txt", "costs.ods", "notes.txt",
 ]  # fmt: skip
 CONTENT = b"ten bytes."
 

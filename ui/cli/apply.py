@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -94,12 +95,11 @@ def _by_model(args: argparse.Namespace, request: Request, merge: Merge) -> int:
 
     say(f"{args.file}: the model merges: {merge.doubt}: check the changes")
     choose_model(args)
-    with (
-        AnswerView(colour_of_source, silent=not args.verbose, on_stderr=True) as view,
-        model(args, view) as ask,
-    ):
-        done, tally = ask(request), view.tally
-    return _finish(args, request, done, tally, {"method": "model", "doubt": merge.doubt or None})
+    with ExitStack() as engine:  # closed last: it stores what it has read
+        with AnswerView(colour_of_source, silent=not args.verbose, on_stderr=True) as view:
+            done = engine.enter_context(model(args, view))(request)
+        method = {"method": "model", "doubt": merge.doubt or None}
+        return _finish(args, request, done, view.tally, method)
 
 
 def _finish(

@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,9 +102,10 @@ def run(args: argparse.Namespace) -> int:
     request = _request(args)
     from ui.common.answer_view import AnswerView, colour_of_source
 
-    with AnswerView(colour_of_source, silent=not args.verbose, on_stderr=True) as view:
-        done, outcome, refusal = _answer(args, request, view)
-    return finish(args, request, done, outcome, refusal, view.tally)
+    with ExitStack() as engine:  # closed last: it stores what it has read
+        with AnswerView(colour_of_source, silent=not args.verbose, on_stderr=True) as view:
+            done, outcome, refusal = _answer(args, request, view, engine)
+        return finish(args, request, done, outcome, refusal, view.tally)
 
 
 def finish(
@@ -245,12 +246,12 @@ def _selection(lines: str | None, text: str, file: Path) -> tuple[int, int] | No
 
 
 def _answer(
-    args: argparse.Namespace, request: Request, view: AnswerView
+    args: argparse.Namespace, request: Request, view: AnswerView, engine: ExitStack
 ) -> tuple[Done, Outcome, str]:
     """Get the model's last answer, the outcome, and why the edit is refused, if it is.
 
-    The model is not asked if a rule makes the edit. Raises Failure if there is no model or the
-    request does not fit it.
+    The model is not asked if a rule makes the edit; `engine` closes it. Raises Failure if there is
+    no model or the request does not fit it.
     """
     from engine.editing.dialogue import Ask, advance, dialogue
     from engine.editing.edits import EditRefused
@@ -266,12 +267,14 @@ def _answer(
         _check_length(args, request)  # before anything is fetched
         choose_model(args)
         _check_length(args, request)
-        with model(args, view, lambda name: _check_length(args, request, name)) as ask:
-            while isinstance(step, Ask):
-                if step.first:
-                    say(f"{args.file}: asking again: {step.first.warning}")
-                done = ask(step.request)
-                step = advance(steps, done)
+        ask = engine.enter_context(
+            model(args, view, lambda name: _check_length(args, request, name))
+        )
+        while isinstance(step, Ask):
+            if step.first:
+                say(f"{args.file}: asking again: {step.first.warning}")
+            done = ask(step.request)
+            step = advance(steps, done)
         return done, step, ""
     except EditRefused as error:
         return done, Outcome(request.text), str(error)

@@ -20,6 +20,7 @@ from engine import weights
 from engine.weights import WeightsError
 from engine.weights.memory import CONTEXT_TOKENS
 from engine.weights.model_list import Machine, Row, all_rows, larger
+from engine.weights.resolve import key_of, models_folder
 from ui.cli import model_check
 from ui.cli.options import add_command
 from ui.common.errors import FAILED, OK, Failure
@@ -135,17 +136,16 @@ def _count_library(folder: Path) -> None:
 
 
 def _remove(args: argparse.Namespace) -> None:
-    before = _tokenizers()
+    before, folder = _tokenizers(), models_folder() / key_of(args.name)
     with progress_bars() as progress:
         freed = weights.remove(args.name, progress=progress)
-    freed += _remove_ngrams(before - _tokenizers())
+    freed += _remove_ngrams(before - _tokenizers()) + _remove_prefixes(folder)
     write_line(f"{args.name} removed, {format_bytes(freed)} freed")
 
 
 def _tokenizers() -> set[str]:
     """Compute the fingerprints of the tokenizers of the cached models."""
     from engine.weights.fetch.checksums import sha256_of
-    from engine.weights.resolve import models_folder
 
     return {sha256_of(file) for file in models_folder().glob("*/tokenizer.json")}
 
@@ -158,6 +158,18 @@ def _remove_ngrams(tokenizers: set[str]) -> int:
     for fingerprint in tokenizers:
         for file in stdlib_ngram.ngram_files(weights.home(), fingerprint):
             freed += file.stat().st_size
+            file.unlink()
+    return freed
+
+
+def _remove_prefixes(folder: Path) -> int:
+    """Delete the stored prompts of a folder's model. Returns the bytes freed."""
+    from engine.model.prefix_store import prefix_files
+
+    freed = 0
+    for file in prefix_files(weights.home(), folder):
+        with contextlib.suppress(FileNotFoundError):  # an engine was faster
+            freed += file.lstat().st_size
             file.unlink()
     return freed
 

@@ -223,7 +223,7 @@ def _address(args: argparse.Namespace, engine: ServedEngine) -> Address | None:
 def _engine(args: argparse.Namespace, progress: Progress) -> ServedEngine:
     """Open the engine that answers. Raises Failure."""
     if not args.engine:
-        return open_engine(args, progress)
+        return open_engine(args, progress, prefixes=False)  # others might learn what is there
     from engine.remote.http_engine import HttpEngine
 
     engine = open_elsewhere(args, progress)

@@ -23,6 +23,7 @@ from index.cache_folder import (
     MAX_ANSWERS,
     MAX_INDEX_BYTES,
     MAX_NGRAM_FILES,
+    MAX_PREFIX_BYTES,
     MAX_TOKEN_DB_BYTES,
     MAX_TOKEN_DBS,
     MAX_TOKENIZERS,
@@ -94,6 +95,13 @@ CACHES = (
         "tokenizers",
         _named(f"{_HEX}{{64}}"),
         f"{MAX_TOKENIZERS} tokenizers",
+    ),
+    StoredPart(
+        "prefixes",
+        "what models computed for prompts",
+        "prefixes",
+        _named(f"{_HEX}{{16}}-{_HEX}{{32}}"),
+        f"{MAX_PREFIX_BYTES / 1e9:.1f} GB",
     ),
     StoredPart("costs", "measured times of passes", "", _named(r"costs\.json")),
 )

@@ -33,13 +33,15 @@ CONFIG_OPTIONS = (
 OWN_OPTIONS = CONFIG_OPTIONS[2:]  # options that a server's engine cannot follow
 
 
-def open_engine(args: argparse.Namespace, progress: Progress) -> Engine:
-    """Open the engine that the options name. Raises Failure."""
+def open_engine(
+    args: argparse.Namespace, progress: Progress, prefixes: bool | None = None
+) -> Engine:
+    """Open the engine that the options name. `prefixes`: as in `Config`. Raises Failure."""
     from engine import Config, Engine
     from engine.model.unsupported import UnsupportedModel
     from engine.weights import WeightsError
 
-    chosen = {name: getattr(args, name, None) for name in CONFIG_OPTIONS}
+    chosen = {name: getattr(args, name, None) for name in CONFIG_OPTIONS} | {"prefixes": prefixes}
     config = Config(**{name: value for name, value in chosen.items() if value is not None})
     try:
         return Engine(config, progress=progress)
