@@ -53,7 +53,6 @@ def main(argv: list[str] | None = None) -> int:
         if not asked:
             print(f"\npython -m bench: unknown benchmark {name!r}: choose from these", file=out)
         return 0 if asked else 2
-    os.environ.setdefault(PREFIXES_VARIABLE, "off")  # an earlier run has read nothing
     try:
         module = import_module(BENCHES[name][0])
     except ModuleNotFoundError as error:
@@ -65,4 +64,5 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    os.environ.setdefault(PREFIXES_VARIABLE, "off")  # an earlier run has read nothing
     sys.exit(main())

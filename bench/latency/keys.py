@@ -22,7 +22,7 @@ import numpy as np
 from bench.common import report
 from bench.common.cli import argument_parser, complain
 from bench.common.environment import ROOT
-from bench.latency.typist import SEED, Stretch, bodies
+from bench.latency.places import SEED, Stretch, bodies
 from bench.replay.replay import load_tokenizer
 from engine.config import Config
 from engine.model.kv_cache import Sequence, SequencePool
