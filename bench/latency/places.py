@@ -23,9 +23,9 @@ class Stretch:
     def removed(self) -> str:
         return self.text[: self.start] + self.text[self.stop :]
 
-    @property
-    def keystrokes(self) -> int:
-        return len(STROKE.findall(self.text[self.start : self.stop]))
+    def strokes(self) -> list[str]:
+        """Return the text of each keystroke."""
+        return STROKE.findall(self.text[self.start : self.stop])
 
 
 def position(text: str, offset: int) -> dict[str, int]:
@@ -55,7 +55,7 @@ def bodies(text: str, least: int) -> list[Stretch]:
             assert last.end_lineno and last.end_col_offset is not None
             start = offset(first.lineno, first.col_offset)
             stretch = Stretch(text, start, offset(last.end_lineno, last.end_col_offset))
-            if stretch.keystrokes >= least:
+            if len(stretch.strokes()) >= least:
                 found.append(stretch)
     return sorted(found, key=lambda one: one.start)
 

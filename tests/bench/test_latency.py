@@ -42,7 +42,7 @@ def test_a_body_is_all_of_a_function_behind_its_docstring() -> None:
     text = 'def é(a): return "é" + a\n\n\ndef g():\n    """Says."""\n    x = 1\n    return x\n'
     found = [text[one.start : one.stop] for one in bodies(text, 1)]
     assert found == ['return "é" + a', "x = 1\n    return x"]
-    assert [one.keystrokes for one in bodies(text, 1)] == [14, 14] and not bodies(text, 15)
+    assert [len(one.strokes()) for one in bodies(text, 1)] == [14, 14] and not bodies(text, 15)
 
 
 @given(st.text("a😋\n", max_size=20), st.data())
