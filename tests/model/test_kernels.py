@@ -17,6 +17,7 @@ from engine.model import _kernels as kernels
 from tests.support.kernels import F32, forward, isas, normal, quantized, reseed, rng, same, weights
 
 BEST = kernels.isa()
+U8 = NDArray[np.uint8]
 
 
 @pytest.fixture(autouse=True)
@@ -153,8 +154,8 @@ def random_tree(k: int) -> list[int]:
 
 def attend(
     q: F32,
-    keys: F32,
-    values: F32,
+    keys: F32 | U8,
+    values: F32 | U8,
     base: int,
     parents: list[int],
     window: int = 0,
@@ -199,13 +200,56 @@ def oracle(
     return out.reshape(k, -1)
 
 
+def levels_of(rows: F32, kv: int, d: int) -> U8:
+    """Keys or values [kv, capacity, d] as a cache in 8 bits has them: of `split_heads`."""
+    capacity = rows.shape[1]
+    qkv = np.zeros((capacity, (1 + 2 * kv) * d), np.float32)
+    qkv[:, d : (1 + kv) * d] = rows.swapaxes(0, 1).reshape(capacity, -1)
+    made, rest = (np.full((kv, capacity, d + 4 * -(-d // 32)), 0xFF, np.uint8) for _ in range(2))
+    kernels.split_heads(qkv, np.empty((capacity, 1, d), np.float32), made, rest, 0)
+    return made
+
+
+def unpacked(made: U8, d: int) -> F32:
+    scales = np.ascontiguousarray(made[..., d:]).view(np.float32).repeat(32, -1)[..., :d]
+    found: F32 = made[..., :d].view(np.int8).astype(np.float32) * scales
+    return found
+
+
+@pytest.mark.parametrize("window", [0, 50])
+@pytest.mark.parametrize("heads, kv, d", [(14, 2, 64), (4, 4, 80), (8, 1, 128), (2, 2, 8),
+                                          (3, 1, 40), (4, 2, 512)])  # fmt: skip
+def test_a_cache_in_8_bits_is_attended_to_as_its_values_in_float32(
+    heads: int, kv: int, d: int, window: int
+) -> None:
+    for base, k in [(0, 1), (0, 5), (63, 3), (64, 9), (130, 1), (77, 30)]:
+        rows = [normal(kv, base + k, d) * np.exp(normal(kv, base + k, 1)) for _ in range(2)]
+        packed = [levels_of(one, kv, d) for one in rows]
+        floats = [unpacked(one, d) for one in packed]
+        for one, exact in zip(floats, rows, strict=True):
+            assert np.abs(one - exact).max() <= np.abs(exact).max() / 253
+        q, parents = normal(k, heads, d), random_tree(k)
+        expected = attend(q, *floats, base, parents, window)
+        for name in isas():
+            kernels.set_isa(name)
+            for one, exact in zip(packed, rows, strict=True):
+                assert np.array_equal(levels_of(exact, kv, d), one)
+            assert same(attend(q, *packed, base, parents, window), expected), name
+
+
+def test_a_value_that_is_no_number_stays_so_in_8_bits() -> None:
+    rows = normal(2, 3, 40)
+    rows[1, 1, 3] = np.inf
+    assert np.isnan(unpacked(levels_of(rows, 2, 40), 40)[1, 1, :32]).all()
+
+
 SHAPES = [(14, 2, 64), (9, 3, 64), (4, 4, 80), (8, 1, 128), (2, 2, 8), (3, 1, 40), (2, 1, 256),
           (4, 2, 512)]  # fmt: skip
 
 
 @pytest.mark.parametrize("heads, kv, d", SHAPES)
 def test_attention_is_softmax_over_committed_rows_and_path(heads: int, kv: int, d: int) -> None:
-    for base, k in [(0, 1), (0, 5), (1, 3), (15, 9), (130, 1), (77, 30)]:
+    for base, k in [(0, 1), (0, 5), (1, 3), (15, 9), (63, 2), (64, 1), (130, 1), (77, 30)]:
         keys, values = cache(kv, base + k, d, base + k + int(rng.integers(3)))
         q, parents = normal(k, heads, d) * 3, random_tree(k)
         expected = oracle(q, keys, values, base, parents)
@@ -341,6 +385,13 @@ def test_attention_rejects_invalid_input() -> None:
         attend(q, keys, values, 5, [-1, 0, 1], window=-1)
     with pytest.raises(ValueError, match=r"^softcap nan: must be 0 \(none\) or more$"):
         attend(q, keys, values, 5, [-1, 0, 1], softcap=np.nan)
+    packed = np.zeros((2, 20, 20), np.uint8)
+    with pytest.raises(ValueError, match=r"^keys and values: give both in f32, or both in 8 bits$"):
+        attend(q, keys, packed, 5, [-1, 1, 0])
+    with pytest.raises(ValueError, match=r"^keys has shape \(2, 20, 19\): expected \(2, 20, 20\)$"):
+        attend(q, packed[..., :19].copy(), packed, 5, [-1, 1, 0])
+    with pytest.raises(TypeError):
+        attend(q, packed.view(np.int8), packed.view(np.int8), 5, [-1, 1, 0])
     with pytest.raises(ValueError, match=r"^sinks has shape \(3\): expected \(4\)$"):
         attend(q, keys, values, 5, [-1, 0, 1], sinks=normal(3))
     with pytest.raises(ValueError, match=r"^head size 520: must be a multiple of 8, at most 512"):

@@ -21,6 +21,26 @@ struct Lanes {
     std::memcpy(&r.v, p, sizeof(float) * size_t(n));
     return r;
   }
+  // W signed bytes at p. (GCC takes conversions of narrow vectors apart: intrinsics.)
+  static HOT Lanes of_bytes(const int8_t* p) {
+#if LANES > 8
+    if constexpr (W == 16) {
+      __m128i bytes;
+      std::memcpy(&bytes, p, sizeof bytes);
+      return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes))};
+    }
+#endif
+#if LANES > 4
+    if constexpr (W == 8) {
+      int64_t bytes;
+      std::memcpy(&bytes, p, sizeof bytes);
+      return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_set1_epi64x(bytes)))};
+    }
+#endif
+    Lanes r;
+    for (int i = 0; i < W; ++i) r.v[i] = float(p[i]);
+    return r;
+  }
   HOT void store(float* p) const { std::memcpy(p, &v, sizeof v); }
   HOT void store(float* p, int n) const { std::memcpy(p, &v, sizeof(float) * size_t(n)); }
 };
@@ -63,28 +83,6 @@ HOT Lanes<W> fma(Lanes<W> a, Lanes<W> b, Lanes<W> c) {
   Lanes<W> r;
   for (int i = 0; i < W; ++i) r.v[i] = __builtin_fmaf(a.v[i], b.v[i], c.v[i]);
   return r;
-}
-
-// a0 b0 a1 b1 ...: the lower and the upper half of the two vectors zipped.
-template <int W>
-HOT void zip(Lanes<W> a, Lanes<W> b, Lanes<W>& low, Lanes<W>& high) {
-  typename Lanes<W>::F l, h;
-#if defined(__clang__)
-  for (int i = 0; i < W; ++i) {
-    l[i] = i % 2 ? b.v[i / 2] : a.v[i / 2];
-    h[i] = i % 2 ? b.v[W / 2 + i / 2] : a.v[W / 2 + i / 2];
-  }
-#else
-  typename Lanes<W>::I first, second;
-  for (int i = 0; i < W; ++i) {
-    first[i] = i / 2 + i % 2 * W;
-    second[i] = W / 2 + i / 2 + i % 2 * W;
-  }
-  l = __builtin_shuffle(a.v, b.v, first);
-  h = __builtin_shuffle(a.v, b.v, second);
-#endif
-  low.v = l;
-  high.v = h;
 }
 
 // x1 x0 x3 x2 ...
