@@ -137,7 +137,9 @@ def run(model: str, options: argparse.Namespace) -> Row:
     """
     began = time.perf_counter()
     out: Path = options.out or results_path(
-        f"quality{'-tune' * options.tune}{'-tried' * options.tried}", Path(model).name
+        f"quality{'-tune' * options.tune}{'-tried' * options.tried}",
+        *(["kv", options.kv] if options.kv != "auto" else []),
+        Path(model).name,
     )
     part = out.with_suffix(".part.jsonl")
     head = settings(model, options)
@@ -146,9 +148,7 @@ def run(model: str, options: argparse.Namespace) -> Row:
     if not rows:
         part.write_text(json.dumps(head) + "\n", "utf-8")
     total = sum(1 + len(one.asked) * len(options.modes) for r in options.sets.values() for one in r)
-    config = Config(
-        model=model, device=options.device, threads=options.threads, kv=options.kv
-    )
+    config = Config(model=model, device=options.device, threads=options.threads, kv=options.kv)
     with Engine(config) as engine, part.open("a", encoding="utf-8") as partial:
         for row, new in measure(engine, options, rows):
             rows.append(row)
@@ -181,6 +181,7 @@ def settings(model: str, options: argparse.Namespace) -> Row:
     return {
         "model": Path(model).name,
         "device": options.device,
+        "kv": options.kv,
         "tune": options.tune,
         "sample": options.sample,
         "modes": options.modes,

@@ -3,8 +3,8 @@
 // Orders that make the bits: a score is one chain of fma over d. Places, a token's positions in its
 // own sequence, are taken in blocks of kPlaces that begin at multiples of it. Of a block, the
 // largest score so far is found, weights are exp(score - largest), and they are added as four sums
-// by place modulo 4. What earlier blocks gave is scaled to the new largest score first. An output is
-// one chain of fma over the places seen, a lane per element of d.
+// by place modulo 4. What earlier blocks gave is scaled to the new largest score first. An output
+// is one chain of fma over the places seen, a lane per element of d.
 
 // Vectors of queries scored together, and keys: as many as leave a register for each sum.
 constexpr int kVectors = 3;
@@ -18,15 +18,37 @@ constexpr int kValues = W == 8 ? 2 : 4;
 // What a task computes with: `wide` lanes, its queries and zeros.
 struct Scratch {
   size_t wide;
-  float* q;       // by groups of kVectors vectors, or what is left of them: [d][queries]
-  float* out;     // [query][d]
-  float* most;    // [wide]: the largest score so far
-  float* sum;     // [wide]: of the weights
-  float* factor;  // [wide]: of what earlier blocks gave
-  float* scores;  // [kPlaces][wide], then weights
-  float* last;    // [rows behind the last whole block of committed ones][wide]: scores
+  float* q;              // by groups of kVectors vectors, or what is left of them: [d][queries]
+  float* out;            // [query][d]
+  float* most;           // [wide]: the largest score so far
+  float* sum;            // [wide]: of the weights
+  float* factor;         // [wide]: of what earlier blocks gave
+  float* scores;         // [kPlaces][wide], then weights
+  float* last;           // [rows behind the last whole block of committed ones][wide]: scores
   float *keys, *values;  // of a block or of those rows, where the cache is in 8 bits: [row][d]
 };
+
+// W signed bytes as floats. (GCC takes conversions of narrow vectors apart: intrinsics.)
+template <int W>
+HOT Lanes<W> of_levels(const int8_t* p) {
+#if LANES > 8
+  if constexpr (W == 16) {
+    __m128i bytes;
+    std::memcpy(&bytes, p, sizeof bytes);
+    return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes))};
+  }
+#endif
+#if LANES > 4
+  if constexpr (W == 8) {
+    int64_t bytes;
+    std::memcpy(&bytes, p, sizeof bytes);
+    return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_set1_epi64x(bytes)))};
+  }
+#endif
+  float x[W];
+  for (int i = 0; i < W; ++i) x[i] = float(p[i]);
+  return Lanes<W>::load(x);
+}
 
 // `count` rows from row `first` on, as floats: as they lie in the cache, or unpacked to `to`.
 template <int W>
@@ -42,9 +64,9 @@ HOT const float* floats(const Attention& a, const uint8_t* rows, int first, int 
     std::memcpy(scales, rows + a.d, bytes - size_t(a.d));
     int i = 0;
     for (; i + W <= a.d; i += W)
-      (L::of_bytes(levels + i) * L::all(scales[i / 32])).store(line + i);
+      (of_levels<W>(levels + i) * L::all(scales[i / 32])).store(line + i);
     for (; i < a.d; i += H)
-      (Lanes<H>::of_bytes(levels + i) * Lanes<H>::all(scales[i / 32])).store(line + i);
+      (of_levels<H>(levels + i) * Lanes<H>::all(scales[i / 32])).store(line + i);
   }
   return to;
 }

@@ -21,26 +21,6 @@ struct Lanes {
     std::memcpy(&r.v, p, sizeof(float) * size_t(n));
     return r;
   }
-  // W signed bytes at p. (GCC takes conversions of narrow vectors apart: intrinsics.)
-  static HOT Lanes of_bytes(const int8_t* p) {
-#if LANES > 8
-    if constexpr (W == 16) {
-      __m128i bytes;
-      std::memcpy(&bytes, p, sizeof bytes);
-      return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes))};
-    }
-#endif
-#if LANES > 4
-    if constexpr (W == 8) {
-      int64_t bytes;
-      std::memcpy(&bytes, p, sizeof bytes);
-      return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_set1_epi64x(bytes)))};
-    }
-#endif
-    Lanes r;
-    for (int i = 0; i < W; ++i) r.v[i] = float(p[i]);
-    return r;
-  }
   HOT void store(float* p) const { std::memcpy(p, &v, sizeof v); }
   HOT void store(float* p, int n) const { std::memcpy(p, &v, sizeof(float) * size_t(n)); }
 };

@@ -163,7 +163,8 @@ TARGET void split_row(const HeadSplit& s, int row) {
   for (int h = 0; h < s.kv_heads; ++h) {
     const size_t from = size_t(h) * s.d;
     const size_t at = (size_t(h) * s.capacity + s.base + row) * CacheRows{s.d, s.q8}.bytes();
-    uint8_t *key = static_cast<uint8_t*>(s.keys) + at, *value = static_cast<uint8_t*>(s.values) + at;
+    uint8_t *key = static_cast<uint8_t*>(s.keys) + at,
+            *value = static_cast<uint8_t*>(s.values) + at;
     float x[kMaxHeadSize];
     float* to = s.q8 ? x : reinterpret_cast<float*>(key);
     norm_head(s, keys + from, s.k_norm, false, to);
