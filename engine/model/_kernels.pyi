@@ -122,11 +122,12 @@ def attend(
 ) -> None:
     """Attend with k new tokens (a tree) over a cache; node i's own key lies at row base + i.
 
-    q: [k, heads, d] f32, rotated; keys, values: [kv_heads, capacity, d] f32, or in 8 bits [kv_heads,
-    capacity, d + 4 ceil(d / 32)] uint8: d signed levels, then for each 32 of them an f32, their
-    scale; parents: [k] int32, an earlier node or -1 (child of the last committed row); out: [k,
-    heads * d] f32. Node i sees rows 0 .. base - 1, its ancestors and itself; with a `window` the last `window` of these. d: a
-    multiple of 8, at most 512. `softcap`: scores are softcap * tanh(score / softcap) (Gemma 2).
+    q: [k, heads, d] f32, rotated; keys, values: [kv_heads, capacity, d] f32, or in 8 bits uint8
+    [kv_heads, capacity, d + 4 ceil(d / 32)]: d signed levels, then an f32 for each 32 of them,
+    their scale; parents: [k] int32, an earlier node or -1 (child of the last committed row); out:
+    [k, heads * d] f32. Node i sees rows 0 .. base - 1, its ancestors and itself; with a `window`
+    the last `window` of these. d: a multiple of 8, at most 512. `softcap`: scores are softcap *
+    tanh(score / softcap) (Gemma 2).
     sinks: [heads] f32, a logit of each head's softmax that has no value (gpt-oss).
     """
 

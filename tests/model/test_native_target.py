@@ -112,7 +112,7 @@ def test_the_law_holds_with_keys_and_values_in_8_bits(folder: Path, sampled: boo
     usual = NativeTarget(folder, Config(device="cpu", threads=1))
     tokenizer = Tokenizer(folder)
     options = {"seed": 5, **(SAMPLED if sampled else {})}
-    prompt = Prompt(tokenizer.encode("def ret(in, def):\n    ret" * 9), max_tokens=24)
+    prompt = Prompt(tokenizer.encode("def ret(in, def):\n    ret" * 6), max_tokens=24)
     assert target.exact
     expected, truth = plain(target, tokenizer, prompt, **options)  # type: ignore[arg-type]
     prompt.predictions = [truth[3:20]]
@@ -122,8 +122,8 @@ def test_the_law_holds_with_keys_and_values_in_8_bits(folder: Path, sampled: boo
         assert answer(done) == answer(expected), name
     for one in (target, usual):
         begin(one, prompt.ids)  # type: ignore[arg-type]
-    assert target.sequence.capacity == usual.sequence.capacity
-    assert 2 * target.sequence.nbytes < usual.sequence.nbytes
+    bytes_of = [one.sequence.nbytes / one.sequence.capacity for one in (target, usual)]
+    assert 3 * bytes_of[0] < bytes_of[1]
     mine, its = (one.forward(prompt.ids[-1], Draft()).logits for one in (target, usual))
     assert 0 < np.abs(mine - its).max() < 0.05 * np.abs(its).max()
 

@@ -54,9 +54,7 @@ def config_of_known(settings: dict[str, Any]) -> ModelConfig | None:
     return read_config(settings)
 
 
-def check_weights_fit(
-    file: GgufTensors, config: ModelConfig, dtype: str, kv: str = "auto"
-) -> None:
+def check_weights_fit(file: GgufTensors, config: ModelConfig, dtype: str, kv: str = "auto") -> None:
     """Raise WeightsError where the available memory does not hold a GGUF file's model."""
     parameters = sum(math.prod(info.shape) for info in file.infos().values())
     width = {"q8": 1.13, "q4": 0.7, "bf16": 2, "f32": 4}.get(dtype)

@@ -96,7 +96,7 @@ class NativeModel:
         """Allocate the keys and values of a sequence.
 
         They are f32 [2, layers, kv heads, capacity, head dim] for each of `cache_shapes`; in q8
-        uint8, and instead of the head dim bytes of a row. MemoryError where there is no memory left.
+        uint8, with the bytes of a row for the head dim. MemoryError where there is no memory left.
         """
         return tuple(
             np.empty((2, layers, heads, capacity, size), np.float32)
