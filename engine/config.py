@@ -50,7 +50,7 @@ class Config:
     # these cards
     device: str = "auto"
     dtype: str = "auto"  # auto, f32, bf16, q8 and q4 (on a CPU), int8, fp8 and int4 (on CUDA)
-    # keys and values in the cache: auto (f32 on a CPU, the weights' format on a card), or for a GGUF
+    # keys and values in the cache: auto (f32 on a CPU, the weights' format on a card) or, of a GGUF
     # file on a CPU q8: 8 bits and a scale for each 32 numbers, which take 3.6 times less memory
     kv: str = "auto"
     # auto: CUDA graphs on a card; static: passes of the same static shapes without capturing, also
