@@ -4,6 +4,7 @@ Passages are retrieved by search; documents that the caller wants whole are incl
 Passages precede the question and keep the documents' order, so that prompts share long prefixes in
 the KV cache. If no passage contains enough of the question's words, the model does not run.
 The sentence that fits the question best is repeated before it: small models look where it points.
+A table is shown as rows in which each cell follows the name of its column.
 Instructions inside a document have no effect: its text is only quoted. Nothing is run here: the
 caller submits the request and passes the answer to `cite_answer`.
 """
@@ -11,7 +12,7 @@ caller submits the request and passes the answer to `cite_answer`.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -19,7 +20,8 @@ from engine.editing.edits import plain
 from engine.prompts.fim import MAX_TOKEN_CHARS, window
 from engine.rag.blocks import asks_for_block, asks_for_code, block_around
 from engine.rag.citations import Citation, Source, cite, coverage
-from engine.rag.evidence import Evidence, find_evidence, is_supported, on_topic
+from engine.rag.doubts import judge
+from engine.rag.evidence import Evidence, find_evidence, on_topic
 from engine.rag.extraction import best_sentence
 from engine.rag.follow_up import rewrite
 from engine.rag.query_terms import content_words
@@ -89,7 +91,14 @@ class CitedAnswer:
     citations: tuple[Citation, ...]
     covered: float  # share of its words that is cited
     evidence: tuple[Evidence, ...] = ()  # passages that were read, best first
-    supported: bool = False  # whether a passage has most of its words and enough of the question's
+    doubts: tuple[str, ...] = ()  # reasons to check it, one line each
+    words_found: tuple[str, ...] = ()  # words of the question in it, or where it stands
+    words_missing: tuple[str, ...] = ()  # the others
+
+    @property
+    def supported(self) -> bool:
+        """Whether nothing casts doubt on it."""
+        return not self.doubts
 
 
 def prepare(
@@ -153,7 +162,7 @@ def prepare(
     extract = best_sentence(original, sources, rewritten) or best_sentence(question, sources)
     if extract and asks_for_block(question):
         wider = _with_block(extract, asks_for_code(question), sources, {d.id: d for d in chosen})
-        if prompt.fits(*wider):
+        if wider and prompt.fits(*wider):
             sources, extract = wider
     if not prompt.fits(sources, extract):
         extract = ""
@@ -162,7 +171,7 @@ def prepare(
     request = Request(
         "chat",
         messages=prompt.messages(sources, extract),
-        documents=tuple(Passage(source.document, source.start, source.text) for source in sources),
+        documents=tuple(_verbatim(sources)),
         max_tokens=max_tokens,
         stop=tuple(f"\n{mark}" for mark in _scaffolding(sources)),
         thinking=False,  # it would use up the tokens
@@ -175,12 +184,15 @@ def prepare(
 
 def _with_block(
     sentence: str, with_code: bool, sources: Sequence[Source], documents: dict[str, Document]
-) -> tuple[list[Source], str]:
+) -> tuple[list[Source], str] | None:
     """Find the block around a sentence of the sources; return the sources with all of it.
 
-    A passage may end in the middle of a list. The block is returned, too.
+    A passage may end in the middle of a list. The block is returned, too. None for a row of a
+    table, which is whole.
     """
-    number = next(number for number, one in enumerate(sources) if sentence in one.text)
+    number = next((number for number, one in enumerate(sources) if sentence in one.text), -1)
+    if number < 0:
+        return None
     source, document = sources[number], documents[sources[number].document]
     at = source.start + source.text.index(sentence)
     start, stop = block_around(document.text, at, at + len(sentence), with_code)
@@ -202,8 +214,8 @@ def cite_answer(prepared: PreparedQuestion, text: str) -> CitedAnswer:
     text = _without_scaffolding(text, sources)
     citations = on_topic(question, cite(text, sources, question), sources)
     evidence = find_evidence(question, text, sources, citations)
-    supported = is_supported(question, text, evidence, sources)
-    return CitedAnswer(text, tuple(citations), coverage(text, citations), evidence, supported)
+    found = judge(prepared.question, question, text, citations, evidence, sources)
+    return CitedAnswer(text, tuple(citations), coverage(text, citations), evidence, *found)
 
 
 # -- retrieval -------------------------------------------------------------------------------------
@@ -292,7 +304,7 @@ class QuestionPrompt:
         """
         headers = _headers(sources)
         passages = [
-            f"{header}\n{plain(_shown(source))}\n".lstrip("\n")
+            f"{header}\n{plain(source.tables().as_rows())}\n".lstrip("\n")
             for header, source in zip(headers, sources, strict=True)
         ]
         lines = [TEXT_START, "", *passages]
@@ -329,10 +341,11 @@ class QuestionPrompt:
         left = budget
         selected: list[DocumentSpan] = []
         for span in spans:
-            text = documents[span.document].text[span.start : span.stop]
-            tokens = len(self.tokenizer.encode(f"{span.table_head}{text}")) + HEADER_TOKENS
+            source = _source(documents[span.document], *span[1:])
+            text, shown = source.text, source.tables().as_rows()
+            tokens = len(self.tokenizer.encode(shown)) + HEADER_TOKENS
             if tokens > left and not selected:
-                capacity = max(0, left - HEADER_TOKENS)
+                capacity = max(0, left - HEADER_TOKENS) * len(text) // max(1, len(shown), len(text))
                 stop = window(text, 0, 0, capacity, self.tokenizer.encode)[1]
                 span, tokens = span._replace(stop=span.start + stop), left
             if tokens <= left and span.start < span.stop:
@@ -349,9 +362,13 @@ class QuestionPrompt:
         return included
 
 
-def _shown(source: Source) -> str:
-    """Return the text of a source below the head of its table."""
-    return f"{source.table_head}\n{source.text}" if source.table_head else source.text
+def _verbatim(sources: Sequence[Source]) -> Iterator[Passage]:
+    """Yield the parts of the sources that the prompt quotes as they are."""
+    for source in sources:
+        for start, stop in source.tables().prose:
+            text = source.text[start:stop]
+            start += len(text) - len(text.lstrip("\r\n"))
+            yield Passage(source.document, source.start + start, text.strip("\r\n"))
 
 
 def _headers(sources: Sequence[Source]) -> list[str]:
@@ -425,4 +442,5 @@ def _source(document: Document, start: int, stop: int, table_head: str = "") -> 
         heading,
         table_head,
         tuple((heading.start, heading.title) for heading in inside),
+        document.kind,
     )

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from index._core import Automaton
 from index.documents.languages import MARKS, SPACELESS
+from index.documents.tables import Tables
 
 MIN_PASSAGE_WORDS = 5.0
 MIN_WHOLE_ANSWER_WORDS = 2.0  # words of a passage that is the whole answer
@@ -45,6 +46,11 @@ class Source:
     heading: str = ""  # the nearest one above the text
     table_head: str = ""  # the rows that name the columns of the table that it starts inside of
     headings: tuple[tuple[int, str], ...] = ()  # (start, title) of those in the text, in order
+    kind: str = ""  # that of the document
+
+    def tables(self) -> Tables:
+        """Return the tables of the text."""
+        return Tables(self.kind, self.text, self.table_head)
 
     def heading_at(self, position: int) -> str:
         """Return the nearest heading above a code point of the document."""

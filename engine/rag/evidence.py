@@ -7,13 +7,12 @@ of the question's words. The model is not involved.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from engine.rag.citations import Citation, Source, TextUnits, answer_parts, page_at
 from engine.rag.query_terms import content_words, missing_words
+from engine.rag.statements import SENTENCE_END, SourceStatement, find_statements
 from index.documents.languages import detect, stem, stop_words
 
 MAX_PASSAGE_CHARS = 1200
@@ -22,14 +21,6 @@ MIN_CLAIM_SHARE = 0.5  # share of a claim's words that a sentence must have to b
 # A claim of so few words, such as "3", may stand anywhere by chance: it is only marked in passages
 # that have nearly as many of the question's words as the best one.
 SHORT_CLAIM_WORDS, MIN_FIT = 2, 0.6
-MIN_SUPPORTED_SHARE = 0.5  # share of the answer's words; more are in a supported answer's passages
-# Share of the question's words that a passage must have to support an answer: over one of three.
-# Small models copy something, whatever the question is. Tuned in bench/qa.
-MIN_QUESTION_FIT = 0.34
-# Lines of prose go on in the next one, those of lists, tables and code do not.
-SENTENCE_END = re.compile(
-    r"\n(?=\s*(?:\n|[-*+>#|\u2022]|\d+[.)]\s)|[^\n]*[|\t])|(?<=[.!?;])\s+|(?<=[\u3002\uff01\uff1f\uff1b])"
-)
 NUMBERS = {
     word: str(number)
     for words in (
@@ -87,9 +78,21 @@ class Vocabulary:
 class JudgedPassage:
     """A part of a source while it is judged."""
 
-    def __init__(self, source: Source, start: int, stop: int, wanted: Sequence[str]) -> None:
+    def __init__(
+        self,
+        source: Source,
+        start: int,
+        stop: int,
+        wanted: Sequence[str],
+        statements: Sequence[SourceStatement],
+    ) -> None:
         """Take `start:stop`, code points of the source's text. `wanted`: the question's words."""
         self.source, self.text = source, source.text[start:stop]
+        self.statements = [
+            one._replace(start=max(0, one.start - start), stop=min(one.stop, stop) - start)
+            for one in statements
+            if one.start < stop and start < one.stop
+        ]
         self.start, self.stop = source.start + start, source.start + stop
         self.line = source.line + source.text.count("\n", 0, start)
         heading = source.heading_at(self.start)
@@ -142,28 +145,12 @@ def find_evidence(
         if part.citation is None:
             for claim in SENTENCE_END.split(part.text):
                 if not citations or vocabulary.content(claim):
-                    _mark_claim(claim, wanted, vocabulary, passages)
+                    _mark_claim(claim, question, vocabulary, passages)
     count = len(vocabulary.words(answer)) or 1
     passages.sort(key=lambda one: -one.fit - len(vocabulary.words(one.marked_text())) / count)
     marked = [passage for passage in passages if passage.marks]
     others = [passage for passage in passages if not passage.marks]
     return tuple(other.evidence() for other in [*marked, *others][:MAX_PASSAGES])
-
-
-def is_supported(
-    question: str, answer: str, evidence: Sequence[Evidence], sources: Sequence[Source]
-) -> bool:
-    """Return whether the marked passages have most of the answer's own words.
-
-    They must have enough of the question's words. The answer's own words are those that the
-    question does not have.
-    """
-    marked = [passage for passage in evidence if passage.marks and passage.fit >= MIN_QUESTION_FIT]
-    vocabulary = Vocabulary(sources)
-    found = {word for passage in marked for word in vocabulary.words(_text_of(passage, sources))}
-    telling = vocabulary.telling(answer)
-    own = telling.difference(vocabulary.words(question)) or telling
-    return bool(own) and len(own & found) > MIN_SUPPORTED_SHARE * len(own)
 
 
 def share_of(wanted: Sequence[str], text: str) -> float:
@@ -191,8 +178,9 @@ def split_passages(text: str) -> Iterator[Span]:
 def _passages(wanted: Sequence[str], sources: Sequence[Source]) -> list[JudgedPassage]:
     """Return all passages of the sources, in order. `wanted`: the question's words."""
     return [
-        JudgedPassage(source, start, stop, wanted)
+        JudgedPassage(source, start, stop, wanted, statements)
         for source in sources
+        for statements in [find_statements(source)]
         for start, stop in split_passages(source.text)
     ]
 
@@ -201,29 +189,32 @@ def _passages(wanted: Sequence[str], sources: Sequence[Source]) -> list[JudgedPa
 
 
 def _mark_claim(
-    claim: str, wanted: Sequence[str], vocabulary: Vocabulary, passages: Sequence[JudgedPassage]
+    claim: str, question: str, vocabulary: Vocabulary, passages: Sequence[JudgedPassage]
 ) -> None:
     """Mark the words of a claim in the sentence that fits it best.
 
-    The sentence must have enough of them, and be in a passage that has a word of the question.
+    The sentence must have enough of them, and be in a passage that has a word of the question. The
+    claim's own words, which do not repeat the question, decide first.
     """
-    words = vocabulary.telling(claim)
+    words, wanted = vocabulary.telling(claim), content_words(question)
+    own = words.difference(vocabulary.words(question)) or words
     passages = [passage for passage in passages if passage.fit]
     if len(words) <= SHORT_CLAIM_WORDS:
         best_fit = max((passage.fit for passage in passages), default=0.0)
         passages = [passage for passage in passages if passage.fit >= MIN_FIT * best_fit]
-    best: tuple[float, float, float] = (MIN_CLAIM_SHARE, 0.0, -1.0)
+    best = (0.0, 0.0, 0.0, -1.0)
     chosen: tuple[JudgedPassage, list[Span]] | None = None
     for passage in passages if words else ():
-        for start, stop in split_sentences(passage.text):
-            sentence = passage.text[start:stop]
-            share = len(words.intersection(vocabulary.words(sentence))) / len(words)
-            if share < best[0]:
+        for start, stop, statement, _ in passage.statements:
+            found = words.intersection(vocabulary.words(statement))
+            share, own_share = len(found) / len(words), len(found & own) / len(own)
+            if share < MIN_CLAIM_SHARE or (own_share, share) < best[:2]:
                 continue
-            fit = (share, share_of(wanted, sentence), passage.fit)
+            fit = (own_share, share, share_of(wanted, statement), passage.fit)
             if fit > best:
                 best, at = fit, passage.start + start
-                chosen = passage, [(at + a, at + b) for a, b in _runs(sentence, words, vocabulary)]
+                runs = _runs(passage.text[start:stop], words, vocabulary)
+                chosen = passage, [(at + a, at + b) for a, b in runs]
     if chosen:
         chosen[0].marks += chosen[1]
 
@@ -245,12 +236,6 @@ def _runs(sentence: str, words: Collection[str], vocabulary: Vocabulary) -> Iter
         yield units.starts[run[0]], units.stops[run[-1]]
 
 
-def split_sentences(text: str) -> Iterator[Span]:
-    """Split a text into its sentences, list items and rows of tables."""
-    borders = [0, *(match.end() for match in SENTENCE_END.finditer(text)), len(text)]
-    return ((start, stop) for start, stop in pairwise(borders) if text[start:stop].strip())
-
-
 def _merged(marks: Iterable[Span]) -> tuple[Span, ...]:
     """Return the marks in order, overlapping ones as one."""
     merged: list[Span] = []
@@ -260,12 +245,3 @@ def _merged(marks: Iterable[Span]) -> tuple[Span, ...]:
         else:
             merged.append((start, stop))
     return tuple(merged)
-
-
-def _text_of(evidence: Evidence, sources: Sequence[Source]) -> str:
-    """Return the text of a passage."""
-    for source in sources:
-        start, stop = evidence.start - source.start, evidence.stop - source.start
-        if source.document == evidence.document and start >= 0 and stop <= len(source.text):
-            return source.text[start:stop]
-    return ""

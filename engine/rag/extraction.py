@@ -12,8 +12,8 @@ from math import log
 from typing import NamedTuple
 
 from engine.rag.citations import Source
-from engine.rag.evidence import split_sentences
 from engine.rag.query_terms import content_words
+from engine.rag.statements import find_statements
 from index.documents.languages import DEFAULT_LANGUAGE, WordFinder, detect
 
 NEARBY_WEIGHT = 0.5  # weight of the question's words in the passage; those in the sentence have 1
@@ -34,8 +34,8 @@ class Sentence(NamedTuple):
 def best_sentence(question: str, sources: Sequence[Source], refers_to: str = "") -> str:
     """Return a sentence, list item or row that has most of the question's words; "" for none.
 
-    One that ends with a colon, or that is a term, comes with what follows it. Of equal ones that is
-    best which has most words of the question that this one `refers_to`.
+    A row comes with the names of its columns; a term, or what ends with a colon, with what follows
+    it. Of equal ones that is best which has most words of the question that this one `refers_to`.
     """
     wanted = content_words(question)
     others = [word for word in content_words(refers_to) if word not in wanted]
@@ -67,14 +67,14 @@ def _sentences(wanted: Sequence[str], sources: Sequence[Source]) -> list[Sentenc
     languages = (detect("\n".join(source.text for source in sources)), DEFAULT_LANGUAGE)
     found = []
     for source in sources:
-        passage = WordFinder(f"{source.heading}\n{source.text}", languages)
+        passage = WordFinder(f"{source.heading}\n{source.table_head}\n{source.text}", languages)
         nearby = frozenset(word for word in wanted if word in passage)
-        for start, stop in split_sentences(source.text):
-            text = source.text[start:stop].strip()
-            if TITLE.match(text):
+        for start, stop, statement, is_row in find_statements(source):
+            text = statement.strip()
+            if TITLE.match(text) and not is_row:
                 continue
             finder = WordFinder(text, languages)
-            if text.endswith(":") or TERM.match(source.text, start):
+            if not is_row and (text.endswith(":") or TERM.match(source.text, start)):
                 end = BLOCK_END.search(source.text, stop)
                 text = source.text[start : end.start() if end else stop].strip()
             found.append(Sentence(text, frozenset(w for w in nearby if w in finder), nearby))

@@ -16,7 +16,7 @@ from math import ceil
 
 from index.documents.formats import ParsedDocument
 from index.documents.formats.headings import Heading
-from index.documents.tables import Table, find_tables
+from index.documents.tables import Table, Tables, find_tables, head_at
 
 MAX_CHUNK_CHARS = 1000
 MIN_SECTION_CHARS = 200  # characters; a heading starts a new chunk only after as many
@@ -24,6 +24,8 @@ PATH_SEPARATOR = " > "  # between a heading and the one above it
 MAX_PATH_DEPTH = 6  # headings; a longer path keeps the innermost ones
 MAX_SEARCH_CHARS = 256 << 10  # characters; other threads wait for one search for a break
 MAX_STACKED_TITLES = 8  # headings; as many with nothing between them stay together
+GROWTH_CHARS = 2000  # characters of a table; they tell how much its heads add to each row
+MAX_GROWTH = 4.0  # a table whose heads add more is not split into smaller chunks
 
 EMPTY_LINE = re.compile(r"\n[ \t\r\n]*\n")  # a repeated group would take memory for each line
 # Where a long paragraph is split, best first: after a line that ends a sentence, after any line,
@@ -56,13 +58,17 @@ class Chunk:
 def split_chunks(
     document: str, kind: str, parsed: ParsedDocument, size: int = MAX_CHUNK_CHARS
 ) -> list[Chunk]:
-    """Return the chunks of a document in order, of at most `size` characters each."""
+    """Return the chunks of a document in order, of at most `size` characters each.
+
+    The rows of a table count with the heads that a model reads with them.
+    """
     text = parsed.text
     tables = find_tables(kind, text)
     outline = _Outline(text, parsed.headings)
+    lengths = _Lengths(kind, text, tables)
     chunks: list[Chunk] = []
     for page, (first, last) in enumerate(parsed.pages or ((0, len(text)),), start=1):
-        for start, stop in _packed(text, first, last, outline, size):
+        for start, stop in _packed(text, first, last, outline, lengths, size):
             chunks.append(
                 Chunk(
                     document=document,
@@ -72,17 +78,34 @@ def split_chunks(
                     stop=stop,
                     page=page if parsed.pages else None,
                     heading=outline.path(start, stop),
-                    table_head=_table_head(text, tables, start),
+                    table_head=head_at(tables, text, start),
                 )
             )
     return chunks
 
 
-def _table_head(text: str, tables: list[Table], position: int) -> str:
-    """Return the head of the table whose other rows are around a position, "" for none."""
-    number = bisect_right(tables, position, key=lambda table: table.head_stop) - 1
-    inside = number >= 0 and position < tables[number].stop
-    return text[tables[number].start : tables[number].head_stop].strip() if inside else ""
+class _Lengths:
+    """The lengths of parts of a text whose tables are written as rows with their heads."""
+
+    def __init__(self, kind: str, text: str, tables: list[Table]) -> None:
+        self._tables = tables
+        self._growths = []
+        for table in tables:
+            start, stop = table.head_stop, min(table.stop, table.head_stop + GROWTH_CHARS)
+            head = text[table.start : table.head_stop].rstrip("\n")
+            rows = len(Tables(kind, text[start:stop], head).as_rows())
+            self._growths.append(min(MAX_GROWTH, max(1.0, rows / max(1, stop - start))))
+
+    def of(self, start: int, stop: int) -> int:
+        """Return the number of characters that a model reads of `start:stop`."""
+        total = float(stop - start)
+        number = bisect_right(self._tables, start, key=lambda table: table.stop)
+        while number < len(self._tables) and self._tables[number].start < stop:
+            table = self._tables[number]
+            inside = min(stop, table.stop) - max(start, table.start)
+            total += inside * (self._growths[number] - 1)
+            number += 1
+        return int(total)
 
 
 class _Outline:
@@ -127,12 +150,14 @@ class _Outline:
 Spans = Iterator[tuple[int, int]]  # (start, stop)
 
 
-def _packed(text: str, first: int, last: int, outline: _Outline, size: int) -> Spans:
+def _packed(
+    text: str, first: int, last: int, outline: _Outline, lengths: _Lengths, size: int
+) -> Spans:
     """Chunks: as many blocks as fit into each; a section starts a new one."""
     begin = end = first
     section_starts = set(outline.within(first, last))
-    for start, stop in _blocks(text, first, last, outline, size):
-        full = stop - begin > size
+    for start, stop in _blocks(text, first, last, outline, lengths, size):
+        full = lengths.of(begin, stop) > size
         new_section = start in section_starts and len(text[begin:end].strip()) >= MIN_SECTION_CHARS
         if end > begin and (full or new_section):
             yield from _trimmed(text, begin, end)
@@ -141,14 +166,17 @@ def _packed(text: str, first: int, last: int, outline: _Outline, size: int) -> S
     yield from _trimmed(text, begin, end)
 
 
-def _blocks(text: str, first: int, last: int, outline: _Outline, size: int) -> Spans:
+def _blocks(
+    text: str, first: int, last: int, outline: _Outline, lengths: _Lengths, size: int
+) -> Spans:
     """Paragraphs without gaps between them; headings belong to the paragraph below."""
     borders = (match.end() for match in EMPTY_LINE.finditer(text, first, last))
     begin = first
     for border in merge(borders, outline.within(first, last), (last,)):
         if border > begin and (border == last or not outline.only_titles(begin, border)):
             for start, stop in _searchable(text, begin, border):
-                yield from split_text(text, start, stop, size)
+                share = (stop - start) / lengths.of(start, stop)
+                yield from split_text(text, start, stop, max(1, int(size * share)))
             begin = border
 
 

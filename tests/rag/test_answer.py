@@ -152,7 +152,7 @@ def test_without_a_matching_passage_the_model_is_not_asked(
     assert "say nothing" in found.not_found and "moons, jupiter" in found.not_found
 
 
-def test_rows_of_a_long_table_are_shown_below_its_head(tokenizer: Tokenizer) -> None:
+def test_rows_of_a_long_table_are_shown_with_the_names_of_its_columns(tokenizer: Tokenizer) -> None:
     rows = "".join(f"| pump {n} | {n}.5 m | {100 + n} EUR |\n" for n in range(90))
     text = f"# Pumps\n\n| Model | Head | Price |\n|---|---|---|\n{rows}"
     with Documents() as documents:
@@ -162,7 +162,9 @@ def test_rows_of_a_long_table_are_shown_below_its_head(tokenizer: Tokenizer) -> 
         assert source.table_head == "| Model | Head | Price |\n|---|---|---|"
         assert source.text == text[source.start : source.start + len(source.text)]
         assert found.request
-        assert f"Price |\n|---|---|---|\n{source.text[:12]}" in found.request.messages[1]["content"]
+        row = "Model: pump 77; Head: 77.5 m; Price: 177 EUR\n"
+        assert f"\n{row}" in prompt(found) and "|" not in prompt(found)
+        assert f"The text says: {row}" in prompt(found) and found.request.documents == ()
 
 
 def test_words_scattered_over_documents_are_no_match(tokenizer: Tokenizer) -> None:
