@@ -14,6 +14,8 @@ from engine.rag.citations import Citation, Source
 from engine.rag.evidence import Evidence, Vocabulary
 from engine.rag.query_terms import content_words, missing_words
 from engine.rag.statements import SENTENCE_END, SourceStatement, find_statements
+from index.documents.full_text import CUT_SHARE, MIN_CUT_LETTERS
+from index.documents.languages import words
 
 # An answer speaks about the question if it, the sentences that it stands in and their headings have
 # more than this share of the question's words. Chosen on half of the questions of bench/qa: right
@@ -76,15 +78,35 @@ def judge(
     `question`: what was searched: `asked`, with an earlier question that it refers to.
     """
     read = ReadSources(sources, evidence)
-    wanted = content_words(question)
-    missing = missing_words(wanted, [answer, *read.homes_of_answer()])
-    found = tuple(word for word in wanted if word not in missing)
+    texts = [answer, *read.homes_of_answer()]
+    found, missing = max(
+        (_compared(one, texts) for one in dict.fromkeys((asked, question))),
+        key=lambda each: len(each[0]) / max(1, len(each[0]) + len(each[1])),
+    )
     doubts = [*read.wrong_facts(asked, answer, citations)]
-    if wanted and len(found) <= MIN_QUESTION_SHARE * len(wanted):
+    if missing and len(found) <= MIN_QUESTION_SHARE * (len(found) + len(missing)):
         doubts.append(BARELY.format(", ".join(found)) if found else OFF_TOPIC)
     if not any(doubts) and not read.has_own_words(question, answer):
         doubts.append(UNSUPPORTED)
-    return Judgement(tuple(dict.fromkeys(filter(None, doubts))), found, tuple(missing))
+    return Judgement(tuple(dict.fromkeys(filter(None, doubts))), found, missing)
+
+
+def _compared(question: str, texts: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return which words of a question some texts have, and which they lack.
+
+    As in the search, a long word is found by its beginning, too.
+    """
+    wanted = content_words(question)
+    missing = missing_words(wanted, texts)
+    known = [word.lower() for text in texts for word in words(text)]
+    lacking = tuple(word for word in missing if not _begins(word, known))
+    return tuple(word for word in wanted if word not in lacking), lacking
+
+
+def _begins(word: str, known: Sequence[str]) -> bool:
+    """Return whether a long word begins like one of the known ones: inscrire, inscription."""
+    beginning = word[: max(MIN_CUT_LETTERS, int(CUT_SHARE * len(word)))]
+    return len(word) > MIN_CUT_LETTERS and any(one.startswith(beginning) for one in known)
 
 
 class ReadSources:

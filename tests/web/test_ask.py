@@ -26,6 +26,7 @@ from ui.api.jobs import Jobs
 from ui.web import ask
 from ui.web.ask import (
     ENDED,
+    INTERRUPTED,
     NO_DOCUMENTS,
     NONE_SELECTED,
     QUEUE_FULL,
@@ -138,6 +139,10 @@ class Browser:
         return str(self.seen[self.tab.answer])
 
     @property
+    def sources(self) -> str:
+        return str(self.seen[self.tab.sources])
+
+    @property
     def note(self) -> str:
         return str(self.seen[self.tab.note])
 
@@ -165,8 +170,8 @@ def test_an_answer_streams_and_is_cited(engine: Engine) -> None:
         one and 'class="answer"' in phase for one, phase in zip(extracts, phases, strict=True)
     )
     assert "extract" not in browser.answer
-    assert f">{WORD}<sup>1</sup>" in browser.answer and "guide.md" in browser.answer
-    assert f"<mark>{WORD}</mark>" in browser.answer and "All words" in browser.answer
+    assert f">{WORD}<sup>1</sup>" in browser.answer and "guide.md" in browser.sources
+    assert f"<mark>{WORD}</mark>" in browser.sources and "All words" in browser.answer
     assert browser.idle()
     (entry,) = browser.entries()
     assert entry.text == WORD == "".join(piece.text for piece in entry.pieces)
@@ -263,7 +268,7 @@ def test_a_new_question_refers_to_nothing(engine: Engine) -> None:
     browser.ask("and its name?")  # meaningless without the earlier question
     assert WORD in browser.answer and QUESTION in browser.seen[browser.tab.earlier]
     browser.seen |= browser.tab._begin_topic(BROWSER, browser.request)
-    assert NEW_TOPIC in browser.answer and not browser.seen[browser.tab.new]["visible"]
+    assert NEW_TOPIC in browser.sources and not browser.seen[browser.tab.new]["visible"]
     browser.ask("and its frobnication?")
     assert not browser.entries()[-1].found and len(browser.entries()) == 3
     assert browser.seen[browser.tab.earlier].endswith(NEW_TOPIC)
@@ -303,6 +308,25 @@ def test_regenerating_replaces_the_answer(engine: Engine) -> None:
     steps = browser.regenerate(0.5, *OPTIONS[1:])
     assert steps[0] == {browser.tab.settings[2]: 1}
     assert UNCHANGED not in browser.note and len(browser.entries()) == 2
+
+
+def test_what_a_server_that_ends_was_writing_is_interrupted(endless_engine: Engine) -> None:
+    """A new server finds the question, and says so; it is asked again by a button."""
+    browser = Browser(endless_engine)
+    browser.add()
+
+    async def ask_and_look() -> None:
+        async with contextlib.aclosing(browser.steps("_ask", QUESTION, *LONG)) as steps:
+            async for step in steps:
+                if "Writing" in str(step.get(browser.tab.answer)):
+                    browser.seen |= browser.tab._load(BROWSER, gr.Request(session_hash="s2"))
+                    break
+            assert INTERRUPTED in browser.answer and QUESTION in browser.answer
+            assert browser.seen[browser.tab.again]["visible"]
+
+    asyncio.run(ask_and_look())
+    (entry,) = browser.entries()
+    assert entry.text and INTERRUPTED not in entry.notes, "the server went on"
 
 
 def test_a_truncated_answer_says_so(engine: Engine) -> None:
@@ -356,7 +380,7 @@ def test_a_model_that_ends_midway_leaves_what_it_wrote(
     assert "The model failed, try again: " in browser.note and "a broken kernel" in browser.note
     (entry,) = browser.entries()
     assert WORD.startswith(entry.text) and entry.notes == (ENDED,) and browser.idle()
-    assert ENDED in browser.answer and 'class="sources"' in browser.answer
+    assert ENDED in browser.answer and 'class="sources"' in browser.sources
 
 
 def test_a_document_that_is_removed_while_it_is_asked_about(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
 from dataclasses import replace
 from html import escape, unescape
 from html.parser import HTMLParser
@@ -19,12 +20,14 @@ from hypothesis import strategies as st
 from engine.rag.answer import PreparedQuestion, cite_answer
 from engine.rag.citations import Source
 from engine.records import Done, Piece, Step
-from index.documents.documents import Document, DocumentError, Documents
+from index.documents.documents import Document, DocumentError, Documents, Heading
 from index.records import Span
 from tests.support.sample_documents import pdf
 from ui.web import export, history, pictures, uploads
 from ui.web import html as shown
 from ui.web.documents import document_list, selection
+from ui.web.empty import empty_conversation, suggested_questions
+from ui.web.markdown import CitationLink, rendered
 from ui.web.pictures import PATH
 from ui.web.progress import AnswerProgress, cut, merge
 from ui.web.shell import with_shell
@@ -38,6 +41,8 @@ TAGS = {
     *("mark", "section", "header", "img"),
     *("button", "label", "input", "select", "option", "dl", "dt", "dd", "b", "small", "svg"),
     *("title", "rect", "progress", "blockquote"),
+    *("ol", "pre", "code", "strong", "em", "br", "hr", "h4", "h5", "h6"),
+    *("table", "thead", "tbody", "tr", "th", "td"),
 }
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
@@ -91,7 +96,7 @@ def answered(
         found.citations,
         passages,
         cited,
-        supported=found.supported,
+        doubts=found.doubts,
         **fields,
     )
 
@@ -111,17 +116,68 @@ def test_pieces_are_rendered_exactly(parts: list[tuple[str, str]]) -> None:
     RenderedText(shown.legend(source for _, source in parts))
 
 
-@given(TEXTS, TEXTS)
-def test_cited_answers_are_rendered_exactly(before: str, after: str) -> None:
-    quote = f"one {HOSTILE} two three four five"
-    answer = f"{before} {quote} {after}"
-    shown_entry = answered(answer, quote, HOSTILE)
-    html = shown.cited(shown_entry, "ask-1")
-    assert RenderedText(html, skip="sup").shown == answer
-    assert shown_entry.citations and all(
-        f'data-source="ask-1-{index + 1}"' in html for index in shown_entry.cited_passages
-    )
-    RenderedText(shown.sources(shown_entry.passages, "ask-1"))
+LINES = st.text("abXY 12*_#>-.`~|[]()<&!\\\n\ue000\ue001", max_size=80)
+FENCE = re.compile("`{3}|~{3}")
+
+
+def letters(text: str) -> str:
+    return "".join(filter(str.isalpha, text))
+
+
+@given(LINES | TEXTS, st.lists(st.integers(0, 80), max_size=6))
+def test_markdown_shows_all_letters_and_links_each_copy(text: str, borders: list[int]) -> None:
+    """Whatever the text is: no other element than those of Markdown, and no address in it."""
+    borders = sorted({min(at, len(text)) for at in borders})
+    spans = [*zip(borders[::2], borders[1::2], strict=False)]
+    links = [CitationLink(*span, n, "ask-1", HOSTILE) for n, span in enumerate(spans, 1)]
+    html = rendered(text, links)
+    shown_text = RenderedText(html, skip="sup").shown.replace("Copy", "")
+    if not FENCE.search(text) and not re.search(r"\||\t| {4}", text):
+        assert letters(shown_text) == letters(text)
+        for link in links:
+            inside = re.findall(rf'data-source="ask-1-{link.number}"[^>]*>(.*?)</a>', html)
+            words = "".join(RenderedText(part, skip="sup").shown for part in inside)
+            assert letters(words) == letters(text[link.start : link.stop])
+            numbers = sum("<sup>" in part for part in inside)
+            assert letters(words) == "" and numbers <= 1 or numbers == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "elements"),
+    [
+        ("- one\n- two", "<ul>\n<li>one</li>\n<li>two</li>\n</ul>"),
+        ("1. one\n2. two", "<ol>\n<li>one</li>"),
+        ("| a | b |\n|---|:-:|\n| 1 | 2 |", "<th>a</th>"),
+        ("# Title", "<h3>Title</h3>"),
+        ("```python\nif x < 1:\n    pass\n```", '<span class="t-k">if</span>'),
+        ("use `a < b` here", "<code>a &lt; b</code>"),
+        (
+            "![x](http://a/b.png) [y](javascript:z) <b>",
+            "![x](http://a/b.png) [y](javascript:z) &lt;b",
+        ),
+        ("__init__", "<strong>init</strong>"),
+    ],
+)
+def test_answers_are_markdown(text: str, elements: str) -> None:
+    html = rendered(text)
+    assert elements in html
+    RenderedText(html)
+
+
+def test_marks_of_sources_are_inside_of_lists_and_below_code() -> None:
+    text = "- one two\n- three four\n\n```\nfive\n```"
+    links = [CitationLink(0, 9, 1, "a", "x"), CitationLink(10, len(text), 2, "a", "y")]
+    html = rendered(text, links)
+    assert '<li><a class="cite" href="#a-1" data-source="a-1" title="x">one two<sup>1</sup>' in html
+    assert "<li><a" in html.partition("</li>")[2] and html.rstrip().endswith("<sup>2</sup></a>")
+    code = rendered("a = __b__", [CitationLink(0, 9, 1, "a", "x")], is_code=True)
+    assert "a = __b__</code></pre>" in code and code.endswith("<sup>1</sup></a>")
+
+
+def test_a_copy_of_code_is_code_and_can_be_copied() -> None:
+    text = "def rise(tide, hours): return tide"
+    html = shown.cited(answered(text, text, "tide.py", "code"), "a")
+    assert f"<code>{text}</code>" in html and f'data-text="{text}"' in html
 
 
 @given(TEXTS, st.lists(st.integers(0, 60), max_size=8))
@@ -143,6 +199,19 @@ def test_entries_are_escaped(question: str, text: str, name: str) -> None:
     waiting = AnswerProgress(detail=name)
     RenderedText(shown.streaming_answer(question, waiting, extract=text))
     RenderedText(shown.note(text, "error"))
+
+
+def test_tables_of_passages_are_tables() -> None:
+    text = "| Haller | 40 |\n| Brenner | 55 |\nThe end."
+    head = "| Buyer | Tonnes |\n|---|---|"
+    passage = EvidencePassage("d", "a.md", None, 1, 0, text, ((2, 8), (11, 13)), "md", head)
+    html = shown.marked_text(passage)
+    RenderedText(html)
+    assert '<th scope="col">Buyer</th><th scope="col">Tonnes</th>' in html
+    assert "<td><mark>Haller</mark></td><td><mark>40</mark></td>" in html
+    assert "<td>Brenner</td><td>55</td>" in html and html.endswith("The end.")
+    whole = replace(passage, text=f"{head}\n{text}", table_head="", marks=())
+    assert shown.marked_text(whole) == html.replace("<mark>", "").replace("</mark>", "")
 
 
 def test_a_copy_is_marked_in_context() -> None:
@@ -235,13 +304,23 @@ def test_a_line_separates_what_is_not_referred_to() -> None:
     html = shown.conversation(entries, 3, "ask")
     assert [part.count("<article") for part in html.split(shown.NEW_TOPIC)] == [2, 1, 1]
     assert shown.conversation(entries, 4, "ask") == html + shown.NEW_TOPIC
+    assert shown.latest_answer(entries[-1], 3, "ask")[1].endswith("</section>")
+    assert shown.latest_answer(entries[-1], 4, "ask")[1].endswith(shown.NEW_TOPIC)
     assert shown.conversation([], 4, "ask") == ""
 
 
 def test_support() -> None:
     assert "38%" in shown.support(replace(entry(), covered=0.38))
-    assert "check" in shown.support(replace(entry(), supported=False))
-    assert "All" in shown.support(entry())
+    assert "check" in shown.support(replace(entry(), doubts=("2023 is in no passage: check it.",)))
+
+
+@given(st.lists(TEXTS, max_size=2), st.lists(TEXTS, max_size=2))
+def test_that_all_words_are_copied_never_stands_alone(has: list[str], lacks: list[str]) -> None:
+    """What an answer speaks of comes with it, as far as the question has words."""
+    copied = replace(entry(), words_found=tuple(has), words_missing=tuple(lacks))
+    text = RenderedText(shown.support(copied)).shown
+    assert "All words are copied" in text
+    assert all(f"\u201c{word}\u201d" in text for word in [*has, *lacks])
 
 
 def test_the_outline_is_before_the_scripts_of_the_page() -> None:
@@ -308,6 +387,43 @@ def test_a_history_belongs_to_one_user_and_browser() -> None:
         assert not histories.of(*other).list()
     assert histories.of("ann", "short", "s1") is not histories.of("ann", "short", "s2")
     assert histories.of("ann", None, "s1") is not own
+
+
+@given(TEXTS, st.integers(0, 3))
+def test_a_history_is_read_again_as_it_was(text: str, topics: int) -> None:
+    """Also by another process; nobody else may read it, and deleting answers deletes them."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "documents" / "local"
+        before = history.Histories(lambda user: folder).of(None, "b" * 32, "s1")
+        full = entry(f"{text} one two three four five six".replace("\ud800", ""), notes=(text,))
+        before.add(replace(full, figures={"seconds": 1.5}, tokens_per_pass=(1, 2)))
+        for _ in range(topics):
+            before.begin_topic()
+            before.add(Entry(text, "", found=False))
+        before.put_summary("d", full)
+        after = history.Histories(lambda user: folder).of(None, "b" * 32, "s2")
+        assert [*after.list()] == [*before.list()] and after.topic == before.topic
+        assert after.summary("d") == full and after.add(full).number > before.list()[-1].number
+        (file,) = folder.iterdir()
+        assert file.stat().st_mode & 0o777 == 0o600 and "b" * 32 not in file.name
+        after.clear()
+        assert not history.Histories(lambda user: folder).of(None, "b" * 32, "s3").list()
+
+
+def test_a_broken_history_is_named_and_answers_go_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def opened() -> history.History:
+        return history.Histories(lambda user: tmp_path).of(None, "b" * 32, "s1")
+
+    opened().add(entry())
+    (file,) = tmp_path.iterdir()
+    for data in (b"{", b"[]", b'{"entries": [[1, {"title": 3}, 0]]}', b"\xff"):
+        file.write_bytes(data)
+        assert not opened().list() and file.name in caplog.text
+        caplog.clear()
+    opened().add(entry())
+    assert len(opened().list()) == 1
 
 
 def test_a_history_is_bounded_and_entries_can_be_replaced() -> None:
@@ -420,6 +536,26 @@ def test_an_upload_is_deleted_after_reading(tmp_path: Path) -> None:
             assert str(tmp_path) not in uploads.uploads_html(UploadBatch([file]))
 
 
+@pytest.mark.parametrize(
+    ("name", "data", "told"),
+    [
+        ("Photo.JPG", b"\xff\xd8\xff", "Photo.JPG: a picture, whose text is not read"),
+        ("notes.md", b"", "notes.md: an empty file"),
+        ("word.txt", b"Boskoop", "word.txt: 1 word"),
+    ],
+)
+def test_pictures_empty_files_and_one_word_are_told(
+    tmp_path: Path, name: str, data: bytes, told: str
+) -> None:
+    copy = tmp_path / "hash" / "copy"
+    copy.parent.mkdir()
+    copy.write_bytes(data)
+    file = UploadedFile(name, str(copy))
+    with Documents() as library:
+        uploads.add_to_library(file, tmp_path.resolve(), library)
+    assert file.message.startswith(told) and not copy.parent.exists()
+
+
 @given(st.lists(st.sampled_from(["waiting", "reading", "added", "failed"]), min_size=1))
 def test_all_uploads_are_listed_until_only_the_failed_ones_remain(states: list[str]) -> None:
     files = [UploadedFile(f"{HOSTILE}{number}", state=state) for number, state in enumerate(states)]
@@ -465,3 +601,36 @@ def test_document_names_are_escaped(name: str) -> None:
     document = Document("d", name, "md", "words", (), ())
     text = RenderedText(document_list([document], ["d"], "ask", single=False)).shown
     assert " ".join(name.split()) in text
+
+
+# -- the empty conversation ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "question"),
+    [
+        (
+            "The rent is due on the third day of the month. ",
+            "What does it say about \u201cRent\u201d?",
+        ),
+        (
+            "Die Miete ist am dritten Tag des Monats zu zahlen. ",
+            "Was steht unter \u201eRent\u201c?",
+        ),
+    ],
+)
+def test_headings_with_text_below_become_questions(body: str, question: str) -> None:
+    with Documents() as library:
+        text = f"# Lease\n\n{body}\n\n## Rent\n\n{body * 9}\n\n## Keys\n\nTwo.\n"
+        document = library.add_data("lease.md", text.encode())
+        assert suggested_questions([document]) == [question]
+        html = empty_conversation([document])
+        assert escape(question) in html
+        assert library.search(question, 1)[0].chunk.heading.endswith("Rent")
+
+
+@given(st.text(max_size=80))
+def test_suggested_questions_are_escaped(title: str) -> None:
+    headings = (Heading(0, 1, "First"), Heading(5, 1, title))
+    document = Document("d", "a.md", "md", "words " * 99, (), headings)
+    RenderedText(empty_conversation([document]))

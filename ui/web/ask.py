@@ -41,6 +41,7 @@ NONE_SELECTED = "No document is selected: tick the documents to ask."
 UNCHANGED = "The same text again, as always at temperature 0: raise it in Answer settings."
 TRUNCATED = "Cut off at {} tokens: raise the limit in Answer settings."
 STOPPED = "Stopped: the answer is incomplete."
+INTERRUPTED = "Interrupted: ask again."  # as long as an answer is not complete
 ENDED = "The model ended here: the answer is incomplete. Answer again asks for all of it."
 QUEUE_FULL = "Too many questions are waiting: ask again in a moment."
 EXPORTS: tuple[tuple[str, Callable[[list[Entry]], str]], ...] = (
@@ -63,10 +64,11 @@ class Question(NamedTuple):
     options: sampling_options.SamplingOptions
     history: History
     replaces: HistoryEntry | None = None  # the entry that is regenerated
+    number: int = 0  # that of its own entry, which says "interrupted" until the answer is there
 
     @property
     def earlier(self) -> list[HistoryEntry]:
-        return [entry for entry in self.history.list() if entry != self.replaces]
+        return [entry for entry in self.history.list() if entry.number != self.number]
 
     @property
     def topic(self) -> int:
@@ -75,7 +77,7 @@ class Question(NamedTuple):
     def turns(self) -> list[Turn]:
         """Return the earlier questions and answers that this one may refer to."""
         before = [it.entry for it in self.earlier if it.topic == self.topic and it.entry.found]
-        return [Turn(entry.title, entry.text) for entry in before]
+        return [Turn(entry.title, entry.text) for entry in before if entry.text]
 
     def unchanged(self, entry: Entry) -> bool:
         """Return whether regenerating gave the same answer, as greedy decoding always does."""
@@ -109,17 +111,10 @@ class AskTab:
             BEFORE_LOAD, elem_id="ask-hint", js_on_load=SAMPLES_SCRIPT
         )
         self.earlier = gr.HTML(elem_id="ask-earlier")
-        self.answer = gr.HTML(elem_id="ask-answer")
-        with gr.Row(elem_classes="buttons quiet"):
-            self.again = gr.Button("Answer again", visible=False, size="sm", elem_id="ask-again")
-            self.new = gr.Button("New question", visible=False, size="sm", elem_id="ask-new")
-            self.files = [
-                gr.DownloadButton(
-                    f"Save as {format}", visible=False, size="sm", elem_id=f"ask-{name}"
-                )
-                for name, format in (("md", "Markdown"), ("json", "JSON"))
-            ]
-            self.clear = gr.Button("Delete answers", visible=False, size="sm", elem_id="ask-clear")
+        with gr.Column(elem_classes="latest"):
+            self.answer = gr.HTML(elem_id="ask-answer")
+            self._build_buttons()
+            self.sources = gr.HTML(elem_id="ask-sources")
         with gr.Column(elem_classes="composer"):
             self.note = gr.HTML(elem_id="ask-note")
             with gr.Row(elem_classes="box"):
@@ -131,6 +126,7 @@ class AskTab:
                     lines=1,
                     max_lines=6,
                     max_length=MAX_QUESTION_CHARS,
+                    autofocus=True,
                     elem_id="ask-question",
                     min_width=120,
                 )
@@ -142,8 +138,22 @@ class AskTab:
                 self.settings = sampling_options.components()
         self.browser = gr.Textbox(visible=False)  # the browser's id
 
+    def _build_buttons(self) -> None:
+        """Create what can be done with an answer, between it and its sources."""
+        with gr.Row(elem_classes="buttons quiet"):
+            self.again = gr.Button("Answer again", visible=False, size="sm", elem_id="ask-again")
+            self.new = gr.Button("New question", visible=False, size="sm", elem_id="ask-new")
+            self.files = [
+                gr.DownloadButton(
+                    f"Save as {format}", visible=False, size="sm", elem_id=f"ask-{name}"
+                )
+                for name, format in (("md", "Markdown"), ("json", "JSON"))
+            ]
+            self.clear = gr.Button("Delete answers", visible=False, size="sm", elem_id="ask-clear")
+
     def _wire(self) -> None:
-        shown = [self.note, self.answer, self.earlier, self.question, self.settings[2]]
+        shown = [self.note, self.answer, self.sources, self.earlier]
+        shown += [self.question, self.settings[2]]
         outputs = [*shown, self.ask, self.stop, self.again, self.new, self.clear, *self.files]
         inputs = [self.question, self.browser, self.panel.selected, *self.settings]
         streaming: Any = QUIET | {"js": WITH_BROWSER_ID}
@@ -237,7 +247,7 @@ class AskTab:
             documents = self.page.library(request.username).list()
         except DocumentError as error:
             return html.note(str(error), "error")
-        return empty_conversation([document.id for document in documents])
+        return empty_conversation(documents)
 
     # -- one answer --------------------------------------------------------------------------------
 
@@ -250,6 +260,10 @@ class AskTab:
         retrieved: Retrieved | None = None
         entry: Entry | None = None
         note = ""
+        replaced = question.replaces
+        begun = Entry(question.text, "", notes=(INTERRUPTED,), stopped=True)
+        started = question.history.add(begun, replaced.number if replaced else None)
+        question = question._replace(number=started.number)
         try:
             with self.page.stoppable(name) as cancellation:
                 yield self._starting(question, progress)
@@ -271,8 +285,11 @@ class AskTab:
             if entry is None and retrieved is not None and progress.text:
                 entry = self._entry(retrieved, progress)
             if entry is not None:
-                replaces = question.replaces.number if question.replaces else None
-                question.history.add(entry, replaces)
+                question.history.add(entry, started.number)
+            elif replaced:
+                question.history.add(replaced.entry, started.number)
+            else:
+                question.history.remove(started.number)
         unanswered = entry is None and not question.replaces
         restored = {self.question: question.text} if unanswered else {}
         yield self._idle(question.history) | {self.note: note} | restored
@@ -339,7 +356,9 @@ class AskTab:
             passages=passages,
             cited_passages=cited,
             covered=answer.covered,
-            supported=answer.supported,
+            doubts=answer.doubts,
+            words_found=answer.words_found,
+            words_missing=answer.words_missing,
             rewritten=prepared.rewritten,
             pieces=tuple(cut(progress.pieces, answer.text)),
             stopped=reason == "cancelled",
@@ -355,6 +374,7 @@ class AskTab:
         return {
             self.note: "",
             self.answer: html.streaming_answer(question.text, progress),
+            self.sources: "",
             self.earlier: html.conversation(question.earlier, question.topic, "ask"),
             **self._busy(),
         } | ({} if question.replaces else {self.question: ""})
@@ -370,8 +390,10 @@ class AskTab:
         """Return the tab while nothing is running."""
         entries, topic = history.list(), history.topic
         last, before = entries[-1:], entries[:-1]
+        answer, sources = html.latest_answer(last[0], topic, "ask") if last else ("", "")
         updates: Updates = {
-            self.answer: html.conversation(last, topic, "ask", is_open=True),
+            self.answer: answer,
+            self.sources: sources,
             self.earlier: html.conversation(before, last[0].topic, "ask") if last else "",
             self.ask: gr.update(visible=True),
             self.stop: gr.update(visible=False),

@@ -5,14 +5,16 @@ Pure functions of plain values. All text of documents, models and users is escap
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from itertools import groupby
 from typing import TYPE_CHECKING
 
-from engine.rag.citations import answer_parts
-from engine.rag.evidence import split_sentences
+from engine.rag.citations import Source
+from engine.rag.statements import find_statements
+from index.documents.tables import TableRow, Tables
 from ui.web import pictures
+from ui.web.markdown import SOFT_BREAK, CitationLink, rendered
 
 if TYPE_CHECKING:
     from engine.records import Piece
@@ -32,8 +34,6 @@ OTHER = "other drafts"
 NEW_TOPIC = '<p class="topic" role="status"><span>New question</span></p>'
 MAX_QUOTE_CHARS = 160  # characters of a passage while it is collapsed
 MAX_LEAD_CHARS = 80  # characters of them before the longest mark
-# The end of a line of a pdf's paragraph, which goes on in the next one
-SOFT_BREAK = re.compile(r"(?<=[^\n]{40}[^\n.!?:])\n(?=[^\W\d])")
 MAX_BARS = 120  # bars of the plot, one per forward pass
 
 
@@ -68,10 +68,8 @@ def colored(
 
 def written(pieces: Iterable[Piece]) -> str:
     """Return the text so far, while it is being written."""
-    text = escape("".join(piece.text for piece in pieces))
-    return (
-        f'<div class="answer" dir="auto">{text}<span class="caret" aria-hidden="true"></span></div>'
-    )
+    text = rendered("".join(piece.text for piece in pieces))
+    return f'<div class="answer md writing" dir="auto">{text}</div>'
 
 
 def legend(sources: Iterable[str]) -> str:
@@ -86,20 +84,21 @@ def legend(sources: Iterable[str]) -> str:
 
 
 def cited(entry: Entry, name: str) -> str:
-    """Return the answer; each copy links to its passage `NAME-1`, `NAME-2`, ..."""
-    out, indices = [], iter(entry.cited_passages)
-    for part in answer_parts(entry.text, entry.citations):
-        if part.citation is None:
-            css_class = ' class="own"' if part.text.strip() else ""
-            out.append(f"<span{css_class}>{escape(part.text)}</span>")
-            continue
-        index = next(indices)
-        title = escape(entry.passages[index].location, quote=True)
-        out.append(
-            f'<a class="cite" href="#{name}-{index + 1}" data-source="{name}-{index + 1}" '
-            f'title="{title}">{escape(part.text)}<sup>{index + 1}</sup></a>'
-        )
-    return f'<div class="answer" dir="auto">{"".join(out)}</div>'
+    """Return the answer; each copy links to its passage `NAME-1`, `NAME-2`, ...
+
+    What is copied from code alone is code.
+    """
+    links = [
+        CitationLink(one.start, one.stop, index + 1, name, entry.passages[index].location)
+        for one, index in zip(entry.citations, entry.cited_passages, strict=True)
+    ]
+    kinds = {entry.passages[index].kind for index in entry.cited_passages}
+    text = rendered(entry.text, links, is_code=kinds == {"code"} and entry.covered >= 1)
+    return (
+        f'<div class="answer md" dir="auto">{text}</div>'
+        f'<button type="button" class="copy" data-text="{escape(entry.text, quote=True)}">'
+        "Copy</button>"
+    )
 
 
 def sources(passages: Sequence[EvidencePassage], name: str, is_open: bool = True) -> str:
@@ -125,7 +124,7 @@ def sources(passages: Sequence[EvidencePassage], name: str, is_open: bool = True
 
 def _source(passage: EvidencePassage, number: int, id: str, is_open: bool) -> str:
     """Return one passage."""
-    css_class = "passage code" if passage.is_code else "passage"
+    css_class = "passage code" if passage.kind == "code" else "passage"
     return (
         f'<details class="source" id="{id}"{" open" if is_open else ""}><summary>'
         f'<b>{number}</b> <span class="where">{escape(passage.location)}</span> '
@@ -138,8 +137,8 @@ def _source(passage: EvidencePassage, number: int, id: str, is_open: bool) -> st
 def quote(passage: EvidencePassage) -> str:
     """Return a line of a passage: from the beginning of the sentence with the longest mark."""
     first, _ = max(passage.marks, key=lambda mark: mark[1] - mark[0], default=(0, 0))
-    sentences = split_sentences(passage.text)
-    start = next((start for start, stop in sentences if start <= first < stop), first)
+    sentences = find_statements(Source("", "", passage.text, kind=passage.kind))
+    start = next((one.start for one in sentences if one.start <= first < one.stop), first)
     cut = "\u2026 " if first - start > MAX_LEAD_CHARS else ""
     start = max(start, first - MAX_LEAD_CHARS)
     shown = " ".join(passage.text[start : start + 2 * MAX_QUOTE_CHARS].split())
@@ -159,29 +158,80 @@ def _picture(passage: EvidencePassage) -> str:
 
 
 def marked_text(passage: EvidencePassage) -> str:
-    """Return the text of a passage with its marks. The lines of a pdf's paragraph are joined."""
-    text = SOFT_BREAK.sub(" ", passage.text) if passage.page is not None else passage.text
+    """Return the text of a passage with its marks, and its tables as tables.
+
+    The lines of a pdf's paragraph are joined.
+    """
+    tables = Tables(passage.kind, passage.text, passage.table_head)
     out, at = [], 0
+    for _, group in groupby(tables.rows, key=lambda row: row.table):
+        rows = [*group]
+        start = max(at, tables.start_of(rows[0]))
+        out += [_marked(passage, at, start), _table(passage, rows)]
+        at = rows[-1].stop
+    return "".join([*out, _marked(passage, at, len(passage.text))])
+
+
+def _table(passage: EvidencePassage, rows: Sequence[TableRow]) -> str:
+    """Return rows of a passage below the names of their columns."""
+    heads = "".join(f'<th scope="col">{escape(head)}</th>' for head in rows[0].heads)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{_marked(passage, *cell)}</td>' for cell in row.cells)}</tr>"
+        for row in rows
+    )
+    return f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _marked(passage: EvidencePassage, start: int, stop: int) -> str:
+    """Return a part of the text of a passage with its marks."""
+    out, at = [], start
     for first, last in passage.marks:
-        out.append(f"{escape(text[at:first])}<mark>{escape(text[first:last])}</mark>")
-        at = last
-    return f"{''.join(out)}{escape(text[at:])}"
+        first, last = max(first, at), min(last, stop)
+        if first < last:
+            marked = escape(_joined(passage, first, last))
+            out.append(f"{escape(_joined(passage, at, first))}<mark>{marked}</mark>")
+            at = last
+    return f"{''.join(out)}{escape(_joined(passage, at, stop))}"
+
+
+def _joined(passage: EvidencePassage, start: int, stop: int) -> str:
+    """Return a part of the text; what its page shows in lines is one paragraph."""
+    if passage.page is None:
+        return passage.text[start:stop]
+    return SOFT_BREAK.sub(" ", passage.text)[start:stop]  # as many characters
 
 
 def support(entry: Entry) -> str:
-    """Describe, in one line, how far the passages support the answer."""
-    if not entry.supported:
-        return note("No passage supports this: check it.", "warning")
+    """Describe how far the passages support the answer.
+
+    That all is copied says nothing of whether it answers, so the words of the question that it
+    speaks of come with it.
+    """
+    warnings = "".join(note(doubt, "warning") for doubt in entry.doubts)
     if not entry.passages:
-        return ""
+        return warnings
     if not entry.citations:
-        return note("Not copied word for word: its words are marked in the sources.")
-    if entry.covered >= 1:
-        return note("All words are copied from the documents.")
-    return note(
-        f"{entry.covered:.0%} of the words are copied from the documents; check the rest, which "
-        "has a dotted underline."
+        how = "Not copied word for word: its words are marked in the sources"
+    elif entry.covered >= 1:
+        how = "All words are copied from the documents"
+    else:
+        how = (
+            f"{entry.covered:.0%} of the words are copied from the documents; check the rest, "
+            "which has a dotted underline"
+        )
+    return f"{warnings}{note(f'{how}. {_of_question(entry)}'.strip())}"
+
+
+def _of_question(entry: Entry) -> str:
+    """Name the words of the question that the answer speaks of, and those that it does not."""
+    found, missing = (
+        ", ".join(f"\u201c{word}\u201d" for word in words)
+        for words in (entry.words_found, entry.words_missing)
     )
+    if not found:
+        return f"Of the question it lacks {missing}." if missing else ""
+    but = f", but not {missing}" if missing else ""
+    return f"Of the question it has {found}{but}."
 
 
 # -- whole answers ---------------------------------------------------------------------------------
@@ -203,34 +253,46 @@ def streaming_answer(title: str, progress: AnswerProgress, extract: str = "") ->
     )
 
 
+def latest_answer(last: HistoryEntry, topic: int, name: str) -> tuple[str, str]:
+    """Return the last answer, and its sources, whose first passage is open.
+
+    `topic`: that of what follows it.
+    """
+    entry, name = last.entry, f"{name}-{last.number}"
+    below = sources(entry.passages, name) if entry.passages and entry.found else ""
+    return _answer(entry, name), below + (NEW_TOPIC if last.topic != topic else "")
+
+
 def finished_answer(entry: Entry, name: str, is_open: bool = True) -> str:
     """Show a finished answer, the passages that it rests on, and how it was written.
 
     `name` is unique on the page; `is_open`: the first passage is.
     """
+    below = sources(entry.passages, name, is_open) if entry.passages and entry.found else ""
+    return _answer(entry, name, below)
+
+
+def _answer(entry: Entry, name: str, below: str = "") -> str:
     head = _heading(entry.title, entry.rewritten)
     notes = "".join(note(text) for text in entry.notes)
     if not entry.found:
         body = f'<div class="said">{note(entry.text, "nothing")}{notes}</div>'
         return f'<article class="turn">{head}{body}</article>'
-    body = cited(entry, name) + support(entry)
-    below = sources(entry.passages, name, is_open) if entry.passages else ""
+    body = cited(entry, name) + support(entry) if entry.text else ""
     how = how_written(entry.figures, entry.tokens_per_pass, entry.pieces, entry.passages, name)
     return (
         f'<article class="turn">{head}<div class="said">{body}{notes}{how}</div>{below}</article>'
     )
 
 
-def conversation(
-    entries: Sequence[HistoryEntry], topic: int, name: str, is_open: bool = False
-) -> str:
+def conversation(entries: Sequence[HistoryEntry], topic: int, name: str) -> str:
     """Show answers in order, and a line after those that what follows does not refer to.
 
-    `topic`: that of what follows them all; `is_open`: the first passage of each is.
+    `topic`: that of what follows them all.
     """
     topics = [entry.topic for entry in entries] + [topic]
     return "".join(
-        finished_answer(one.entry, f"{name}-{one.number}", is_open)
+        finished_answer(one.entry, f"{name}-{one.number}", is_open=False)
         + (NEW_TOPIC if one.topic != following else "")
         for one, following in zip(entries, topics[1:], strict=True)
     )

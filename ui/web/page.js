@@ -19,6 +19,31 @@
       open(link.dataset.source);
     }
   });
+  // The skip link leads to the box, or on other tabs to what the tab is for.
+  const BOXES = "#ask-question textarea, #sum-start, #edit-instruction textarea, #speed-asked textarea";
+  const visibleBox = () => [...document.querySelectorAll(BOXES)].find((one) => one.offsetParent);
+  document.addEventListener("click", (event) => {
+    if (!event.target.closest?.("a.skip")) return;
+    event.preventDefault();
+    visibleBox()?.focus();
+  });
+  // Copy: of an answer its text as it was written, of a block of code the code.
+  const copied = async (text) => {
+    if (navigator.clipboard) return navigator.clipboard.writeText(text);
+    const area = document.createElement("textarea"); // without TLS, browsers have no clipboard
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+  };
+  document.addEventListener("click", async ({ target }) => {
+    const button = target.closest?.("button.copy");
+    if (!button) return;
+    await copied(button.dataset.text ?? button.parentElement.querySelector("pre").textContent);
+    button.textContent = "Copied";
+    setTimeout(() => { button.textContent = "Copy"; }, 1500);
+  });
   // The picture of a page whose document was removed.
   document.addEventListener("error", ({ target }) => {
     if (!target.matches?.("img.page")) return;
@@ -39,8 +64,9 @@
   const end = () => document.documentElement.scrollHeight;
   const showWhole = (article) => {
     const room = innerHeight - document.querySelector(".composer").offsetHeight;
-    const isLong = article.offsetHeight > room;
-    scrollTo({ top: isLong ? scrollY + article.getBoundingClientRect().top - 12 : end() });
+    const latest = article.closest(".latest");
+    const isLong = latest.offsetHeight > room;
+    scrollTo({ top: isLong ? scrollY + latest.getBoundingClientRect().top - 12 : end() });
   };
   const follow = () => {
     const article = document.querySelector("#ask-answer article");
@@ -50,7 +76,7 @@
     if (busy && (atEnd || !wasBusy)) scrollTo({ top: height });
     if (article && wasBusy && !busy && atEnd) {
       setTimeout(showWhole, 100, article);
-      const picture = article.querySelector(".source[open] img");
+      const picture = document.querySelector("#ask-sources .source[open] img");
       picture?.addEventListener("load", () => showWhole(article), { once: true });
     }
     wasBusy = busy;
@@ -70,11 +96,39 @@
       if (status === "failed") return "The model has failed. Start draftline serve again.";
       return answer.ok ? "" : "The model is loading.";
     } catch {
-      return "The server does not answer. Start draftline serve again, then reload this page.";
+      return "The server does not answer. Start draftline serve again: this page then goes on.";
     }
   };
+  // What a server that ended was writing is told to be interrupted; once there is one again, the
+  // page is loaded anew, with what is in the box.
+  const KEPT = "draftline-box";
+  const interrupt = () => {
+    const article = document.querySelector("#ask-answer article[aria-busy]");
+    if (!article) return;
+    article.removeAttribute("aria-busy");
+    article.querySelector(".status").textContent = "Interrupted: ask again once the server is back.";
+  };
+  const loadAgain = () => {
+    const text = document.querySelector("#ask-question textarea")?.value;
+    if (text) sessionStorage.setItem(KEPT, text);
+    location.reload();
+  };
+  const restore = () => {
+    const text = sessionStorage.getItem(KEPT), box = document.querySelector("#ask-question textarea");
+    sessionStorage.removeItem(KEPT);
+    if (!text || !box) return;
+    box.value = text;
+    box.dispatchEvent(new Event("input", { bubbles: true }));
+  };
+  restore();
+  let gone = false;
   const watch = async () => {
     const problem = document.hidden ? banner.textContent : await told();
+    if (gone && problem === "") return loadAgain();
+    if (problem.startsWith("The server")) {
+      gone = true;
+      interrupt();
+    }
     if (problem !== banner.textContent) {
       banner.textContent = problem;
       if (problem) document.body.prepend(banner);

@@ -34,19 +34,24 @@ class PageState:
     folder: Path | None = None
     embed: Embed | None = None  # adds semantic search
     offers_embedding: bool = False  # until that is dismissed
-    histories: Histories = field(default_factory=Histories)
     running: dict[str, Cancellation] = field(default_factory=dict)  # indexed by session and tab
-    _libraries: dict[str, Documents] = field(default_factory=dict)
+    _libraries: dict[str | None, Documents] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
+
+    def __post_init__(self) -> None:
+        self.histories = Histories(self.folder_of)
+
+    def folder_of(self, user: str | None) -> Path | None:
+        """Return the folder of a user's documents; without users there is one."""
+        name = sha256(user.encode()).hexdigest()[:16] if user else "local"
+        return self.folder / name if self.folder else None
 
     def library(self, user: str | None) -> Documents:
         """Return the documents of a user; without users there is one library."""
-        name = sha256(user.encode()).hexdigest()[:16] if user else "local"
         with self._lock:
-            if name not in self._libraries:
-                folder = self.folder / name if self.folder else None
-                self._libraries[name] = Documents(folder, self.embed)
-            return self._libraries[name]
+            if user not in self._libraries:
+                self._libraries[user] = Documents(self.folder_of(user), self.embed)
+            return self._libraries[user]
 
     @property
     def model_name(self) -> str:

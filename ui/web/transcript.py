@@ -1,7 +1,7 @@
 """A finished answer or summary: its text, its sources and its figures.
 
 Plain values that stay valid when a document is removed. html.py renders them, export.py exports
-them.
+them, history.py stores them.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from engine.rag.citations import page_at
+from engine.rag.citations import Citation, page_at
+from engine.records import Piece
+from index.documents.tables import find_tables, head_at
 
 if TYPE_CHECKING:
-    from engine.rag.citations import Citation
     from engine.rag.evidence import Evidence
-    from engine.records import Piece
     from index.documents.documents import Document
     from ui.web.progress import AnswerProgress
 
@@ -38,7 +38,8 @@ class EvidencePassage:
     start: int
     text: str
     marks: Marks
-    is_code: bool = False
+    kind: str = ""  # that of the document
+    table_head: str = ""  # of the table that it starts in
 
     @property
     def location(self) -> str:
@@ -61,7 +62,9 @@ class Entry:
     passages: tuple[EvidencePassage, ...] = ()  # best first
     cited_passages: tuple[int, ...] = ()  # the index of the passage of each citation
     covered: float = 0.0  # share of the words that are cited
-    supported: bool = True  # whether the passages support the answer
+    doubts: tuple[str, ...] = ()  # reasons to check it
+    words_found: tuple[str, ...] = ()  # words of the question in it, or where it stands
+    words_missing: tuple[str, ...] = ()  # the others
     rewritten: str = ""  # the question that was searched, if it referred to earlier ones
     pieces: tuple[Piece, ...] = ()  # the text by draft source
     found: bool = True  # False: no document matches the question, as `text` says
@@ -112,8 +115,10 @@ def _passage(
     page = page_at(document.pages, at)
     line = 1 + document.text.count("\n", 0, at) if page is None else None
     shown = tuple((first - start, last - start) for first, last in merged)
-    text, is_code = document.text[start:stop], document.kind == "code"
-    return EvidencePassage(document.id, document.name, page, line, start, text, shown, is_code)
+    text, kind = document.text[start:stop], document.kind
+    head = head_at(find_tables(kind, document.text), document.text, start)
+    place = (document.id, document.name, page, line, start)
+    return EvidencePassage(*place, text, shown, kind, head)
 
 
 def figures_of(progress: AnswerProgress) -> dict[str, float]:
