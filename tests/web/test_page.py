@@ -139,7 +139,7 @@ def test_markdown_shows_all_letters_and_links_each_copy(text: str, borders: list
             words = "".join(RenderedText(part, skip="sup").shown for part in inside)
             assert letters(words) == letters(text[link.start : link.stop])
             numbers = sum("<sup>" in part for part in inside)
-            assert letters(words) == "" and numbers <= 1 or numbers == 1
+            assert (letters(words) == "" and numbers <= 1) or numbers == 1
 
 
 @pytest.mark.parametrize(
