@@ -278,7 +278,7 @@ def _answer(entry: Entry, name: str, below: str = "") -> str:
     if not entry.found:
         body = f'<div class="said">{note(entry.text, "nothing")}{notes}</div>'
         return f'<article class="turn">{head}{body}</article>'
-    body = cited(entry, name) + support(entry) if entry.text else ""
+    body = cited(entry, name) + support(entry) if entry.text or entry.passages else ""
     how = how_written(entry.figures, entry.tokens_per_pass, entry.pieces, entry.passages, name)
     return (
         f'<article class="turn">{head}<div class="said">{body}{notes}{how}</div>{below}</article>'
