@@ -77,7 +77,9 @@ def test_user_text_never_becomes_a_special_token(
     )
     ids = infill_ids(request, PromptEncoder(qwen))
     controls = [one for one in ids if one in qwen.control.values()]
-    names = ["<|repo_name|>", "<|file_sep|>", "<|file_sep|>", *QWEN[:3]]
+    files = controls.count(qwen.control["<|file_sep|>"])
+    assert files == 2 or (files == 3 and "\n" in after)  # some of the text after the cursor
+    names = ["<|repo_name|>", *["<|file_sep|>"] * files, *QWEN[:3]]
     assert controls == [qwen.control[name] for name in names]
 
 
