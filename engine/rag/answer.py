@@ -151,7 +151,8 @@ def prepare(
         )
     # A follow-up's own words tell its answer from that of the question that it refers to.
     extract = best_sentence(original, sources, rewritten) or best_sentence(question, sources)
-    if extract and asks_for_block(question):
+    is_quoted = any(extract in source.text for source in sources)  # a row has its heads with it
+    if extract and is_quoted and asks_for_block(question):
         wider = _with_block(extract, asks_for_code(question), sources, {d.id: d for d in chosen})
         if prompt.fits(*wider):
             sources, extract = wider
@@ -426,3 +427,4 @@ def _source(document: Document, start: int, stop: int, table_head: str = "") -> 
         table_head,
         tuple((heading.start, heading.title) for heading in inside),
     )
+        document.kind,

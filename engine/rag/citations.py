@@ -45,6 +45,7 @@ class Source:
     heading: str = ""  # the nearest one above the text
     table_head: str = ""  # the rows that name the columns of the table that it starts inside of
     headings: tuple[tuple[int, str], ...] = ()  # (start, title) of those in the text, in order
+    kind: str = ""  # that of the document
 
     def heading_at(self, position: int) -> str:
         """Return the nearest heading above a code point of the document."""

@@ -15,6 +15,7 @@ from engine.rag.citations import Source
 from engine.rag.evidence import split_sentences
 from engine.rag.query_terms import content_words
 from index.documents.languages import DEFAULT_LANGUAGE, WordFinder, detect
+from index.documents.tables import heads_at, labelled
 
 NEARBY_WEIGHT = 0.5  # weight of the question's words in the passage; those in the sentence have 1
 MIN_FIT = 0.4  # share of the question's words, by rarity, that a sentence must have
@@ -34,8 +35,8 @@ class Sentence(NamedTuple):
 def best_sentence(question: str, sources: Sequence[Source], refers_to: str = "") -> str:
     """Return a sentence, list item or row that has most of the question's words; "" for none.
 
-    One that ends with a colon, or that is a term, comes with what follows it. Of equal ones that is
-    best which has most words of the question that this one `refers_to`.
+    A row comes with the names of its columns; a term, or what ends with a colon, with what follows
+    it. Of equal ones that is best which has most words of the question that this one `refers_to`.
     """
     wanted = content_words(question)
     others = [word for word in content_words(refers_to) if word not in wanted]
@@ -67,12 +68,16 @@ def _sentences(wanted: Sequence[str], sources: Sequence[Source]) -> list[Sentenc
     languages = (detect("\n".join(source.text for source in sources)), DEFAULT_LANGUAGE)
     found = []
     for source in sources:
-        passage = WordFinder(f"{source.heading}\n{source.text}", languages)
+        passage = WordFinder(f"{source.heading}\n{source.table_head}\n{source.text}", languages)
         nearby = frozenset(word for word in wanted if word in passage)
-        for start, stop in split_sentences(source.text):
+        spans = [*split_sentences(source.text)]
+        starts = [start for start, _ in spans]
+        heads = heads_at(source.kind, source.text, starts, source.table_head)
+        for (start, stop), head in zip(spans, heads, strict=True):
             text = source.text[start:stop].strip()
             if TITLE.match(text):
                 continue
+            text = labelled(head, text)
             finder = WordFinder(text, languages)
             if text.endswith(":") or TERM.match(source.text, start):
                 end = BLOCK_END.search(source.text, stop)

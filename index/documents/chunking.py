@@ -16,7 +16,7 @@ from math import ceil
 
 from index.documents.formats import ParsedDocument
 from index.documents.formats.headings import Heading
-from index.documents.tables import Table, find_tables
+from index.documents.tables import find_tables, head_at
 
 MAX_CHUNK_CHARS = 1000
 MIN_SECTION_CHARS = 200  # characters; a heading starts a new chunk only after as many
@@ -72,17 +72,10 @@ def split_chunks(
                     stop=stop,
                     page=page if parsed.pages else None,
                     heading=outline.path(start, stop),
-                    table_head=_table_head(text, tables, start),
+                    table_head=head_at(tables, text, start),
                 )
             )
     return chunks
-
-
-def _table_head(text: str, tables: list[Table], position: int) -> str:
-    """Return the head of the table whose other rows are around a position, "" for none."""
-    number = bisect_right(tables, position, key=lambda table: table.head_stop) - 1
-    inside = number >= 0 and position < tables[number].stop
-    return text[tables[number].start : tables[number].head_stop].strip() if inside else ""
 
 
 class _Outline:

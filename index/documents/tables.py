@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 MAX_HEAD_CHARS = 400  # characters; a longer first row does not name columns
@@ -29,6 +30,38 @@ def find_tables(kind: str, text: str) -> list[Table]:
     else:
         found = [_table(lines) for lines in _runs(text)]
     return [table for table in found if 0 < table.head_stop - table.start <= MAX_HEAD_CHARS]
+
+
+def head_at(tables: Sequence[Table], text: str, position: int) -> str:
+    """Return the head of the table whose other rows are around a position, "" for none."""
+    number = bisect_right(tables, position, key=lambda table: table.head_stop) - 1
+    inside = number >= 0 and position < tables[number].stop
+    return text[tables[number].start : tables[number].head_stop].strip() if inside else ""
+
+
+def heads_at(kind: str, text: str, positions: Sequence[int], head: str = "") -> list[str]:
+    """Return the head of the table around each position, as `head_at` does.
+
+    `head`: that of the table that the text starts inside of.
+    """
+    above = f"{head}\n" if head else ""
+    tables = find_tables(kind, above + text)
+    return [head_at(tables, above + text, len(above) + position) for position in positions]
+
+
+def labelled(head: str, row: str) -> str:
+    """Write a row as `Head: cell; Head: cell`; without a head of as many cells, as it is."""
+    names, cells = _cells(head), _cells(row)
+    if len(names) != len(cells) or len(cells) < 2:
+        return row
+    pairs = zip(names, cells, strict=True)
+    return "; ".join(f"{name}: {cell}" if name else cell for name, cell in pairs if cell)
+
+
+def _cells(row: str) -> list[str]:
+    """Return the cells of the first line of some rows."""
+    line = row.strip().partition("\n")[0].strip().removeprefix("|").removesuffix("|")
+    return [cell.strip() for cell in re.split(r"(?<!\\)\|", line)]
 
 
 Line = tuple[int, str]  # where it starts; its text with the line end

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from index.documents.chunking import split_chunks
 from index.documents.documents import Documents
 from index.documents.formats import ParsedDocument
-from index.documents.tables import find_tables
+from index.documents.tables import find_tables, heads_at, labelled
 from tests.support.sample_documents import parse
 
 LINES = st.sampled_from(["| a | b |", "|---|:-:|", "a | b", "- | -", "text", "", "|", "x, y"])
@@ -65,3 +65,30 @@ def test_every_row_is_found_by_the_name_of_a_column(kind: str) -> None:
 def test_text_of_csv_files_is_as_it_was() -> None:
     text = 'name,"a, b"\nx,1\n'
     assert parse("a.csv", text.encode()).text == text
+
+
+ROWS = st.lists(st.sampled_from(["ab", "1.5 m", "x\\|y"]), min_size=3, max_size=3)
+
+
+@given(st.lists(ROWS, min_size=2, max_size=5), st.booleans())
+def test_each_cell_of_a_row_follows_the_name_of_its_column(
+    grid: list[list[str]], cut: bool
+) -> None:
+    """Also in a text that starts inside of the table."""
+    first, *rows = [f"| {' | '.join(row)} |" for row in grid]
+    head = f"{first}\n|---|---|---|"
+    text = "\n".join([*([] if cut else [head]), *rows, "", "The end."])
+    starts = [0 if cut else len(head) + 1]
+    for row in rows:
+        starts.append(starts[-1] + len(row) + 1)
+    found = heads_at("md", text, starts, head if cut else "")
+    assert found == [*[head] * len(rows), ""]
+    for row, cells in zip(rows, grid[1:], strict=True):
+        pairs = zip(grid[0], cells, strict=True)
+        assert labelled(head, row) == "; ".join(f"{name}: {cell}" for name, cell in pairs)
+
+
+def test_rows_without_a_head_of_as_many_cells_stay_as_they_are() -> None:
+    assert labelled("| a | b |", "| 1 | | 3 |") == "| 1 | | 3 |"
+    assert labelled("| a | b | c |", "| 1 | | 3 |") == "a: 1; c: 3"
+    assert labelled("", "prose") == "prose" and labelled("a,b", "1,2") == "1,2"
