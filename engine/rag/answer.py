@@ -19,7 +19,8 @@ from engine.editing.edits import plain
 from engine.prompts.fim import MAX_TOKEN_CHARS, window
 from engine.rag.blocks import asks_for_block, asks_for_code, block_around
 from engine.rag.citations import Citation, Source, cite, coverage
-from engine.rag.evidence import Evidence, find_evidence, is_supported, on_topic
+from engine.rag.doubts import judge
+from engine.rag.evidence import Evidence, find_evidence, on_topic
 from engine.rag.extraction import best_sentence
 from engine.rag.follow_up import rewrite
 from engine.rag.query_terms import content_words
@@ -89,7 +90,14 @@ class CitedAnswer:
     citations: tuple[Citation, ...]
     covered: float  # share of its words that is cited
     evidence: tuple[Evidence, ...] = ()  # passages that were read, best first
-    supported: bool = False  # whether a passage has most of its words and enough of the question's
+    doubts: tuple[str, ...] = ()  # reasons to check it, one line each
+    words_found: tuple[str, ...] = ()  # words of the question in it, or in the sentences around it
+    words_missing: tuple[str, ...] = ()  # the others
+
+    @property
+    def supported(self) -> bool:
+        """Whether nothing casts doubt on it."""
+        return not self.doubts
 
 
 def prepare(
@@ -203,8 +211,9 @@ def cite_answer(prepared: PreparedQuestion, text: str) -> CitedAnswer:
     text = _without_scaffolding(text, sources)
     citations = on_topic(question, cite(text, sources, question), sources)
     evidence = find_evidence(question, text, sources, citations)
-    supported = is_supported(question, text, evidence, sources)
-    return CitedAnswer(text, tuple(citations), coverage(text, citations), evidence, supported)
+    asked = dict.fromkeys((prepared.question, question))
+    judgement = judge(asked, text, citations, evidence, sources)
+    return CitedAnswer(text, tuple(citations), coverage(text, citations), evidence, *judgement)
 
 
 # -- retrieval -------------------------------------------------------------------------------------
@@ -426,5 +435,5 @@ def _source(document: Document, start: int, stop: int, table_head: str = "") -> 
         heading,
         table_head,
         tuple((heading.start, heading.title) for heading in inside),
-    )
         document.kind,
+    )

@@ -22,10 +22,6 @@ MIN_CLAIM_SHARE = 0.5  # share of a claim's words that a sentence must have to b
 # A claim of so few words, such as "3", may stand anywhere by chance: it is only marked in passages
 # that have nearly as many of the question's words as the best one.
 SHORT_CLAIM_WORDS, MIN_FIT = 2, 0.6
-MIN_SUPPORTED_SHARE = 0.5  # share of the answer's words; more are in a supported answer's passages
-# Share of the question's words that a passage must have to support an answer: over one of three.
-# Small models copy something, whatever the question is. Tuned in bench/qa.
-MIN_QUESTION_FIT = 0.34
 # Lines of prose go on in the next one, those of lists, tables and code do not.
 SENTENCE_END = re.compile(
     r"\n(?=\s*(?:\n|[-*+>#|\u2022]|\d+[.)]\s)|[^\n]*[|\t])|(?<=[.!?;])\s+|(?<=[\u3002\uff01\uff1f\uff1b])"
@@ -142,28 +138,12 @@ def find_evidence(
         if part.citation is None:
             for claim in SENTENCE_END.split(part.text):
                 if not citations or vocabulary.content(claim):
-                    _mark_claim(claim, wanted, vocabulary, passages)
+                    _mark_claim(claim, question, vocabulary, passages)
     count = len(vocabulary.words(answer)) or 1
     passages.sort(key=lambda one: -one.fit - len(vocabulary.words(one.marked_text())) / count)
     marked = [passage for passage in passages if passage.marks]
     others = [passage for passage in passages if not passage.marks]
     return tuple(other.evidence() for other in [*marked, *others][:MAX_PASSAGES])
-
-
-def is_supported(
-    question: str, answer: str, evidence: Sequence[Evidence], sources: Sequence[Source]
-) -> bool:
-    """Return whether the marked passages have most of the answer's own words.
-
-    They must have enough of the question's words. The answer's own words are those that the
-    question does not have.
-    """
-    marked = [passage for passage in evidence if passage.marks and passage.fit >= MIN_QUESTION_FIT]
-    vocabulary = Vocabulary(sources)
-    found = {word for passage in marked for word in vocabulary.words(_text_of(passage, sources))}
-    telling = vocabulary.telling(answer)
-    own = telling.difference(vocabulary.words(question)) or telling
-    return bool(own) and len(own & found) > MIN_SUPPORTED_SHARE * len(own)
 
 
 def share_of(wanted: Sequence[str], text: str) -> float:
@@ -201,26 +181,28 @@ def _passages(wanted: Sequence[str], sources: Sequence[Source]) -> list[JudgedPa
 
 
 def _mark_claim(
-    claim: str, wanted: Sequence[str], vocabulary: Vocabulary, passages: Sequence[JudgedPassage]
+    claim: str, question: str, vocabulary: Vocabulary, passages: Sequence[JudgedPassage]
 ) -> None:
     """Mark the words of a claim in the sentence that fits it best.
 
-    The sentence must have enough of them, and be in a passage that has a word of the question.
+    The sentence must have enough of them, and be in a passage that has a word of the question. The
+    words that do not repeat the question decide first.
     """
-    words = vocabulary.telling(claim)
+    words, wanted = vocabulary.telling(claim), content_words(question)
+    own = words.difference(vocabulary.words(question))
     passages = [passage for passage in passages if passage.fit]
     if len(words) <= SHORT_CLAIM_WORDS:
         best_fit = max((passage.fit for passage in passages), default=0.0)
         passages = [passage for passage in passages if passage.fit >= MIN_FIT * best_fit]
-    best: tuple[float, float, float] = (MIN_CLAIM_SHARE, 0.0, -1.0)
+    best = (0, 0, 0.0, -1.0)
     chosen: tuple[JudgedPassage, list[Span]] | None = None
     for passage in passages if words else ():
         for start, stop in split_sentences(passage.text):
             sentence = passage.text[start:stop]
-            share = len(words.intersection(vocabulary.words(sentence))) / len(words)
-            if share < best[0]:
+            found = words.intersection(vocabulary.words(sentence))
+            if len(found) < MIN_CLAIM_SHARE * len(words):
                 continue
-            fit = (share, share_of(wanted, sentence), passage.fit)
+            fit = (len(found & own), len(found), share_of(wanted, sentence), passage.fit)
             if fit > best:
                 best, at = fit, passage.start + start
                 chosen = passage, [(at + a, at + b) for a, b in _runs(sentence, words, vocabulary)]
@@ -260,12 +242,3 @@ def _merged(marks: Iterable[Span]) -> tuple[Span, ...]:
         else:
             merged.append((start, stop))
     return tuple(merged)
-
-
-def _text_of(evidence: Evidence, sources: Sequence[Source]) -> str:
-    """Return the text of a passage."""
-    for source in sources:
-        start, stop = evidence.start - source.start, evidence.stop - source.start
-        if source.document == evidence.document and start >= 0 and stop <= len(source.text):
-            return source.text[start:stop]
-    return ""

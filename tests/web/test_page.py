@@ -91,7 +91,7 @@ def answered(
         found.citations,
         passages,
         cited,
-        supported=found.supported,
+        doubts=found.doubts,
         **fields,
     )
 
@@ -240,8 +240,17 @@ def test_a_line_separates_what_is_not_referred_to() -> None:
 
 def test_support() -> None:
     assert "38%" in shown.support(replace(entry(), covered=0.38))
-    assert "check" in shown.support(replace(entry(), supported=False))
-    assert "All" in shown.support(entry())
+    assert "check it" in shown.support(replace(entry(), doubts=("2023: check it.",)))
+
+
+@given(st.lists(TEXTS, max_size=2), st.lists(TEXTS, max_size=2))
+def test_what_is_copied_comes_with_the_words_of_the_question(
+    has: list[str], lacks: list[str]
+) -> None:
+    copied = replace(entry(), words_found=tuple(has), words_missing=tuple(lacks))
+    text = RenderedText(shown.support(copied)).shown
+    assert "All words are copied" in text
+    assert all(f"\u201c{word}\u201d" in text for word in [*has, *lacks])
 
 
 def test_the_outline_is_before_the_scripts_of_the_page() -> None:

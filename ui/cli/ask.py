@@ -159,6 +159,7 @@ def _show(
             "citations": citations_as_json(text, citations, texts.__getitem__),
             "covered": answer.covered if answer else 0.0,
             "supported": answer.supported if answer else False,
+            "doubts": list(answer.doubts if answer else ()),
             "evidence": evidence_as_json(answer.evidence if answer else (), texts.__getitem__),
             "documents": documents_as_json([*found.values()]),
             "notes": list(prepared.notes),

@@ -18,10 +18,9 @@ MAX_QUOTE_CHARS = 72
 def support(answer: CitedAnswer, text_of: Callable[[str], str]) -> str:
     """List what an answer is copied from, or else the passages with its words, one a line.
 
-    If no passage supports the answer, the first line says so. `text_of` maps a document's id to its
-    text.
+    Reasons to check the answer come first. `text_of` maps a document's id to its text.
     """
-    doubt = "" if answer.supported else "no passage supports this answer: check it\n"
+    doubt = "".join(f"{one}\n" for one in answer.doubts)
     if answer.citations:
         return doubt + sources(answer.text, answer.citations, answer.covered, text_of)
     marked = [evidence for evidence in answer.evidence if evidence.marks]

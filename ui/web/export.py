@@ -81,8 +81,7 @@ def _markdown(entry: Entry) -> str:
     if entry.stopped:
         lines.append("*Stopped: incomplete.*\n")
     lines += [f"*{escaped(note)}*\n" for note in entry.notes]
-    if not entry.supported:
-        lines.append("No passage supports this: check it.\n")
+    lines += [f"*{escaped(doubt)}*\n" for doubt in entry.doubts]
     for number, passage in enumerate(entry.passages, start=1):
         where = f"from character {passage.start}"
         source = f"{number}\\. {escaped(passage.location)}, {where}"
@@ -100,7 +99,8 @@ def _object(entry: Entry) -> dict[str, Any]:
         "found": entry.found,
         "stopped": entry.stopped,
         "covered": round(entry.covered, 4),
-        "supported": entry.supported,
+        "supported": not entry.doubts,
+        "doubts": list(entry.doubts),
         "citations": [
             _citation(entry, citation, entry.passages[index])
             for citation, index in zip(entry.citations, entry.cited_passages, strict=True)

@@ -169,19 +169,31 @@ def marked_text(passage: EvidencePassage) -> str:
 
 
 def support(entry: Entry) -> str:
-    """Describe, in one line, how far the passages support the answer."""
-    if not entry.supported:
-        return note("No passage supports this: check it.", "warning")
+    """Say what speaks against an answer, and how far it is copied.
+
+    A copy may answer something else: the words of the question that it has come with it.
+    """
+    warnings = "".join(note(doubt, "warning") for doubt in entry.doubts)
     if not entry.passages:
-        return ""
+        return warnings
     if not entry.citations:
-        return note("Not copied word for word: its words are marked in the sources.")
-    if entry.covered >= 1:
-        return note("All words are copied from the documents.")
-    return note(
-        f"{entry.covered:.0%} of the words are copied from the documents; check the rest, which "
-        "has a dotted underline."
+        is_marked = any(passage.marks for passage in entry.passages)
+        how = f"Not copied word for word{': its words are marked in the sources' * is_marked}."
+    elif entry.covered >= 1:
+        how = "All words are copied from the documents."
+    else:
+        how = (
+            f"{entry.covered:.0%} of the words are copied from the documents; check the rest, "
+            "which has a dotted underline."
+        )
+    found, missing = (
+        ", ".join(f"\u201c{word}\u201d" for word in words)
+        for words in (entry.words_found, entry.words_missing)
     )
+    if found or missing:
+        about = f"Of the question it has {found or 'no word'}"
+        how += f" {about}{f', but not {missing}' if missing else ''}."
+    return f"{warnings}{note(how)}"
 
 
 # -- whole answers ---------------------------------------------------------------------------------

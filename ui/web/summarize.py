@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 from gradio.utils import get_upload_folder
 
+from engine.rag.doubts import UNSUPPORTED
 from engine.rag.response_cache import response_cache
 from engine.rag.summarize import Summary, SummaryBody, summarize
 from engine.rag.summary_plan import LENGTHS, SummaryLength, SummaryOptions, SummaryStyle
@@ -220,7 +221,7 @@ class SummarizeTab:
             passages=passages,
             cited_passages=cited,
             covered=summary.covered,
-            supported=bool(summary.citations),
+            doubts=() if summary.citations else (UNSUPPORTED,),
             stopped=not summary.whole,
             notes=() if summary.whole else (STOPPED,),
             model=self.page.model_name,

@@ -61,7 +61,9 @@ class Entry:
     passages: tuple[EvidencePassage, ...] = ()  # best first
     cited_passages: tuple[int, ...] = ()  # the index of the passage of each citation
     covered: float = 0.0  # share of the words that are cited
-    supported: bool = True  # whether the passages support the answer
+    doubts: tuple[str, ...] = ()  # reasons to check it
+    words_found: tuple[str, ...] = ()  # words of the question in it, or in the sentences around it
+    words_missing: tuple[str, ...] = ()  # the others
     rewritten: str = ""  # the question that was searched, if it referred to earlier ones
     pieces: tuple[Piece, ...] = ()  # the text by draft source
     found: bool = True  # False: no document matches the question, as `text` says
