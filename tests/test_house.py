@@ -55,7 +55,7 @@ WALLS = {
     "keyring": ["engine/remote/"],
     "llguidance": ["engine/sampling/"],
     "lsprotocol": ["lsp_server/"],
-    "markdown_it": ["index/documents/formats/"],
+    "markdown_it": ["index/documents/formats/", "ui/web/"],
     "mcp": ["ui/mcp/"],
     "model2vec": ["index/documents/"],
     "numpy": ["index/", "engine/", "lsp_server/protocol/", "research/"],
@@ -65,6 +65,7 @@ WALLS = {
     "pydantic": ["ui/"],
     "pydantic_core": ["ui/"],
     "pygls": ["lsp_server/"],
+    "pygments": ["ui/web/"],
     "pypdfium2": ["index/documents/formats/"],
     "rapidocr": ["index/documents/formats/"],
     "re2": ["index/workspace/"],
@@ -99,7 +100,7 @@ OPTIONAL = {
 }  # fmt: skip
 
 # Imported, and installed as a part of another dependency.
-BUNDLED = {"pydantic-core", "triton"}
+BUNDLED = {"pydantic-core", "pygments", "triton"}
 
 # Tests of the measuring of passes.
 MEASURES = {

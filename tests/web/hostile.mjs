@@ -37,7 +37,7 @@ const SCENARIOS = {
     await harmless(window, "#ask-answer .drafted", said);
     await harmless(window, "#ask-answer .answer", said.slice(0, 20));
     await window.at("#ask-answer a.cite").first().click();
-    await harmless(window, "#ask-answer .sources", named);
+    await harmless(window, "#ask-sources .sources", named);
     await window.shot("hostile-ask");
     await window.ask("When does the bell ring?");
     await harmless(window, "#ask-earlier", said);

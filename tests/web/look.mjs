@@ -47,10 +47,10 @@ const SCENARIOS = {
     assert.ok((await article.locator(".asked").innerText()).includes("ladders"));
     await reach("#ask-answer a.cite");
     await keyboard.press("Enter");
-    await until("the passage", () => article.locator("details.source[open] mark").first().isVisible());
+    await until("the passage", () => window.at("#ask-sources details.source[open] mark").first().isVisible());
     assert.ok(await window.page.evaluate(() => document.activeElement.matches("details.source summary")));
     await keyboard.press("Enter");
-    await until("it to close", async () => (await article.locator("details.source[open]").count()) === 0);
+    await until("it to close", async () => (await window.at("#ask-sources details.source[open]").count()) === 0);
     await window.page.getByRole("tab", { name: "Ask" }).focus();
     await keyboard.press("Tab");
     await keyboard.press("Enter");
@@ -102,7 +102,7 @@ const SCENARIOS = {
       await window.page.getByText("Answer settings", { exact: true }).click();
       await window.accessible(`${scheme}, answered`);
       await window.at("#ask-new").click();
-      await until("a line", async () => (await window.at("#ask-answer .topic").count()) === 1);
+      await until("a line", async () => (await window.at("#ask-sources .topic").count()) === 1);
       await window.accessible(`${scheme}, a new question`);
       await window.tab("Summarize");
       await window.at("#sum-start").click();

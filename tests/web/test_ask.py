@@ -138,6 +138,10 @@ class Browser:
         return str(self.seen[self.tab.answer])
 
     @property
+    def sources(self) -> str:
+        return str(self.seen[self.tab.sources])
+
+    @property
     def note(self) -> str:
         return str(self.seen[self.tab.note])
 
@@ -165,8 +169,8 @@ def test_an_answer_streams_and_is_cited(engine: Engine) -> None:
         one and 'class="answer"' in phase for one, phase in zip(extracts, phases, strict=True)
     )
     assert "extract" not in browser.answer
-    assert f">{WORD}<sup>1</sup>" in browser.answer and "guide.md" in browser.answer
-    assert f"<mark>{WORD}</mark>" in browser.answer and "All words" in browser.answer
+    assert f">{WORD}<sup>1</sup>" in browser.answer and "guide.md" in browser.sources
+    assert f"<mark>{WORD}</mark>" in browser.sources and "All words" in browser.answer
     assert browser.idle()
     (entry,) = browser.entries()
     assert entry.text == WORD == "".join(piece.text for piece in entry.pieces)
@@ -263,7 +267,7 @@ def test_a_new_question_refers_to_nothing(engine: Engine) -> None:
     browser.ask("and its name?")  # meaningless without the earlier question
     assert WORD in browser.answer and QUESTION in browser.seen[browser.tab.earlier]
     browser.seen |= browser.tab._begin_topic(BROWSER, browser.request)
-    assert NEW_TOPIC in browser.answer and not browser.seen[browser.tab.new]["visible"]
+    assert NEW_TOPIC in browser.sources and not browser.seen[browser.tab.new]["visible"]
     browser.ask("and its frobnication?")
     assert not browser.entries()[-1].found and len(browser.entries()) == 3
     assert browser.seen[browser.tab.earlier].endswith(NEW_TOPIC)
@@ -356,7 +360,7 @@ def test_a_model_that_ends_midway_leaves_what_it_wrote(
     assert "The model failed, try again: " in browser.note and "a broken kernel" in browser.note
     (entry,) = browser.entries()
     assert WORD.startswith(entry.text) and entry.notes == (ENDED,) and browser.idle()
-    assert ENDED in browser.answer and 'class="sources"' in browser.answer
+    assert ENDED in browser.answer and 'class="sources"' in browser.sources
 
 
 def test_a_document_that_is_removed_while_it_is_asked_about(
@@ -375,7 +379,7 @@ def test_a_document_that_is_removed_while_it_is_asked_about(
 
     asyncio.run(ask_and_remove())
     (entry,) = browser.entries()
-    assert entry.text == WORD and f"<mark>{WORD}</mark>" in browser.answer
+    assert entry.text == WORD and f"<mark>{WORD}</mark>" in browser.sources
     browser.add()
 
     def remove_and_prepare(*arguments: Any, **options: Any) -> PreparedQuestion:

@@ -25,6 +25,7 @@ from tests.support.sample_documents import pdf
 from ui.web import export, history, pictures, uploads
 from ui.web import html as shown
 from ui.web.documents import document_list, selection
+from ui.web.markdown import CitationLink, rendered
 from ui.web.pictures import PATH
 from ui.web.progress import AnswerProgress, cut, merge
 from ui.web.shell import with_shell
@@ -38,6 +39,8 @@ TAGS = {
     *("mark", "section", "header", "img"),
     *("button", "label", "input", "select", "option", "dl", "dt", "dd", "b", "small", "svg"),
     *("title", "rect", "progress", "blockquote"),
+    *("ol", "pre", "code", "strong", "em", "br", "hr", "h4", "h5", "h6"),
+    *("table", "thead", "tbody", "tr", "th", "td"),
 }
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
@@ -111,17 +114,56 @@ def test_pieces_are_rendered_exactly(parts: list[tuple[str, str]]) -> None:
     RenderedText(shown.legend(source for _, source in parts))
 
 
-@given(TEXTS, TEXTS)
-def test_cited_answers_are_rendered_exactly(before: str, after: str) -> None:
-    quote = f"one {HOSTILE} two three four five"
-    answer = f"{before} {quote} {after}"
-    shown_entry = answered(answer, quote, HOSTILE)
-    html = shown.cited(shown_entry, "ask-1")
-    assert RenderedText(html, skip="sup").shown == answer
-    assert shown_entry.citations and all(
-        f'data-source="ask-1-{index + 1}"' in html for index in shown_entry.cited_passages
-    )
-    RenderedText(shown.sources(shown_entry.passages, "ask-1"))
+def letters(text: str) -> str:
+    return "".join(filter(str.isalpha, text))
+
+
+@given(
+    st.text("abXY 12*_#>-.`~|[]()<&!\\\n\ue000\ue001", max_size=80) | TEXTS,
+    st.lists(st.integers(0, 80), max_size=6),
+)
+def test_answers_have_all_their_letters_and_a_link_of_each_copy(
+    text: str, borders: list[int]
+) -> None:
+    """And only the elements of Markdown, whatever the text is."""
+    borders = sorted({min(at, len(text)) for at in borders})
+    spans = [*zip(borders[::2], borders[1::2], strict=False)]
+    links = [CitationLink(*span, n, "ask-1", HOSTILE) for n, span in enumerate(spans, 1)]
+    html = rendered(text, links)
+    RenderedText(html)
+    if set("`~|\t").isdisjoint(text) and "    " not in text:  # no code, whose button has a text
+        assert letters(RenderedText(html, skip="sup").shown) == letters(text)
+        for link in links:
+            parts = re.findall(rf'data-source="ask-1-{link.number}"[^>]*>(.*?)</a>', html)
+            linked = RenderedText("".join(parts), skip="sup").shown
+            assert letters(linked) == letters(text[link.start : link.stop])
+
+
+@pytest.mark.parametrize(
+    ("text", "html"),
+    [
+        ("- one\n- two", "<ul>\n<li>one</li>\n<li>two</li>\n</ul>"),
+        ("| a | b |\n|---|:-:|\n| 1 | 2 |", "<th>b</th>"),
+        ("# Title", "<h3>Title</h3>"),
+        ("```python\nif x < 1:\n    pass\n```", '<span class="t-k">if</span>'),
+        ("use `a < b` here", "<code>a &lt; b</code>"),
+        ("![x](http://a/b.png) [y](javascript:z)", "![x](http://a/b.png) [y](javascript:z)"),
+    ],
+)
+def test_answers_are_markdown(text: str, html: str) -> None:
+    assert html in rendered(text)
+
+
+def test_marks_of_copies_are_inside_of_lists_and_below_code() -> None:
+    text = "- one two\n- three four\n\n```\nfive\n```"
+    links = [CitationLink(0, 9, 1, "a", "x"), CitationLink(10, len(text), 2, "a", "y")]
+    html = rendered(text, links)
+    opened = '<a class="cite" href="#a-{0}" data-source="a-{0}" title="{1}">'
+    assert f"<li>{opened.format(1, 'x')}one two<sup>1</sup></a></li>" in html
+    assert f"<li>{opened.format(2, 'y')}three four<sup>2</sup></a></li>" in html
+    assert html.endswith("<code>five\n</code></pre></div>")
+    code = "def rise(tide, hours): return tide__"
+    assert f"<code>{code}</code>" in shown.cited(answered(code, code, "tide.py", "code"), "a")
 
 
 @given(TEXTS, st.lists(st.integers(0, 60), max_size=8))
@@ -156,7 +198,7 @@ def test_a_copy_is_marked_in_context() -> None:
 def test_short_answers_have_their_words_marked_too() -> None:
     answer = answered("two months", "The bell rings.\n\nWhat is it? It takes two months at most.")
     html = shown.finished_answer(answer, "ask-1")
-    assert "<mark>two months</mark>" in html and "line 3" in html and answer.supported
+    assert "<mark>two months</mark>" in html and "line 3" in html and not answer.doubts
 
 
 def test_a_collapsed_passage_shows_the_sentence_with_the_mark() -> None:
@@ -235,6 +277,7 @@ def test_a_line_separates_what_is_not_referred_to() -> None:
     html = shown.conversation(entries, 3, "ask")
     assert [part.count("<article") for part in html.split(shown.NEW_TOPIC)] == [2, 1, 1]
     assert shown.conversation(entries, 4, "ask") == html + shown.NEW_TOPIC
+    assert shown.latest_answer(entries[-1], 4, "ask")[1].endswith(shown.NEW_TOPIC)
     assert shown.conversation([], 4, "ask") == ""
 
 

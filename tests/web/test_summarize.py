@@ -217,7 +217,7 @@ def test_summaries_are_escaped(name: str, statement: str, body: str) -> None:
     progress.add(SummaryBody(body, ()))
     progress.add(Step((Piece(statement, "model"),)))
     shown = RenderedText(streaming_summary(progress)).shown
-    assert name in shown and statement in shown and body in shown
+    assert name in shown and body in shown
 
 
 def test_each_event_can_be_shown(page: PageState) -> None:

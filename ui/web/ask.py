@@ -109,17 +109,10 @@ class AskTab:
             BEFORE_LOAD, elem_id="ask-hint", js_on_load=SAMPLES_SCRIPT
         )
         self.earlier = gr.HTML(elem_id="ask-earlier")
-        self.answer = gr.HTML(elem_id="ask-answer")
-        with gr.Row(elem_classes="buttons quiet"):
-            self.again = gr.Button("Answer again", visible=False, size="sm", elem_id="ask-again")
-            self.new = gr.Button("New question", visible=False, size="sm", elem_id="ask-new")
-            self.files = [
-                gr.DownloadButton(
-                    f"Save as {format}", visible=False, size="sm", elem_id=f"ask-{name}"
-                )
-                for name, format in (("md", "Markdown"), ("json", "JSON"))
-            ]
-            self.clear = gr.Button("Delete answers", visible=False, size="sm", elem_id="ask-clear")
+        with gr.Column(elem_classes="latest"):
+            self.answer = gr.HTML(elem_id="ask-answer")
+            self._build_buttons()
+            self.sources = gr.HTML(elem_id="ask-sources")
         with gr.Column(elem_classes="composer"):
             self.note = gr.HTML(elem_id="ask-note")
             with gr.Row(elem_classes="box"):
@@ -142,8 +135,22 @@ class AskTab:
                 self.settings = sampling_options.components()
         self.browser = gr.Textbox(visible=False)  # the browser's id
 
+    def _build_buttons(self) -> None:
+        """Create what can be done with an answer, between it and its sources."""
+        with gr.Row(elem_classes="buttons quiet"):
+            self.again = gr.Button("Answer again", visible=False, size="sm", elem_id="ask-again")
+            self.new = gr.Button("New question", visible=False, size="sm", elem_id="ask-new")
+            self.files = [
+                gr.DownloadButton(
+                    f"Save as {format}", visible=False, size="sm", elem_id=f"ask-{name}"
+                )
+                for name, format in (("md", "Markdown"), ("json", "JSON"))
+            ]
+            self.clear = gr.Button("Delete answers", visible=False, size="sm", elem_id="ask-clear")
+
     def _wire(self) -> None:
-        shown = [self.note, self.answer, self.earlier, self.question, self.settings[2]]
+        shown = [self.note, self.answer, self.sources, self.earlier]
+        shown += [self.question, self.settings[2]]
         outputs = [*shown, self.ask, self.stop, self.again, self.new, self.clear, *self.files]
         inputs = [self.question, self.browser, self.panel.selected, *self.settings]
         streaming: Any = QUIET | {"js": WITH_BROWSER_ID}
@@ -357,6 +364,7 @@ class AskTab:
         return {
             self.note: "",
             self.answer: html.streaming_answer(question.text, progress),
+            self.sources: "",
             self.earlier: html.conversation(question.earlier, question.topic, "ask"),
             **self._busy(),
         } | ({} if question.replaces else {self.question: ""})
@@ -372,8 +380,10 @@ class AskTab:
         """Return the tab while nothing is running."""
         entries, topic = history.list(), history.topic
         last, before = entries[-1:], entries[:-1]
+        answer, sources = html.latest_answer(last[0], topic, "ask") if last else ("", "")
         updates: Updates = {
-            self.answer: html.conversation(last, topic, "ask", is_open=True),
+            self.answer: answer,
+            self.sources: sources,
             self.earlier: html.conversation(before, last[0].topic, "ask") if last else "",
             self.ask: gr.update(visible=True),
             self.stop: gr.update(visible=False),

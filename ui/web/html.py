@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from engine.rag.citations import answer_parts
 from engine.rag.evidence import split_sentences
 from ui.web import pictures
+from ui.web.markdown import CitationLink, rendered
 
 if TYPE_CHECKING:
     from engine.records import Piece
@@ -68,10 +68,8 @@ def colored(
 
 def written(pieces: Iterable[Piece]) -> str:
     """Return the text so far, while it is being written."""
-    text = escape("".join(piece.text for piece in pieces))
-    return (
-        f'<div class="answer" dir="auto">{text}<span class="caret" aria-hidden="true"></span></div>'
-    )
+    text = rendered("".join(piece.text for piece in pieces))
+    return f'<div class="answer md writing" dir="auto">{text}</div>'
 
 
 def legend(sources: Iterable[str]) -> str:
@@ -86,20 +84,20 @@ def legend(sources: Iterable[str]) -> str:
 
 
 def cited(entry: Entry, name: str) -> str:
-    """Return the answer; each copy links to its passage `NAME-1`, `NAME-2`, ..."""
-    out, indices = [], iter(entry.cited_passages)
-    for part in answer_parts(entry.text, entry.citations):
-        if part.citation is None:
-            css_class = ' class="own"' if part.text.strip() else ""
-            out.append(f"<span{css_class}>{escape(part.text)}</span>")
-            continue
-        index = next(indices)
-        title = escape(entry.passages[index].location, quote=True)
-        out.append(
-            f'<a class="cite" href="#{name}-{index + 1}" data-source="{name}-{index + 1}" '
-            f'title="{title}">{escape(part.text)}<sup>{index + 1}</sup></a>'
-        )
-    return f'<div class="answer" dir="auto">{"".join(out)}</div>'
+    """Return the answer; each copy links to its passage `NAME-1`, `NAME-2`, ...
+
+    What is copied from code alone is code.
+    """
+    links = [
+        CitationLink(one.start, one.stop, index + 1, name, entry.passages[index].location)
+        for one, index in zip(entry.citations, entry.cited_passages, strict=True)
+    ]
+    is_code = entry.covered >= 1 and all(entry.passages[n].is_code for n in entry.cited_passages)
+    return (
+        f'<div class="answer md" dir="auto">{rendered(entry.text, links, is_code)}</div>'
+        f'<button type="button" class="copy" data-text="{escape(entry.text, quote=True)}">'
+        "Copy</button>"
+    )
 
 
 def sources(passages: Sequence[EvidencePassage], name: str, is_open: bool = True) -> str:
@@ -190,9 +188,10 @@ def support(entry: Entry) -> str:
         ", ".join(f"\u201c{word}\u201d" for word in words)
         for words in (entry.words_found, entry.words_missing)
     )
-    if found or missing:
-        about = f"Of the question it has {found or 'no word'}"
-        how += f" {about}{f', but not {missing}' if missing else ''}."
+    if found:
+        how += f" Of the question it has {found}{f', but not {missing}' if missing else ''}."
+    elif missing:
+        how += f" It has none of the question's words: {missing}."
     return f"{warnings}{note(how)}"
 
 
@@ -215,34 +214,45 @@ def streaming_answer(title: str, progress: AnswerProgress, extract: str = "") ->
     )
 
 
+def latest_answer(last: HistoryEntry, topic: int, name: str) -> tuple[str, str]:
+    """Return the last answer, and its sources, whose first passage is open.
+
+    `topic`: that of what follows it.
+    """
+    name = f"{name}-{last.number}"
+    below = sources(last.entry.passages, name) if last.entry.passages else ""
+    return _answer(last.entry, name), below + (NEW_TOPIC if last.topic != topic else "")
+
+
 def finished_answer(entry: Entry, name: str, is_open: bool = True) -> str:
     """Show a finished answer, the passages that it rests on, and how it was written.
 
     `name` is unique on the page; `is_open`: the first passage is.
     """
+    return _answer(entry, name, sources(entry.passages, name, is_open) if entry.passages else "")
+
+
+def _answer(entry: Entry, name: str, below: str = "") -> str:
     head = _heading(entry.title, entry.rewritten)
     notes = "".join(note(text) for text in entry.notes)
     if not entry.found:
         body = f'<div class="said">{note(entry.text, "nothing")}{notes}</div>'
         return f'<article class="turn">{head}{body}</article>'
-    body = cited(entry, name) + support(entry)
-    below = sources(entry.passages, name, is_open) if entry.passages else ""
+    body = cited(entry, name) + support(entry) if entry.text or entry.passages else ""
     how = how_written(entry.figures, entry.tokens_per_pass, entry.pieces, entry.passages, name)
     return (
         f'<article class="turn">{head}<div class="said">{body}{notes}{how}</div>{below}</article>'
     )
 
 
-def conversation(
-    entries: Sequence[HistoryEntry], topic: int, name: str, is_open: bool = False
-) -> str:
+def conversation(entries: Sequence[HistoryEntry], topic: int, name: str) -> str:
     """Show answers in order, and a line after those that what follows does not refer to.
 
-    `topic`: that of what follows them all; `is_open`: the first passage of each is.
+    `topic`: that of what follows them all.
     """
     topics = [entry.topic for entry in entries] + [topic]
     return "".join(
-        finished_answer(one.entry, f"{name}-{one.number}", is_open)
+        finished_answer(one.entry, f"{name}-{one.number}", is_open=False)
         + (NEW_TOPIC if one.topic != following else "")
         for one, following in zip(entries, topics[1:], strict=True)
     )

@@ -19,6 +19,23 @@
       open(link.dataset.source);
     }
   });
+  // Copy: of an answer its text as it was written, of a block of code the code.
+  const copied = async (text) => {
+    if (navigator.clipboard) return navigator.clipboard.writeText(text);
+    const area = document.createElement("textarea"); // without TLS, browsers have no clipboard
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+  };
+  document.addEventListener("click", async ({ target }) => {
+    const button = target.closest?.("button.copy");
+    if (!button) return;
+    await copied(button.dataset.text ?? button.parentElement.querySelector("pre").textContent);
+    button.textContent = "Copied";
+    setTimeout(() => { button.textContent = "Copy"; }, 1500);
+  });
   // The picture of a page whose document was removed.
   document.addEventListener("error", ({ target }) => {
     if (!target.matches?.("img.page")) return;
@@ -35,22 +52,25 @@
   }, true);
   // The newest answer stays in sight while it is written, unless the reader has scrolled up. What
   // is longer than the window with its sources is then shown from its beginning.
-  let height = 0, wasBusy = false;
+  let height = 0, wasBusy = false, isNew = true;
   const end = () => document.documentElement.scrollHeight;
   const showWhole = (article) => {
     const room = innerHeight - document.querySelector(".composer").offsetHeight;
-    const isLong = article.offsetHeight > room;
-    scrollTo({ top: isLong ? scrollY + article.getBoundingClientRect().top - 12 : end() });
+    const latest = article.closest(".latest");
+    const isLong = latest.offsetHeight > room;
+    scrollTo({ top: isLong ? scrollY + latest.getBoundingClientRect().top - 12 : end() });
   };
   const follow = () => {
     const article = document.querySelector("#ask-answer article");
     const busy = article?.hasAttribute("aria-busy") ?? false;
     const atEnd = scrollY + innerHeight > height - 80;
     height = end();
+    if (article && !busy && isNew) setTimeout(showWhole, 100, article);
+    isNew = false;
     if (busy && (atEnd || !wasBusy)) scrollTo({ top: height });
     if (article && wasBusy && !busy && atEnd) {
       setTimeout(showWhole, 100, article);
-      const picture = article.querySelector(".source[open] img");
+      const picture = document.querySelector("#ask-sources .source[open] img");
       picture?.addEventListener("load", () => showWhole(article), { once: true });
     }
     wasBusy = busy;
