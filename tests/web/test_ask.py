@@ -26,6 +26,7 @@ from ui.api.jobs import Jobs
 from ui.web import ask
 from ui.web.ask import (
     ENDED,
+    INTERRUPTED,
     NO_DOCUMENTS,
     NONE_SELECTED,
     QUEUE_FULL,
@@ -215,7 +216,7 @@ def test_hints_and_missing_documents(engine: Engine) -> None:
     assert NO_DOCUMENTS in browser.note and browser.seen[browser.tab.question] == QUESTION
     browser.add()
     hint = browser.tab._hint(browser.request)
-    assert 'name="sample"' not in hint and 'name="question"' not in hint
+    assert 'name="sample"' not in hint and ">Other?</button>" in hint
     browser.ids = lambda: []  # type: ignore[method-assign]
     browser.ask()
     assert NONE_SELECTED in browser.note and browser.idle() and not browser.entries()
@@ -307,6 +308,25 @@ def test_regenerating_replaces_the_answer(engine: Engine) -> None:
     steps = browser.regenerate(0.5, *OPTIONS[1:])
     assert steps[0] == {browser.tab.settings[2]: 1}
     assert UNCHANGED not in browser.note and len(browser.entries()) == 2
+
+
+def test_what_a_server_that_ends_was_writing_is_interrupted(endless_engine: Engine) -> None:
+    """A new server finds the question, and says so; it is asked again by a button."""
+    browser = Browser(endless_engine)
+    browser.add()
+
+    async def ask_and_look() -> None:
+        async with contextlib.aclosing(browser.steps("_ask", QUESTION, *LONG)) as steps:
+            async for step in steps:
+                if "Writing" in str(step.get(browser.tab.answer)):
+                    browser.seen |= browser.tab._load(BROWSER, gr.Request(session_hash="s2"))
+                    break
+            assert INTERRUPTED in browser.answer and QUESTION in browser.answer
+            assert browser.seen[browser.tab.again]["visible"]
+
+    asyncio.run(ask_and_look())
+    (entry,) = browser.entries()
+    assert entry.text and INTERRUPTED not in entry.notes, "the server went on"
 
 
 def test_a_truncated_answer_says_so(engine: Engine) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
 from dataclasses import replace
 from html import escape, unescape
 from html.parser import HTMLParser
@@ -20,11 +21,13 @@ from engine.rag.answer import PreparedQuestion, cite_answer
 from engine.rag.citations import Source
 from engine.records import Done, Piece, Step
 from index.documents.documents import Document, DocumentError, Documents
+from index.documents.formats.headings import Heading
 from index.records import Span
 from tests.support.sample_documents import pdf
 from ui.web import export, history, pictures, uploads
 from ui.web import html as shown
 from ui.web.documents import document_list, selection
+from ui.web.empty import MAX_TITLE_CHARS, empty_conversation
 from ui.web.markdown import CitationLink, rendered
 from ui.web.pictures import PATH
 from ui.web.progress import AnswerProgress, cut, merge
@@ -362,6 +365,44 @@ def test_a_history_belongs_to_one_user_and_browser() -> None:
     assert histories.of("ann", None, "s1") is not own
 
 
+@given(TEXTS)
+def test_a_history_is_read_again_as_it_was(text: str) -> None:
+    """By another server; nobody else may read it, and deleting the answers deletes them."""
+    with tempfile.TemporaryDirectory() as name:
+
+        def opened() -> history.History:
+            return history.Histories(Path(name)).of("ann", "b" * 32, "s1")
+
+        before, full = opened(), entry(notes=(text,), figures={"seconds": 1.5})
+        before.add(full)
+        before.begin_topic()
+        before.remove(before.add(full).number)
+        before.add(Entry(text, "", found=False))
+        before.put_summary("d", full)
+        after = opened()
+        assert after.list() == before.list() and after.topic == before.topic == 1
+        assert after.summary("d") == full and after.add(full).number > before.list()[-1].number
+        (file,) = Path(name).glob("*/*")
+        assert file.stat().st_mode & 0o777 == 0o600 and "b" * 32 not in file.name
+        after.clear()
+        assert not opened().list() and not opened().summary("d")
+
+
+@pytest.mark.parametrize("data", [b"{", b'{"entries": [[1, {"title": 3}, 0]]}', b"\xff"])
+def test_a_broken_history_is_named_and_begun_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, data: bytes
+) -> None:
+    def opened() -> history.History:
+        return history.Histories(tmp_path).of(None, "b" * 32, "s1")
+
+    opened().add(entry())
+    (file,) = tmp_path.glob("*/*")
+    file.write_bytes(data)
+    assert not opened().list() and file.name in caplog.text
+    opened().add(entry())
+    assert len(opened().list()) == 1
+
+
 def test_a_history_is_bounded_and_entries_can_be_replaced() -> None:
     bounded = history.History()
     for number in range(history.MAX_ENTRIES + 3):
@@ -472,6 +513,24 @@ def test_an_upload_is_deleted_after_reading(tmp_path: Path) -> None:
             assert str(tmp_path) not in uploads.uploads_html(UploadBatch([file]))
 
 
+@pytest.mark.parametrize(
+    ("name", "data", "told"),
+    [
+        ("Photo.JPG", b"\xff\xd8\xff", "Photo.JPG: a picture, whose text is not read"),
+        ("notes.md", b"", "notes.md: an empty file"),
+        ("word.txt", b"Boskoop", "word.txt: 1 word,"),
+    ],
+)
+def test_pictures_empty_files_and_one_word_are_told(
+    tmp_path: Path, name: str, data: bytes, told: str
+) -> None:
+    (tmp_path / "copy").write_bytes(data)
+    file = UploadedFile(name, str(tmp_path / "copy"))
+    with Documents() as library:
+        uploads.add_to_library(file, tmp_path.resolve(), library)
+    assert file.message.startswith(told)
+
+
 @given(st.lists(st.sampled_from(["waiting", "reading", "added", "failed"]), min_size=1))
 def test_all_uploads_are_listed_until_only_the_failed_ones_remain(states: list[str]) -> None:
     files = [UploadedFile(f"{HOSTILE}{number}", state=state) for number, state in enumerate(states)]
@@ -517,3 +576,14 @@ def test_document_names_are_escaped(name: str) -> None:
     document = Document("d", name, "md", "words", (), ())
     text = RenderedText(document_list([document], ["d"], "ask", single=False)).shown
     assert " ".join(name.split()) in text
+
+
+# -- the empty conversation ------------------------------------------------------------------------
+
+
+@given(st.text(max_size=MAX_TITLE_CHARS))
+def test_headings_are_suggested_as_questions(title: str) -> None:
+    headings = (Heading(0, 1, "Lease"), Heading(5, 2, title), Heading(9, 2, "Rent"))
+    text = RenderedText(empty_conversation([Document("d", "a.md", "md", "", (), headings)])).shown
+    assert "Rent?" in text and "Lease" not in text
+    assert not any(map(str.isalnum, title)) or " ".join(title.split()) in text

@@ -110,6 +110,7 @@ def head(model: str, where: str = "") -> str:
     """Return the mark, the name, and the model, which runs on this machine unless it says where."""
     mark = (HERE / "icon.svg").read_text("utf-8").replace("<svg ", '<svg aria-hidden="true" ')
     return (
+        '<a class="skip" href="#ask-question">Skip to the question</a>'
         f"<h1>{mark}Draftline</h1>"
         f'<p class="model"><b>{escape(model)}</b> '
         f"<span>runs on {escape(where or 'this machine')}</span></p>"

@@ -41,6 +41,7 @@ NONE_SELECTED = "No document is selected: tick the documents to ask."
 UNCHANGED = "The same text again, as always at temperature 0: raise it in Answer settings."
 TRUNCATED = "Cut off at {} tokens: raise the limit in Answer settings."
 STOPPED = "Stopped: the answer is incomplete."
+INTERRUPTED = "Interrupted: ask again."
 ENDED = "The model ended here: the answer is incomplete. Answer again asks for all of it."
 QUEUE_FULL = "Too many questions are waiting: ask again in a moment."
 EXPORTS: tuple[tuple[str, Callable[[list[Entry]], str]], ...] = (
@@ -63,10 +64,11 @@ class Question(NamedTuple):
     options: sampling_options.SamplingOptions
     history: History
     replaces: HistoryEntry | None = None  # the entry that is regenerated
+    number: int = 0  # that of its own entry
 
     @property
     def earlier(self) -> list[HistoryEntry]:
-        return [entry for entry in self.history.list() if entry != self.replaces]
+        return [entry for entry in self.history.list() if entry.number != self.number]
 
     @property
     def topic(self) -> int:
@@ -75,7 +77,7 @@ class Question(NamedTuple):
     def turns(self) -> list[Turn]:
         """Return the earlier questions and answers that this one may refer to."""
         before = [it.entry for it in self.earlier if it.topic == self.topic and it.entry.found]
-        return [Turn(entry.title, entry.text) for entry in before]
+        return [Turn(entry.title, entry.text) for entry in before if entry.text]
 
     def unchanged(self, entry: Entry) -> bool:
         """Return whether regenerating gave the same answer, as greedy decoding always does."""
@@ -124,6 +126,7 @@ class AskTab:
                     lines=1,
                     max_lines=6,
                     max_length=MAX_QUESTION_CHARS,
+                    autofocus=True,
                     elem_id="ask-question",
                     min_width=120,
                 )
@@ -244,7 +247,7 @@ class AskTab:
             documents = self.page.library(request.username).list()
         except DocumentError as error:
             return html.note(str(error), "error")
-        return empty_conversation([document.id for document in documents])
+        return empty_conversation(documents)
 
     # -- one answer --------------------------------------------------------------------------------
 
@@ -257,6 +260,9 @@ class AskTab:
         retrieved: Retrieved | None = None
         entry: Entry | None = None
         note = ""
+        begun = Entry(question.text, "", notes=(INTERRUPTED,))  # is left if the server ends
+        own = question.replaces or question.history.add(begun)
+        question = question._replace(number=own.number)
         try:
             with self.page.stoppable(name) as cancellation:
                 yield self._starting(question, progress)
@@ -278,8 +284,9 @@ class AskTab:
             if entry is None and retrieved is not None and progress.text:
                 entry = self._entry(retrieved, progress)
             if entry is not None:
-                replaces = question.replaces.number if question.replaces else None
-                question.history.add(entry, replaces)
+                question.history.add(entry, question.number)
+            elif not question.replaces:
+                question.history.remove(question.number)
         unanswered = entry is None and not question.replaces
         restored = {self.question: question.text} if unanswered else {}
         yield self._idle(question.history) | {self.note: note} | restored

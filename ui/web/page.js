@@ -77,10 +77,28 @@
   };
   new MutationObserver(follow).observe(document.querySelector("#ask-answer") ?? document.body,
     { subtree: true, childList: true, characterData: true });
+  // The skip link leads to the box of the tab.
+  const BOXES = "#ask-question textarea, #sum-start, #edit-instruction textarea, #speed-asked textarea";
+  document.addEventListener("click", (event) => {
+    if (!event.target.closest?.("a.skip")) return;
+    event.preventDefault();
+    [...document.querySelectorAll(BOXES)].find((one) => one.offsetParent)?.focus();
+  });
+  // A question that is not sent yet outlives a reload.
+  const KEPT = "draftline-question", box = () => document.querySelector("#ask-question textarea");
+  addEventListener("pagehide", () => sessionStorage.setItem(KEPT, box()?.value ?? ""));
+  const restore = () => {
+    if (!box()) return setTimeout(restore, 100);
+    box().value ||= sessionStorage.getItem(KEPT) ?? "";
+    box().dispatchEvent(new Event("input", { bubbles: true }));
+  };
+  restore();
   // Without a model, what needs one is disabled; documents and earlier answers can still be read.
-  const NEEDS_MODEL = "#ask-ask, #ask-again, #ask-question textarea, #sum-start, #edit-go, " +
-    "#edit-instruction textarea, #speed-go, #speed-asked textarea";
+  // A server that is started again knows nothing of this page, which is then loaded again.
+  const NEEDS_MODEL = `${BOXES}, #ask-ask, #ask-again, #edit-go, #speed-go`;
+  const GONE = "The server does not answer. Start draftline serve again: this page then goes on.";
   const banner = document.createElement("p");
+  let gone = false;
   banner.id = "gone";
   banner.setAttribute("role", "alert");
   const told = async () => {
@@ -90,11 +108,19 @@
       if (status === "failed") return "The model has failed. Start draftline serve again.";
       return answer.ok ? "" : "The model is loading.";
     } catch {
-      return "The server does not answer. Start draftline serve again, then reload this page.";
+      return GONE;
     }
   };
   const watch = async () => {
     const problem = document.hidden ? banner.textContent : await told();
+    gone ||= problem === GONE;
+    if (gone && !problem) return location.reload();
+    const busy = gone && document.querySelector("#ask-answer article[aria-busy]");
+    if (busy) {
+      busy.removeAttribute("aria-busy");
+      busy.querySelector(".writing")?.classList.remove("writing");
+      busy.querySelector(".status").textContent = "Interrupted: ask again.";
+    }
     if (problem !== banner.textContent) {
       banner.textContent = problem;
       if (problem) document.body.prepend(banner);

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from hashlib import sha256
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
 from engine.aio import Cancellation
 from index.documents.documents import Documents
-from ui.web.history import Histories
+from ui.web.history import Histories, folder_of
 
 if TYPE_CHECKING:
     from engine.remote.any_engine import ServedEngine
@@ -34,19 +33,20 @@ class PageState:
     folder: Path | None = None
     embed: Embed | None = None  # adds semantic search
     offers_embedding: bool = False  # until that is dismissed
-    histories: Histories = field(default_factory=Histories)
+    histories: Histories = field(init=False)
     running: dict[str, Cancellation] = field(default_factory=dict)  # indexed by session and tab
-    _libraries: dict[str, Documents] = field(default_factory=dict)
+    _libraries: dict[str | None, Documents] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
+
+    def __post_init__(self) -> None:
+        self.histories = Histories(self.folder)
 
     def library(self, user: str | None) -> Documents:
         """Return the documents of a user; without users there is one library."""
-        name = sha256(user.encode()).hexdigest()[:16] if user else "local"
         with self._lock:
-            if name not in self._libraries:
-                folder = self.folder / name if self.folder else None
-                self._libraries[name] = Documents(folder, self.embed)
-            return self._libraries[name]
+            if user not in self._libraries:
+                self._libraries[user] = Documents(folder_of(self.folder, user), self.embed)
+            return self._libraries[user]
 
     @property
     def model_name(self) -> str:

@@ -1,7 +1,7 @@
 """A finished answer or summary: its text, its sources and its figures.
 
 Plain values that stay valid when a document is removed. html.py renders them, export.py exports
-them.
+them, history.py stores them.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from engine.rag.citations import page_at
+from engine.rag.citations import Citation, page_at
+from engine.records import Piece
 
 if TYPE_CHECKING:
-    from engine.rag.citations import Citation
     from engine.rag.evidence import Evidence
-    from engine.records import Piece
     from index.documents.documents import Document
     from ui.web.progress import AnswerProgress
 

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 MAX_NAME_CHARS = 200  # characters of the browser's data that are shown
 CHARS_PER_WORD = 6
+PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".heic", ".svg")
+PICTURE = "{}: a picture, whose text is not read: save it as a PDF, which needs draftline[ocr]"
+EMPTY = "{}: an empty file: choose one with text"
 
 
 @dataclass
@@ -66,7 +69,12 @@ def add_to_library(
     """
     start = perf_counter()
     try:
-        document = library.add(copy_of(file, folder), file.name, parser)
+        path = copy_of(file, folder)
+        if file.name.lower().endswith(PICTURES):
+            raise DocumentError(PICTURE.format(file.name))
+        if not path.stat().st_size:
+            raise DocumentError(EMPTY.format(file.name))
+        document = library.add(path, file.name, parser)
     except DocumentError as error:
         file.message, file.state = str(error), "failed"  # another thread reads the state first
         return None
@@ -105,7 +113,9 @@ def size_of(document: Document) -> str:
     if pages := len(document.pages):
         return "1 page" if pages == 1 else f"{pages} pages"
     words = len(document.text) // CHARS_PER_WORD
-    return f"about {words / 1000:.0f}k words" if words >= 1000 else f"about {max(1, words)} words"
+    if len(document.text.split()) == 1:
+        return "1 word"
+    return f"about {words / 1000:.0f}k words" if words >= 1000 else f"about {max(2, words)} words"
 
 
 def uploads_html(batch: UploadBatch) -> str:
