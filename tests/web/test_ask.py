@@ -17,7 +17,7 @@ import pytest
 
 from engine import Config, Engine
 from engine.rag.answer import PreparedQuestion, prepare
-from engine.records import Event
+from engine.records import Event, Request
 from engine.worker import Job
 from tests.conftest import tiny_model
 from tests.support.questions import GUIDE, WORD, make_model
@@ -327,6 +327,30 @@ def test_what_a_server_that_ends_was_writing_is_interrupted(endless_engine: Engi
     asyncio.run(ask_and_look())
     (entry,) = browser.entries()
     assert entry.text and INTERRUPTED not in entry.notes, "the server went on"
+
+
+def test_passages_are_read_while_the_question_is_typed(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Request] = []
+    monkeypatch.setattr(Engine, "read_ahead", lambda self, request: read.append(request))
+    monkeypatch.setattr(ask, "PAUSE_S", 0.0)
+    browser = Browser(engine)
+
+    def typed(text: str) -> None:
+        inputs = text, BROWSER, browser.ids(), browser.request
+        asyncio.run(browser.tab._read_ahead(*inputs, *OPTIONS))
+
+    typed(QUESTION)
+    assert not read, "there are no documents"
+    browser.add()
+    typed(QUESTION[:3])
+    with browser.page.stoppable("another"):
+        typed(QUESTION)
+    assert not read
+    typed(QUESTION[:-3])
+    (request,) = read
+    assert WORD in request.messages[-1]["content"] and not browser.entries()
 
 
 def test_a_truncated_answer_says_so(engine: Engine) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ui.web.state import PageState
 
 MAX_QUESTION_CHARS = 4000
+MIN_TYPED_CHARS, PAUSE_S = 12, 0.5  # characters of a question, seconds between reading ahead
 NO_DOCUMENTS = "There are no documents yet: add some, then ask."
 NONE_SELECTED = "No document is selected: tick the documents to ask."
 UNCHANGED = "The same text again, as always at temperature 0: raise it in Answer settings."
@@ -159,6 +160,8 @@ class AskTab:
         streaming: Any = QUIET | {"js": WITH_BROWSER_ID}
         gr.on([self.ask.click, self.question.submit], self._ask, inputs, outputs, **streaming)
         self.again.click(self._regenerate, inputs, outputs, **streaming)
+        typed: Any = streaming | {"trigger_mode": "always_last"}
+        self.question.input(self._read_ahead, inputs, **typed)
         self.stop.click(self._stop, **QUIET)
         for event, handler in (
             (self.new.click, self._begin_topic),
@@ -211,6 +214,30 @@ class AskTab:
         async with aclosing(self._run(question, request)) as updates:
             async for update in updates:
                 yield update
+
+    async def _read_ahead(
+        self,
+        text: str,
+        browser_id: str,
+        selected: list[str],
+        request: gr.Request,
+        *settings: Any,
+    ) -> None:
+        """Let the model read, while a question is typed, the passages that it seems to need.
+
+        The prompt of the whole question begins alike. The engine does it while it is idle.
+        """
+        read = getattr(self.page.engine, "read_ahead", None)  # that of another machine has none
+        if read is None or self.page.running or len(text) < MIN_TYPED_CHARS:
+            return
+        history = self._history(browser_id, request)
+        options = sampling_options.options_of(settings)
+        question = Question(_sanitized(text), selected, options, history)
+        with suppress(RequestError, DocumentError, RuntimeError):  # said when the question is sent
+            retrieved = await asyncio.to_thread(self._retrieve, question, request)
+            if retrieved.prepared.request:
+                await asyncio.to_thread(read, retrieved.prepared.request)
+        await asyncio.sleep(PAUSE_S)  # until then what else is typed waits
 
     def _stop(self, request: gr.Request) -> None:
         self.page.stop(_run_name(request))
