@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -47,7 +48,7 @@ def serve(tmp_path_factory: pytest.TempPathFactory) -> Serve:
     def started(*arguments: str | Path, **variables: str) -> Iterator[str]:
         draftline_home = tmp_path_factory.mktemp("home")
         if models.is_dir():
-            (draftline_home / "models").symlink_to(models)
+            shutil.copytree(models, draftline_home / "models", copy_function=os.link)
         command = [sys.executable, "-m", "ui.cli", "serve", "--port", "0", *map(str, arguments)]
         paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
         environment = (
