@@ -92,9 +92,11 @@ def cited(entry: Entry, name: str) -> str:
         CitationLink(one.start, one.stop, index + 1, name, entry.passages[index].location)
         for one, index in zip(entry.citations, entry.cited_passages, strict=True)
     ]
-    is_code = entry.covered >= 1 and all(entry.passages[n].is_code for n in entry.cited_passages)
+    copied = [entry.passages[index] for index in entry.cited_passages]
+    is_code = entry.covered >= 1 and all(passage.is_code for passage in copied)
+    language = copied[0].name.rpartition(".")[2] if copied and is_code else None
     return (
-        f'<div class="answer md" dir="auto">{rendered(entry.text, links, is_code)}</div>'
+        f'<div class="answer md" dir="auto">{rendered(entry.text, links, language)}</div>'
         f'<button type="button" class="copy" data-text="{escape(entry.text, quote=True)}">'
         "Copy</button>"
     )

@@ -50,10 +50,10 @@ class CitationLink(NamedTuple):
         return f"<sup>{self.number}</sup></a>"
 
 
-def rendered(text: str, links: Sequence[CitationLink] = (), is_code: bool = False) -> str:
-    """Render a text. `links`: in order, without overlap; `is_code`: as one block of code."""
-    if is_code:
-        return _code(text, "") + "".join(f"{link.opened()}{link.closed()}" for link in links)
+def rendered(text: str, links: Sequence[CitationLink] = (), code: str | None = None) -> str:
+    """Render a text. `links`: in order, without overlap; `code`: the language if it is all code."""
+    if code is not None:
+        return _code(text, code) + "".join(f"{link.opened()}{link.closed()}" for link in links)
     links = links[:MAX_LINKS]
     tokens = PARSER.parse(_with_marks(text, links))
     for token in tokens:
@@ -125,7 +125,7 @@ def _code(text: str, language: str) -> str:
     )
 
 
-def _block(tokens: Sequence[Token], number: int, options: Any, env: Any) -> str:
+def _block(_: Any, tokens: Sequence[Token], number: int, options: Any, env: Any) -> str:
     """Render a block of code; the marks in it follow it."""
     info, content = tokens[number].info, tokens[number].content
     marks = "".join(PRIVATE.findall(info + content))
@@ -134,4 +134,5 @@ def _block(tokens: Sequence[Token], number: int, options: Any, env: Any) -> str:
 
 COLORS = HtmlFormatter(nowrap=True, classprefix="t-")
 PARSER = MarkdownIt("commonmark", {"html": False, "breaks": True}).enable("table").disable([*OFF])
-PARSER.renderer.rules |= {"fence": _block, "code_block": _block}
+PARSER.add_render_rule("fence", _block)
+PARSER.add_render_rule("code_block", _block)

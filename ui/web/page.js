@@ -65,8 +65,8 @@
     const busy = article?.hasAttribute("aria-busy") ?? false;
     const atEnd = scrollY + innerHeight > height - 80;
     height = end();
-    if (article && !busy && isNew) setTimeout(showWhole, 100, article);
-    isNew = false;
+    if (article && !busy && isNew) setTimeout(showWhole, 300, article);
+    if (article) isNew = false;
     if (busy && (atEnd || !wasBusy)) scrollTo({ top: height });
     if (article && wasBusy && !busy && atEnd) {
       setTimeout(showWhole, 100, article);
