@@ -153,9 +153,9 @@ class AskTab:
             self.clear = gr.Button("Delete answers", visible=False, size="sm", elem_id="ask-clear")
 
     def _wire(self) -> None:
-        shown = [self.note, self.answer, self.sources, self.earlier]
-        shown += [self.question, self.settings[2]]
-        outputs = [*shown, self.ask, self.stop, self.again, self.new, self.clear, *self.files]
+        shown = [self.note, self.answer, self.sources, self.earlier, self.question]
+        buttons = [self.ask, self.stop, self.again, self.new, self.clear, *self.files]
+        outputs = [*shown, self.settings[2], *buttons]
         inputs = [self.question, self.browser, self.panel.selected, *self.settings]
         streaming: Any = QUIET | {"js": WITH_BROWSER_ID}
         gr.on([self.ask.click, self.question.submit], self._ask, inputs, outputs, **streaming)
