@@ -219,7 +219,7 @@ def clients(model: str, amounts: Amounts, workspace: Path) -> Figures:
 
 
 def next_edit(model: str, amounts: Amounts, file: Path) -> Figures:
-    """Return the first token of a next edit by a model, in this process."""
+    """Return the first token and the whole of a next edit by a model, in this process."""
     found = []
     for one in next_edits(model, file, amounts.repeats):
         found.append(one)
@@ -233,6 +233,10 @@ def next_edit(model: str, amounts: Amounts, file: Path) -> Figures:
         "next_edit_typed_tokens": median(one.typed[2] for one in found),
         "next_edit_typed_first_token_s": median(one.typed[0] for one in found),
         "next_edit_typed_ratio": median(one.typed_ratio for one in found),
+        "next_edit_whole_s": median(one.whole.seconds for one in found),
+        "next_edit_whole_s_max": max(one.whole.seconds for one in found),
+        "next_edit_whole_tokens": median(one.whole.tokens for one in found),
+        "next_edit_whole_passes": median(one.whole.passes for one in found),
     }
 
 

@@ -129,6 +129,7 @@ def test_the_first_token_of_a_next_edit_and_one_pass_read_the_same_tokens(
         for first, alone, tokens in (one.cold, one.typed):
             assert first > 0 and alone > 0 and tokens > 0
         assert one.cold[2] > one.typed[2]  # the rest is cached
+        assert one.whole.seconds > 0 and one.whole.tokens >= one.whole.passes > 0
     with Engine(Config(model=str(model), library=False)) as engine:
         text = latency.EDITED.read_text("utf-8")
         first, again = (next_edit.request(engine, text, 7, typed) for typed in ("", "x"))
