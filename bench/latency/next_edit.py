@@ -116,7 +116,7 @@ def first_token(engine: Engine, request: Request) -> tuple[float, int]:
     """Seconds from the request to its first token, and how many tokens were read."""
     began = time.perf_counter()
     job = engine.submit(request)
-    seconds = next(time.perf_counter() - began for event in job if _has_token(event))
+    seconds = next(time.perf_counter() - began for event in job if has_token(event))
     usage = job.result().usage
     return seconds, usage.prompt_tokens - usage.cached_tokens
 
@@ -128,7 +128,8 @@ def whole_answer(engine: Engine, request: Request) -> WholeAnswer:
     return WholeAnswer(time.perf_counter() - began, usage.completion_tokens, usage.forwards)
 
 
-def _has_token(event: Event) -> bool:
+def has_token(event: Event) -> bool:
+    """Return whether a prompt is read, which events before this one are about."""
     return isinstance(event, Done) or event.prefill is None
 
 

@@ -19,6 +19,7 @@ from bench.decode.peers.peer import python as peer_python
 from bench.decode.peers.programs import installed, missing
 from bench.latency import load
 from bench.latency import model as latency_model
+from bench.latency import restart as latency_restart
 from bench.latency.llama_vscode import OPTIONS, LlamaVscode
 from bench.latency.lsp_client import Client, ServerError, ServerProcess
 from bench.latency.model import EDITED_FILE, CancelTimes
@@ -240,10 +241,24 @@ def next_edit(model: str, amounts: Amounts, file: Path) -> Figures:
     }
 
 
+def restart(model: str) -> Figures:
+    """Return the first token of a long prompt before and after a restart, in this process."""
+    try:
+        found = latency_restart.restart(model, ROOT / "engine")
+    except ValueError as why:
+        raise ServerError(str(why)) from why
+    return {
+        "restart_tokens": found.tokens,
+        "restart_read_again_tokens": found.read_again,
+        "restart_cold_first_token_s": found.cold,
+        "restart_first_token_s": found.restarted,
+    }
+
+
 PARTS: dict[str, Callable[[LatencyBench], Figures]] = {
     "cancel": cancel,
     "prefix": prefix,
     "edit": edit,
     "change": change,
 }
-NAMES = ("typist", "peer", *PARTS, "clients", "next_edit")
+NAMES = ("typist", "peer", *PARTS, "clients", "next_edit", "restart")
