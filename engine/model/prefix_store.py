@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FOLDER = "prefixes"  # in the cache folder
-VERSION = 1  # raise it when rows get other bits, or files another layout, within a version
+VERSION = 2  # raise it when rows get other bits, or files another layout, within a version
 MIN_TOKENS = 128  # tokens; fewer are read again, which takes no longer than a file does
 STORED_CHECKPOINTS = 2  # one at the prompt's end, one before it for a prompt with another end
 MAX_WANTED = 8  # prompts that wait to be written
