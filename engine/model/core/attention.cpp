@@ -106,7 +106,7 @@ void attend(const Attention& a) {
   if (!(a.cap >= 0)) refuse("softcap " + std::to_string(a.cap) + ": must be 0 (none) or more");
   if (a.rows == 0) return;
   const std::vector<Sight> sights = find_sights(a);
-  const int queries = a.rows * (a.heads / a.kv_heads);  // of one key head
+  const int queries = a.rows * (a.heads / a.kv_heads);                   // of one key head
   const int share = (queries * a.kv_heads + threads() - 1) / threads();  // every thread gets a task
   int size = std::min({queries, kQueries, share});
   if (size > kLine) size = (size + kLine - 1) / kLine * kLine;

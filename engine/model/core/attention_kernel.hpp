@@ -3,8 +3,8 @@
 // Orders that make the bits: a score is one chain of fma over d. Places, a token's positions in its
 // own sequence, are taken in blocks of kPlaces that begin at multiples of it. Of a block, the
 // largest score so far is found, weights are exp(score - largest), and they are added as four sums
-// by place modulo 4. What earlier blocks gave is scaled to the new largest score first. An output is
-// one chain of fma over the places seen, a lane per element of d.
+// by place modulo 4. What earlier blocks gave is scaled to the new largest score first. An output
+// is one chain of fma over the places seen, a lane per element of d.
 
 // Vectors of queries scored together, and keys: as many as leave a register for each sum.
 constexpr int kVectors = 3;
@@ -18,14 +18,58 @@ constexpr int kValues = W == 8 ? 2 : 4;
 // What a task computes with: `wide` lanes, its queries and zeros.
 struct Scratch {
   size_t wide;
-  float* q;       // by groups of kVectors vectors, or what is left of them: [d][queries]
-  float* out;     // [query][d]
-  float* most;    // [wide]: the largest score so far
-  float* sum;     // [wide]: of the weights
-  float* factor;  // [wide]: of what earlier blocks gave
-  float* scores;  // [kPlaces][wide], then weights
-  float* last;    // [rows behind the last whole block of committed ones][wide]: scores
+  float* q;              // by groups of kVectors vectors, or what is left of them: [d][queries]
+  float* out;            // [query][d]
+  float* most;           // [wide]: the largest score so far
+  float* sum;            // [wide]: of the weights
+  float* factor;         // [wide]: of what earlier blocks gave
+  float* scores;         // [kPlaces][wide], then weights
+  float* last;           // [rows behind the last whole block of committed ones][wide]: scores
+  float *keys, *values;  // of a block or of those rows, where the cache is in 8 bits: [row][d]
 };
+
+// W signed bytes as floats. (GCC takes conversions of narrow vectors apart: intrinsics.)
+template <int W>
+HOT Lanes<W> of_levels(const int8_t* p) {
+#if LANES > 8
+  if constexpr (W == 16) {
+    __m128i bytes;
+    std::memcpy(&bytes, p, sizeof bytes);
+    return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes))};
+  }
+#endif
+#if LANES > 4
+  if constexpr (W == 8) {
+    int64_t bytes;
+    std::memcpy(&bytes, p, sizeof bytes);
+    return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_set1_epi64x(bytes)))};
+  }
+#endif
+  float x[W];
+  for (int i = 0; i < W; ++i) x[i] = float(p[i]);
+  return Lanes<W>::load(x);
+}
+
+// `count` rows from row `first` on, as floats: as they lie in the cache, or unpacked to `to`.
+template <int W>
+HOT const float* floats(const Attention& a, const uint8_t* rows, int first, int count, float* to) {
+  using L = Lanes<W>;
+  constexpr int H = W < 8 ? W : 8;
+  const size_t bytes = CacheRows{a.d, a.q8}.bytes();
+  rows += size_t(first) * bytes;
+  if (!a.q8) return reinterpret_cast<const float*>(rows);
+  for (int j = 0; j < count; ++j, rows += bytes) {
+    const auto* levels = reinterpret_cast<const int8_t*>(rows);
+    float scales[kMaxHeadSize / 32], *line = to + size_t(j) * a.d;
+    std::memcpy(scales, rows + a.d, bytes - size_t(a.d));
+    int i = 0;
+    for (; i + W <= a.d; i += W)
+      (of_levels<W>(levels + i) * L::all(scales[i / 32])).store(line + i);
+    for (; i < a.d; i += H)
+      (of_levels<H>(levels + i) * Lanes<H>::all(scales[i / 32])).store(line + i);
+  }
+  return to;
+}
 
 // Scores of V vectors of queries q [d][V * W] against N keys -> s [N][wide].
 template <int W, int V, int N>
@@ -177,7 +221,8 @@ HOT int add_some(const Scratch& m, int z, int n, int j, const float* values, int
   return 1;
 }
 
-// Adds committed value rows j to stop - 1 of the block at place j to each query that sees them.
+// Adds committed rows j to stop - 1 of the block at place j to each query that sees them. `values`:
+// of row j on.
 template <int W>
 HOT void add_committed(const Task& k, const Scratch& m, const float* values, int j, int stop) {
   const int count = k.last - k.first, d = k.a.d;
@@ -188,7 +233,7 @@ HOT void add_committed(const Task& k, const Scratch& m, const float* values, int
     if (from >= stop)
       z += n;
     else
-      z += add_some<W>(m, z, n, from - j, values + size_t(from) * d, d, nullptr, stop - from);
+      z += add_some<W>(m, z, n, from - j, values + size_t(from - j) * d, d, nullptr, stop - from);
   }
 }
 
@@ -227,23 +272,25 @@ struct Part {
 
 // Blocks of committed rows, up to row `stop`, which all queries see alike.
 template <int W>
-HOT void run_whole(const Task& k, const Scratch& m, const float* keys, const float* values,
+HOT void run_whole(const Task& k, const Scratch& m, const uint8_t* keys, const uint8_t* values,
                    int start, int stop) {
   for (int j = start / kPlaces * kPlaces; j < stop; j += kPlaces) {
-    score<W>(k.a, m, keys + size_t(j) * k.a.d, kPlaces, m.scores);
+    score<W>(k.a, m, floats<W>(k.a, keys, j, kPlaces, m.keys), kPlaces, m.scores);
     hide_unseen(k, m, j);
     next_block<W>(k, m);
-    add_committed<W>(k, m, values, j, j + kPlaces);
+    add_committed<W>(k, m, floats<W>(k.a, values, j, kPlaces, m.values), j, j + kPlaces);
   }
 }
 
 // Blocks of what is behind them: committed rows, then each query's own path.
 template <int W>
-HOT void run_paths(const Task& k, const Scratch& m, const float* keys, const float* values,
+HOT void run_paths(const Task& k, const Scratch& m, const uint8_t* keys, const uint8_t* values,
                    int start, int first, int stop) {
   const Attention& a = k.a;
   const int count = k.last - k.first;
-  score<W>(a, m, keys + size_t(first) * a.d, stop - first, m.last);
+  score<W>(a, m, floats<W>(a, keys, first, stop - first, m.keys), stop - first, m.last);
+  const float* committed_values = floats<W>(a, values, first, stop - first, m.values);
+  const float* draft_values = committed_values + size_t(a.base - first) * a.d;
   int end = first;  // of the places that a query sees
   for (int z = 0; z < count; ++z) end = std::max(end, k.sight(k.first + z).own + 1);
   for (int j = std::max(first, start / kPlaces * kPlaces); j < end; j += kPlaces) {
@@ -259,7 +306,8 @@ HOT void run_paths(const Task& k, const Scratch& m, const float* keys, const flo
             m.last[size_t(a.base - first + sight.path[i]) * m.wide + z];
     }
     next_block<W>(k, m);
-    if (committed) add_committed<W>(k, m, values, j, j + committed);
+    if (committed)
+      add_committed<W>(k, m, committed_values + size_t(j - first) * a.d, j, j + committed);
     for (int z = 0; z < count;) {
       const Sight& sight = k.sight(k.first + z);
       const Part part(sight, j);
@@ -268,7 +316,7 @@ HOT void run_paths(const Task& k, const Scratch& m, const float* keys, const flo
       if (part.from >= part.stop)
         z += n;
       else
-        z += add_some<W>(m, z, n, part.first + part.from - j, values + size_t(a.base) * a.d, a.d,
+        z += add_some<W>(m, z, n, part.first + part.from - j, draft_values, a.d,
                          sight.path.data() + part.from, part.stop - part.from);
     }
   }
@@ -280,7 +328,8 @@ HOT Scratch scratch_of(const Task& k, int last_rows) {
   const size_t count = size_t(k.last - k.first), d = size_t(k.a.d);
   Scratch m;
   m.wide = (count + W - 1) / W * W;
-  memory.resize(m.wide * (2 * d + 3 + kPlaces + size_t(last_rows)) + 16);
+  const size_t unpacked = k.a.q8 ? size_t(std::max(kPlaces, last_rows)) * d : 0;
+  memory.resize(m.wide * (2 * d + 3 + kPlaces + size_t(last_rows)) + 2 * unpacked + 16);
   m.q = memory.data() + (64 - uintptr_t(memory.data()) % 64) / 4;  // aligned
   m.most = m.q + m.wide * d;
   m.sum = m.most + m.wide;
@@ -288,6 +337,8 @@ HOT Scratch scratch_of(const Task& k, int last_rows) {
   m.scores = m.factor + m.wide;
   m.last = m.scores + kPlaces * m.wide;
   m.out = m.last + size_t(last_rows) * m.wide;
+  m.keys = m.out + m.wide * d;
+  m.values = m.keys + unpacked;
   return m;
 }
 
@@ -312,8 +363,9 @@ TARGET void run(const Task& k) {
     m.most[z] = std::max(a.sinks[k.head(k.first + z)], kLeast);
     m.sum[z] = 1.0f;  // exp(sink - sink)
   }
-  const float* keys = a.keys + size_t(k.kv) * a.capacity * a.d;
-  const float* values = a.values + size_t(k.kv) * a.capacity * a.d;
+  const size_t at = size_t(k.kv) * a.capacity * CacheRows{a.d, a.q8}.bytes();
+  const auto *keys = static_cast<const uint8_t*>(a.keys) + at,
+             *values = static_cast<const uint8_t*>(a.values) + at;
   run_whole<W>(k, m, keys, values, start, whole);
   run_paths<W>(k, m, keys, values, start, whole, stop);
   for (int z = 0; z < count; ++z)
