@@ -33,7 +33,7 @@ from engine.weights import locate
 from tests.model.test_gguf_families import MODELS, model
 from tests.model.test_native_gguf import stored
 from tests.model.test_target import begin, some_tokens, some_tree
-from tests.support.drafters import trying
+from tests.support.drafters import drafters, trying
 from tests.support.gguf_of_model import VOCABULARY
 from tests.support.law import SAMPLED, answer, plain, run
 from tests.support.tiny_gguf import write_folder, write_gguf
@@ -107,7 +107,7 @@ def test_the_law_holds_and_texts_are_those_of_the_torch_target(
 
 @pytest.mark.parametrize("sampled", [False, True])
 def test_the_law_holds_with_keys_and_values_in_8_bits(folder: Path, sampled: bool) -> None:
-    """Also behind a prompt that is read in chunks, continues a cached one or is copied from it."""
+    """Of every drafter, also behind a prompt that is read in chunks or continues a cached one."""
     target = NativeTarget(folder, Config(device="cpu", threads=1, kv="q8"))
     usual = NativeTarget(folder, Config(device="cpu", threads=1))
     tokenizer = Tokenizer(folder)
@@ -116,8 +116,10 @@ def test_the_law_holds_with_keys_and_values_in_8_bits(folder: Path, sampled: boo
     assert target.exact
     expected, truth = plain(target, tokenizer, prompt, **options)  # type: ignore[arg-type]
     prompt.predictions = [truth[3:20]]
-    for name, drafter in trying(truth, target.vocab).items():
-        target.chunk = 32 if target.chunk != 32 else 128
+    for n, (name, drafter) in enumerate(drafters(truth, target.vocab).items()):
+        if n % 2:  # else it continues what is cached
+            target.pool.sequences.clear()
+        target.chunk = 32 if n % 4 == 1 else 128
         _, done = run(target, tokenizer, prompt, drafter, **options)
         assert answer(done) == answer(expected), name
     for one in (target, usual):

@@ -310,6 +310,22 @@ def test_rows_of_other_weights_or_numbers_are_dropped(
     assert caplog.messages == ["2 stored prompts of another model or version are dropped"]
 
 
+def test_rows_in_8_bits_and_in_32_are_kept_apart(
+    gguf_model: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An entry of one kind is never used for the other."""
+    folder, prompt = gguf_model("llama-3", Q8_0), some_tokens(240, VOCABULARY)
+    for kv in ("q8", "auto", "q8"):
+        target: Any = NativeTarget(folder, Config(device="cpu", threads=1, kv=kv))
+        store = PrefixStore(tmp_path, target, "t")
+        assert begin(target, prompt) == 0
+        keep(store, prompt)
+        assert len(files(tmp_path)) == 1
+        target.pool.sequences.clear()
+        assert begin(target, prompt) == len(prompt) - 1
+    assert caplog.messages == ["1 stored prompts of another model or version are dropped"] * 2
+
+
 def test_a_fingerprint_says_all_that_the_rows_depend_on(
     gguf_model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
