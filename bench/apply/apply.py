@@ -74,17 +74,19 @@ def with_model(engine: Engine, task: Task, plain_tokens: int, plain_first: bool)
             slow = engine.submit(short, False).result()
     except RequestError as error:
         return {"outcome": "too long", "why": str(error).split(":")[0]}
-    row: Row = {
-        "tokens": fast.usage.completion_tokens,
-        "forwards": fast.usage.forwards,
-        "tokens_per_s": fast.usage.completion_tokens / fast.usage.decode_seconds,
-        "plain_tokens": slow.usage.completion_tokens,
-        "plain_tokens_per_s": slow.usage.completion_tokens / slow.usage.decode_seconds,
-        "prefill_s": max(fast.usage.prefill_seconds, slow.usage.prefill_seconds),
-        "decode_s": fast.usage.decode_seconds,
-        "draft_s": fast.usage.draft_seconds,
-        "equal": fast.text.startswith(slow.text),
-    }
+    row: Row = {}
+    if fast.usage.decode_seconds and slow.usage.decode_seconds:  # else nothing was to be chosen
+        row = {
+            "tokens": fast.usage.completion_tokens,
+            "forwards": fast.usage.forwards,
+            "tokens_per_s": fast.usage.completion_tokens / fast.usage.decode_seconds,
+            "plain_tokens": slow.usage.completion_tokens,
+            "plain_tokens_per_s": slow.usage.completion_tokens / slow.usage.decode_seconds,
+            "prefill_s": max(fast.usage.prefill_seconds, slow.usage.prefill_seconds),
+            "decode_s": fast.usage.decode_seconds,
+            "draft_s": fast.usage.draft_seconds,
+            "equal": fast.text.startswith(slow.text),
+        }
     try:
         new = apply_answer(request, fast)
     except EditRefused as error:
