@@ -1,4 +1,4 @@
-"""Turns the bytes of a file into its text, pages and headings.
+"""Turns the bytes of a file into its text, pages and headings; rich formats become Markdown.
 
 Every format is parsed in a child process with limits of time, memory and output: parser.py is the
 parent's side, sandbox.py the child's. A malformed or hostile file that hangs, exhausts memory or
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from pathlib import PurePosixPath
 
-from index.documents.formats.blocks import ParsedDocument
+from index.documents.formats.parsed_document import ParsedDocument
 
 __all__ = ["MAX_FILE_BYTES", "DocumentError", "ParsedDocument", "kind_of"]
 
@@ -20,8 +20,13 @@ MAX_FILE_BYTES = 64 << 20
 KINDS = {
     ".pdf": "pdf", ".docx": "docx", ".html": "html", ".htm": "html", ".xhtml": "html",
     ".md": "md", ".markdown": "md", ".mdx": "md", ".rst": "rst", ".rest": "rst",
-    ".csv": "csv", ".tsv": "tsv",
+    ".csv": "csv", ".tsv": "tsv", ".mht": "mhtml", ".xhtm": "html",
 }
+OFFICE_KINDS = (
+    "docx", "docm", "doc", "odt", "rtf", "pptx", "ppt", "odp", "xlsx", "xlsm", "ods", "epub",
+)
+LIBRARY_KINDS = ("eml", "mhtml", "ipynb")
+KINDS |= {f".{kind}": kind for kind in (*OFFICE_KINDS, *LIBRARY_KINDS)}
 CODE_SUFFIXES = frozenset(
     re.findall(
         r"\S+",

@@ -1,62 +1,79 @@
 """The encoding of a text file, and whether a file's content matches its suffix.
 
-Errors are ValueErrors with a remedy, without the file's name.
+A label in a page or in XML stands for the encoding that the WHATWG's standard gives it, as in a
+browser: Python's codecs of the same names lack characters. Errors are ValueErrors with a remedy,
+without the file's name.
 """
 
 from __future__ import annotations
 
+import codecs
 import re
 
-SUPPORTED = "pdf, docx, html, md, rst, txt, csv and source code are supported"
+import webencodings
+
+SUPPORTED = (
+    "pdf, docx, doc, odt, rtf, pptx, ppt, odp, xlsx, ods, epub, html, mhtml, eml, ipynb, md, rst, "
+    "txt, csv and source code are supported"
+)
 BYTE_ORDER_MARKS = {
     b"\xef\xbb\xbf": "utf-8",
     b"\xff\xfe": "utf-16-le",
     b"\xfe\xff": "utf-16-be",
 }
-META_CHARSET = re.compile(
-    rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([\w.:-]{1,40})""", re.IGNORECASE
-)
-# Character encodings that an html page may name; Python has codecs of other kinds, such as zlib.
-HTML_ENCODINGS = re.compile(
-    r"(?:iso-?8859|windows-12|cp\d|latin|koi8|gb|big5|shift|sjis|euc|mac|us-ascii|ascii)",
+DECLARED = re.compile(
+    rb"""<(?:meta[^>]{0,200}?charset|\?xml[^>]{0,200}?encoding)\s*=\s*["']?\s*([\w.:-]{1,40})""",
     re.IGNORECASE,
 )
+WHATWG = {
+    "gbk": "gb18030", "shift_jis": "cp932", "euc-kr": "cp949", "big5": "big5hkscs",
+}  # fmt: skip
+UNDECLARED = "cp1252"  # of a text that is not UTF-8, as in a browser
+FOREIGN = re.compile(rb"[\x80-\xff]{3}")  # three such letters in a row are of no western language
+ZIP, OLE = b"PK\x03\x04", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+SIGNATURES = {
+    b"%PDF-": "a pdf file; rename it to end in .pdf",
+    ZIP: f"a zip archive or an Office file; {SUPPORTED}",
+    OLE: f"an old Office file, or encrypted; {SUPPORTED}",
+    b"{\\rtf": "an rtf file; rename it to end in .rtf",
+}
+ZIPPED = ("docx", "docm", "odt", "odp", "ods", "pptx", "xlsx", "xlsm", "epub")
 
 
-def check_signature(kind: str, data: bytes) -> None:
+def check_signature(kind: str, data: bytes, is_text: bool) -> None:
     """Raise ValueError where the first bytes contradict the file's suffix."""
-    is_pdf = b"%PDF-" in data[:1024]
-    if kind in ("pdf", "scan"):
-        if not is_pdf:
-            raise ValueError("not a pdf file; give it the suffix of its real format")
-    elif data.startswith(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"):
-        raise ValueError("an old Office file, or encrypted; save it as docx without a password")
-    elif kind == "docx":
-        if not data.startswith(b"PK\x03\x04"):
-            raise ValueError("not a docx file; give it the suffix of its real format")
-    elif is_pdf and data.startswith(b"%PDF-"):
-        raise ValueError("a pdf file; rename it to end in .pdf")
-    elif data.startswith(b"PK\x03\x04"):
-        raise ValueError(f"a zip archive or an Office file; {SUPPORTED}")
+    kind = "pdf" if kind == "scan" else kind
+    found = next((mark for mark in SIGNATURES if data.startswith(mark)), b"")
+    if is_text and found:
+        raise ValueError(SIGNATURES[found])
+    if kind in ZIPPED and found == OLE:
+        raise ValueError("needs a password; save it without one")
+    if (kind in ZIPPED and found != ZIP) or (kind == "pdf" and b"%PDF-" not in data[:1024]):
+        raise ValueError(f"not a {kind} file; give it the suffix of its real format")
 
 
 def decode(kind: str, data: bytes) -> str:
     """Return the text of a text file without its byte order mark; line ends are kept."""
     mark = next((each for each in BYTE_ORDER_MARKS if data.startswith(each)), b"")
-    charset = META_CHARSET.search(data[:2048]) if kind == "html" and not mark else None
-    encoding = BYTE_ORDER_MARKS.get(mark, "utf-8")
     try:
-        return _reject_nul(data[len(mark) :].decode(encoding))
+        return _reject_nul(data[len(mark) :].decode(BYTE_ORDER_MARKS.get(mark, "utf-8")))
     except UnicodeDecodeError as error:
-        if not charset:
+        declared = DECLARED.search(data[:2048]) if kind == "html" and not mark else None
+        if not declared and (mark or FOREIGN.search(data)):
             raise ValueError(f"not UTF-8; save it as UTF-8. {SUPPORTED}") from error
-    declared = charset[1].decode("ascii")
+    label = declared[1].decode("ascii") if declared else UNDECLARED
     try:
-        if HTML_ENCODINGS.match(declared):
-            return _reject_nul(data.decode(declared))
-        raise LookupError(declared)
+        return _reject_nul(_codec(label).decode(data)[0])
     except (UnicodeDecodeError, LookupError) as error:
-        raise ValueError(f"not valid {declared}; save it as UTF-8") from error
+        raise ValueError(f"not valid {label}; save it as UTF-8") from error
+
+
+def _codec(label: str) -> codecs.CodecInfo:
+    """Return the codec for a label. Raises LookupError."""
+    encoding = webencodings.lookup(label)
+    if encoding is None:
+        raise LookupError(label)
+    return codecs.lookup(WHATWG.get(encoding.name, encoding.codec_info.name))
 
 
 def _reject_nul(text: str) -> str:

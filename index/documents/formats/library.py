@@ -1,0 +1,48 @@
+"""Files converted to Markdown by xberg: pdf, html, mail and notebooks, each by its suffix.
+
+Nothing is fetched, recognized or cached.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import xberg
+
+NUMBER_ESCAPE = re.compile(r"^( *\d+)\\(?=[.)])", re.MULTILINE)  # `1\.` in place of `1.`
+PICTURE = re.compile(r"!\[([^\]\n]*)\]\([^)\n]*\)")
+
+
+def extract(suffix: str, data: bytes) -> xberg.ExtractedDocument:
+    """Return what xberg reads from a file. Raises RuntimeError for one that it cannot read."""
+    import xberg
+
+    config = xberg.ExtractionConfig(
+        use_cache=False,
+        disable_ocr=True,
+        escape_markdown=False,
+        output_format=xberg.OutputFormat("markdown"),
+        pages=xberg.PageConfig(extract_pages=True),
+        pdf_options=xberg.PdfConfig(extract_annotations=False, extract_form_fields=False),
+        html_options=xberg.ConversionOptions(
+            compact_tables=True,
+            preprocessing=xberg.PreprocessingOptions(remove_forms=False),
+        ),
+        concurrency=xberg.ConcurrencyConfig(max_threads=1),
+        max_archive_depth=0,
+    )
+    file = xberg.ExtractInput(
+        kind=xberg.ExtractInputKind.BYTES, bytes=data, filename=f"file.{suffix}"
+    )
+    result = asyncio.run(xberg.extract(file, config))
+    if not result.results:
+        raise RuntimeError(result.errors[0].message if result.errors else "no result")
+    return result.results[0]
+
+
+def plain(markdown: str) -> str:
+    """Return Markdown with the alternative texts of pictures, and numbers without escapes."""
+    return NUMBER_ESCAPE.sub(r"\1", PICTURE.sub(r"\1", markdown))

@@ -1,0 +1,35 @@
+"""Word, OpenDocument, rich text, presentations, spreadsheets and e-books as Markdown, by anydoc.
+
+anydoc counts Word's automatic numbers; word.py gives it what it would leave out.
+"""
+
+from __future__ import annotations
+
+import re
+
+import anydoc
+
+from index.documents.formats import library, word
+from index.documents.formats.parsed_document import ParsedDocument, from_markdown
+
+BULLET_AND_NUMBER = re.compile(r"^ *(?:- )+(?=\(?\w{1,5}[.)]|\d+\.\d|[A-Z]\w+ [\dIVX]+\b)", re.M)
+BOLD_LINE = re.compile(r"^(?:- )?((?:\d[\d.)]* )?)\*\*([^*\n]{1,80})\*\*$", re.MULTILINE)
+# A table whose head is not marked gets an empty one.
+EMPTY_HEAD = re.compile(r"^\|(?:  \|)+\n(\|[ |:-]+\n)(\|.*\n?)", re.MULTILINE)
+HEADING = re.compile(r"^#+ ", re.MULTILINE)
+
+
+def read(kind: str, data: bytes) -> ParsedDocument:
+    """Text and headings. Raises ValueError with a remedy, or an error of anydoc."""
+    if kind in ("docx", "docm"):
+        data = word.complete(data)
+    try:
+        text = anydoc.to_markdown_bytes(data, anydoc.format_from_extension(kind))
+    except anydoc.EncryptedError as error:
+        raise ValueError("needs a password; save it without one") from error
+    except anydoc.ResourceLimitError as error:
+        raise ValueError(f"too large or too deeply nested ({error.limit}); split it") from error
+    text = EMPTY_HEAD.sub(r"\2\1", BULLET_AND_NUMBER.sub("", library.plain(text)))
+    if len(HEADING.findall(text)) < 2:  # written without styles: bold lines are the headings
+        text = BOLD_LINE.sub(r"## \1\2", text)
+    return from_markdown(text)
