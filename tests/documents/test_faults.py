@@ -232,7 +232,7 @@ GOOD = {
     "pdf": pdf(["# Title\nsome text", "more of it"], [("Title", 0, 0)]),
     "docx": docx(["# Title", "some text", [["a", "b"]]]),
     "csv": b'# by X\nsep=;\na;"b\nc"\n1;2\n',
-    "page": b"<table><tr><td rowspan=2>a<td colspan=3>b<tr><td><select><option>x</table><img alt=y>",
+    "page": b"<table><tr><td rowspan=2>a<td colspan=3>b<tr><td><select><option>x</table><img>",
     "html": b"<h1>Title</h1><p>some text<table><tr><td>a<td>b</table><pre>x</pre>",
 }
 

@@ -63,7 +63,7 @@ def test_only_pages_without_text_are_recognized_from_pictures_of_limited_size(
     file = io.BytesIO()
     Image.new("L", size, 255).save(file, "PDF")
     shapes = []
-    cover = SimpleNamespace(page_number=1, content="A cover.")
+    cover = SimpleNamespace(page_number=1, content="A cover.", hierarchy=None)
     monkeypatch.setattr(library, "extract", lambda *_: SimpleNamespace(pages=[cover]))
 
     def recognize(pixels: NDArray[np.uint8]) -> str:

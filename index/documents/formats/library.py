@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import xberg
 
-NUMBER_ESCAPE = re.compile(r"^( *\d+)\\(?=[.)])", re.MULTILINE)  # `1\.` in place of `1.`
+# `1\.` in place of `1.`, and the mark of a line's end inside a paragraph
+ESCAPE = re.compile(r"(?:(?<=^\d)|(?<=^\d\d))\\(?=[.)])|\\$", re.MULTILINE)
+MAX_DEPTH = 2000  # of elements in a page; the text of deeper ones would be left out
 PICTURE = re.compile(r"!\[([^\]\n]*)\]\([^)\n]*\)")
 
 
@@ -26,9 +28,12 @@ def extract(suffix: str, data: bytes) -> xberg.ExtractedDocument:
         escape_markdown=False,
         output_format=xberg.OutputFormat("markdown"),
         pages=xberg.PageConfig(extract_pages=True),
-        pdf_options=xberg.PdfConfig(extract_annotations=False, extract_form_fields=False),
+        pdf_options=xberg.PdfConfig(
+            extract_form_fields=False, hierarchy=xberg.HierarchyConfig(enabled=True)
+        ),
         html_options=xberg.ConversionOptions(
             compact_tables=True,
+            max_depth=MAX_DEPTH,
             preprocessing=xberg.PreprocessingOptions(remove_forms=False),
         ),
         concurrency=xberg.ConcurrencyConfig(max_threads=1),
@@ -44,5 +49,5 @@ def extract(suffix: str, data: bytes) -> xberg.ExtractedDocument:
 
 
 def plain(markdown: str) -> str:
-    """Return Markdown with the alternative texts of pictures, and numbers without escapes."""
-    return NUMBER_ESCAPE.sub(r"\1", PICTURE.sub(r"\1", markdown))
+    """Return Markdown with the alternative texts of pictures, and without some escapes."""
+    return ESCAPE.sub("", PICTURE.sub(r"\1", markdown))

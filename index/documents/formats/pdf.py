@@ -7,7 +7,8 @@ that have no text, which may be recognized (OCR).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import pypdfium2
@@ -21,11 +22,15 @@ from index.documents.formats.parsed_document import ParsedDocument, replace_inva
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+    from xberg._xberg import PageContent
 
 MAX_PAGES = 5000
 PASSWORD_ERROR = 4  # FPDF_ERR_PASSWORD
 PAGE_BREAK = "\n\n"
 SCAN_PIXELS = 1000  # pixels; a scan's width. More finds less text on sparse pages
+MAX_HEADING_CHARS = 120
+HEADING_SCALE = 1.05  # times the usual size
+SPLIT_NAME = re.compile(r"(?<=[^\W\d_]-) (?=[A-Z])")  # Anglo- Saxon
 SPLIT_WORD = re.compile(r"(?<=[^\W\d_A-Z])[\u2010\xad\ufffe]\s+(?=[^\W\d_A-Z])")
 
 
@@ -39,17 +44,15 @@ def read(
     """
     document = _open(data)
     extracted = library.extract("pdf", data)
-    found = {each.page_number: each.content for each in extracted.pages or ()}
+    found = {each.page_number: each for each in extracted.pages or ()}
+    levels = _heading_sizes(found.values())
     pieces: list[str] = []
     pages: list[tuple[int, int]] = []
     headings: list[Heading] = []
     at = 0
     for number in range(len(document)):
         page = _page(document, number)
-        text = ""
-        if page:
-            added = "\n".join(page_notes.read(document, page))
-            text = _clean(found.get(number + 1, "").strip("\n") + f"\n\n{added}" * bool(added))
+        text = _page_text(document, page, found.get(number + 1), levels) if page else ""
         if page and recognize and not text.strip():
             text = replace_invalid(recognize(pixels(page, SCAN_PIXELS)))
         headings += [each._replace(start=at + each.start) for each in find_headings("md", text)]
@@ -93,9 +96,37 @@ def _page(document: pypdfium2.PdfDocument, number: int) -> pypdfium2.PdfPage | N
         return None
 
 
-def _clean(text: str) -> str:
-    """Join words that are split over two lines, and write ligatures as letters."""
-    return SPLIT_WORD.sub("", replace_invalid(library.plain(text)).translate(LIGATURES))
+def _heading_sizes(pages: Iterable[PageContent]) -> dict[float, str]:
+    """Return the Markdown of headings by their size, where larger than most of the text."""
+    blocks = [block for page in pages if page.hierarchy for block in page.hierarchy.blocks]
+    sizes: Counter[float] = Counter()
+    for block in blocks:
+        sizes[block.font_size] += len(block.text)
+    usual = sizes.most_common(1)[0][0] if sizes else 0
+    return {
+        block.font_size: "#" * int(block.level[1:])
+        for block in blocks
+        if block.level != "body" and block.font_size > HEADING_SCALE * usual
+    }
+
+
+def _page_text(
+    document: pypdfium2.PdfDocument,
+    page: pypdfium2.PdfPage,
+    found: PageContent | None,
+    levels: dict[float, str],
+) -> str:
+    """Return the text of a page: xberg's, or pdfium's where xberg has none."""
+    text = found.content.strip("\n") if found else ""
+    for block in found.hierarchy.blocks if found and found.hierarchy else ():
+        # xberg takes some headings for sentences, such as those that begin with an article.
+        if block.level == "body" and len(block.text) < MAX_HEADING_CHARS:
+            line = re.compile(f"^(?={re.escape(block.text)}$)", re.MULTILINE)
+            text = line.sub(f"{levels.get(block.font_size, '')} ".lstrip(), text, count=1)
+    text = text or page.get_textpage().get_text_range().replace("\r\n", "\n").strip()
+    added = "\n".join(page_notes.read(document, page))
+    text = replace_invalid(library.plain(text + f"\n\n{added}" * bool(added)))
+    return SPLIT_NAME.sub("", SPLIT_WORD.sub("", text.translate(LIGATURES))).strip("\n")
 
 
 def _outline_headings(

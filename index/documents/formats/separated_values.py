@@ -23,8 +23,8 @@ def read(text: str) -> ParsedDocument:
     """Return the table, below what stands above it."""
     csv.field_size_limit(MAX_CELL_CHARS)
     declared = DECLARED.match(text)
-    rest = text[declared.end() :] if declared else text
-    rows = max((_rows(rest, each) for each in (declared or [0, DELIMITERS])[1]), key=_fit)
+    text, delimiters = (text[declared.end() :], declared[1]) if declared else (text, DELIMITERS)
+    rows = max((_rows(text, each) for each in delimiters), key=_fit)
     _, width = _fit(rows)
     named = (n for n, row in enumerate(rows) if len(row) == width and row[0].lstrip()[:1] != "#")
     head = next(named, 0)
