@@ -6,7 +6,6 @@ tables, values separated by commas, signs with several forms, encodings, layout 
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,10 +16,11 @@ from engine.rag.outline import find_outline
 from index.documents.documents import Documents
 from index.documents.formats import DocumentError, ParsedDocument
 from index.documents.formats.parser import DocumentParser
-from tests.support.sample_documents import raw_pdf, stream
-from tests.support.word_documents import levels, pack, paragraph
+from tests.support.sample_documents import archive, raw_pdf, stream
+from tests.support.word_documents import OFFICE, levels, pack, paragraph, relations
 
 CASES = Path(__file__).with_name("cases")
+SHEETS = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
 
 
 @pytest.fixture(scope="module")
@@ -391,14 +391,67 @@ def test_signs_with_several_forms_are_found(question: str) -> None:
     assert not hit.missing and hit.coverage == 1
 
 
-# -- formats that the library brings ---------------------------------------------------------------
+# -- formats that come with the library ------------------------------------------------------------
+
+SHEET = (
+    f'<worksheet xmlns="{SHEETS}"><sheetData>'
+    '<row r="1"><c r="A1" t="inlineStr"><is><t>city</t></is></c>'
+    '<c r="B1" t="inlineStr"><is><t>price</t></is></c></row>'
+    '<row r="2"><c r="A2" t="inlineStr"><is><t>Oslo</t></is></c><c r="B2"><v>90</v></c></row>'
+    "</sheetData></worksheet>"
+)
+WORKBOOK = (
+    f'<workbook xmlns="{SHEETS}" xmlns:r="{OFFICE}"><sheets>'
+    '<sheet name="Prices" sheetId="1" r:id="rId1"/></sheets></workbook>'
+)
+ODF = "urn:oasis:names:tc:opendocument:xmlns"
+TEXT_CONTENT = (
+    f'<o:document-content xmlns:o="{ODF}:office:1.0" xmlns:t="{ODF}:text:1.0"><o:body><o:text>'
+    '<t:h t:outline-level="1">Prices</t:h><t:p>Oslo is 90.</t:p>'
+    "</o:text></o:body></o:document-content>"
+)
+CONTAINER = (
+    '<container xmlns="urn:oasis:names:tc:opendocument:xmlns:container" version="1.0"><rootfiles>'
+    '<rootfile full-path="a.opf" media-type="application/oebps-package+xml"/></rootfiles>'
+    "</container>"
+)
+BOOK = (
+    '<package xmlns="http://www.idpf.org/2007/opf" version="3.0"><metadata/><manifest>'
+    '<item id="a" href="a.xhtml" media-type="application/xhtml+xml"/></manifest>'
+    '<spine><itemref idref="a"/></spine></package>'
+)
+CHAPTER = (
+    '<html xmlns="http://www.w3.org/1999/xhtml"><body><h1>Prices</h1><p>Oslo is 90.</p></body>'
+    "</html>"
+)
+TYPES = (
+    '<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types">'
+    '<Default Extension="xml" ContentType="application/xml"/><Override PartName="/xl/workbook.xml" '
+    'ContentType="application/vnd.openxmlformats-officedocument.spreadsheetml.sheet.main+xml"/>'
+    "</Types>"
+)
+PACKED = {
+    "a.xlsx": {
+        "[Content_Types].xml": TYPES,
+        "_rels/.rels": relations({"xl/workbook.xml": "officeDocument"}).decode(),
+        "xl/workbook.xml": WORKBOOK,
+        "xl/_rels/workbook.xml.rels": relations({"worksheets/sheet1.xml": "worksheet"}).decode(),
+        "xl/worksheets/sheet1.xml": SHEET,
+    },
+    "a.odt": {"mimetype": "application/vnd.oasis.opendocument.text", "content.xml": TEXT_CONTENT},
+    "a.epub": {
+        "mimetype": "application/epub+zip",
+        "META-INF/container.xml": CONTAINER,
+        "a.opf": BOOK,
+        "a.xhtml": CHAPTER,
+    },
+}
 
 
-def test_spreadsheets_and_presentations_are_read(parser: DocumentParser) -> None:
-    openpyxl = pytest.importorskip("openpyxl")
-    book = openpyxl.Workbook()
-    for row in (["city", "price"], ["Oslo", 90]):
-        book.active.append(row)
-    out = io.BytesIO()
-    book.save(out)
-    assert table("city, price", "Oslo, 90") in parser.parse("a.xlsx", out.getvalue()).text
+@pytest.mark.parametrize("name", PACKED)
+def test_spreadsheets_and_books_are_read(parser: DocumentParser, name: str) -> None:
+    parsed = parser.parse(
+        name, archive({path: text.encode() for path, text in PACKED[name].items()})
+    )
+    assert titles(parsed) == ([] if name == "a.xlsx" else ["Prices"])  # of one sheet
+    assert (table("city, price", "Oslo, 90") if name == "a.xlsx" else "Oslo is 90.") in parsed.text

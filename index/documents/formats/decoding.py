@@ -1,4 +1,4 @@
-"""The encoding of a text file, and whether a file's content matches its suffix.
+"""The encoding of a text file, and whether it is a text file.
 
 A label in a page or in XML stands for the encoding that the WHATWG's standard gives it, as in a
 browser: Python's codecs of the same names lack characters. Errors are ValueErrors with a remedy,
@@ -30,30 +30,18 @@ WHATWG = {
 }  # fmt: skip
 UNDECLARED = "cp1252"  # of a text that is not UTF-8, as in a browser
 FOREIGN = re.compile(rb"[\x80-\xff]{3}")  # three such letters in a row are of no western language
-ZIP, OLE = b"PK\x03\x04", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 SIGNATURES = {
     b"%PDF-": "a pdf file; rename it to end in .pdf",
-    ZIP: f"a zip archive or an Office file; {SUPPORTED}",
-    OLE: f"an old Office file, or encrypted; {SUPPORTED}",
+    b"PK\x03\x04": f"a zip archive or an Office file; {SUPPORTED}",
+    b"\xd0\xcf\x11\xe0": f"an old Office file, or encrypted; {SUPPORTED}",
     b"{\\rtf": "an rtf file; rename it to end in .rtf",
 }
-ZIPPED = ("docx", "docm", "odt", "odp", "ods", "pptx", "xlsx", "xlsm", "epub")
-
-
-def check_signature(kind: str, data: bytes, is_text: bool) -> None:
-    """Raise ValueError where the first bytes contradict the file's suffix."""
-    kind = "pdf" if kind == "scan" else kind
-    found = next((mark for mark in SIGNATURES if data.startswith(mark)), b"")
-    if is_text and found:
-        raise ValueError(SIGNATURES[found])
-    if kind in ZIPPED and found == OLE:
-        raise ValueError("needs a password; save it without one")
-    if (kind in ZIPPED and found != ZIP) or (kind == "pdf" and b"%PDF-" not in data[:1024]):
-        raise ValueError(f"not a {kind} file; give it the suffix of its real format")
 
 
 def decode(kind: str, data: bytes) -> str:
     """Return the text of a text file without its byte order mark; line ends are kept."""
+    if reason := next((SIGNATURES[each] for each in SIGNATURES if data.startswith(each)), ""):
+        raise ValueError(reason)
     mark = next((each for each in BYTE_ORDER_MARKS if data.startswith(each)), b"")
     try:
         return _reject_nul(data[len(mark) :].decode(BYTE_ORDER_MARKS.get(mark, "utf-8")))

@@ -6,6 +6,7 @@ Nothing is fetched, recognized or cached.
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from typing import TYPE_CHECKING
 
@@ -15,11 +16,13 @@ if TYPE_CHECKING:
 # `1\.` in place of `1.`, and the mark of a line's end inside a paragraph
 ESCAPE = re.compile(r"(?:(?<=^\d)|(?<=^\d\d))\\(?=[.)])|\\$", re.MULTILINE)
 MAX_DEPTH = 2000  # of elements in a page; the text of deeper ones would be left out
+STACK_BYTES = 256 << 20  # for as deep a page
 PICTURE = re.compile(r"!\[([^\]\n]*)\]\([^)\n]*\)")
 
 
 def extract(suffix: str, data: bytes) -> xberg.ExtractedDocument:
     """Return what xberg reads from a file. Raises RuntimeError for one that it cannot read."""
+    os.environ["RUST_MIN_STACK"] = str(STACK_BYTES)  # of the thread that reads
     import xberg
 
     config = xberg.ExtractionConfig(

@@ -21,9 +21,14 @@ HEADING = re.compile(r"^#+ ", re.MULTILINE)
 
 def read(kind: str, data: bytes) -> ParsedDocument:
     """Text and headings. Raises ValueError with a remedy, or an error of anydoc."""
-    if kind in ("docx", "docm"):
+    is_old = data.startswith(b"\xd0\xcf\x11\xe0")  # or encrypted
+    if not is_old and not data.startswith((b"PK\x03\x04", b"{\\rtf")):
+        raise ValueError(f"not a {kind} file; give it the suffix of its real format")
+    if kind in ("docx", "docm") and not is_old:
         data = word.complete(data)
     try:
+        if is_old and kind not in ("doc", "ppt"):
+            raise anydoc.EncryptedError
         text = anydoc.to_markdown_bytes(data, anydoc.format_from_extension(kind))
     except anydoc.EncryptedError as error:
         raise ValueError("needs a password; save it without one") from error

@@ -76,6 +76,8 @@ def has_scanned_pages(data: bytes, parsed: ParsedDocument) -> bool:
 
 
 def _open(data: bytes) -> pypdfium2.PdfDocument:
+    if b"%PDF-" not in data[:1024]:
+        raise ValueError("not a pdf file; give it the suffix of its real format")
     try:
         document = pypdfium2.PdfDocument(data)
     except pypdfium2.PdfiumError as error:

@@ -108,10 +108,8 @@ def _reply(
 def _parse(kind: str, data: bytes, max_text: int) -> ParsedDocument:
     """Import only the libraries that are needed."""
     from index.documents.formats import LIBRARY_KINDS, OFFICE_KINDS
-    from index.documents.formats.decoding import check_signature, decode
+    from index.documents.formats.decoding import decode
 
-    is_text = kind not in ("pdf", "scan", *LIBRARY_KINDS, *OFFICE_KINDS)
-    check_signature(kind, data, is_text)
     if kind in ("pdf", "scan"):
         from index.documents.formats import ocr, pdf
 
