@@ -290,7 +290,7 @@ def test_the_text_of_a_short_file(
     [
         ("a.txt", b"{\\rtf1 text}", "an rtf file; rename it to end in .rtf"),
         ("a.txt", "价格是五百元".encode("gbk"), "not UTF-8; save it as UTF-8"),
-        ("a.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "a binary file; pdf, docx, doc, odt, rtf"),
+        ("a.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "a binary file; pdf, docx, doc, docm, odt"),
         ("a.pages", b"PK\x03\x04", "a zip archive or an Office file; pdf, docx"),
     ],
 )

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from index.documents.formats import DocumentError, ParsedDocument, kind_of
+from index.documents.formats import FORMATS, DocumentError, ParsedDocument, kind_of
 from index.documents.formats import pdf as pdf_format
 from index.documents.formats.parser import DocumentParser
 from tests.support.sample_documents import docx, parse, pdf, prose, word_xml
 from tests.support.word_documents import pack
 
 MAX_CHARS = 1 << 24
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -181,6 +184,17 @@ def test_a_text_file_is_kept_as_it_is(parser: DocumentParser, text: str) -> None
 )  # fmt: skip
 def test_the_kind_of_a_file_name(name: str, kind: str) -> None:
     assert kind_of(name) == kind
+
+
+def test_the_documentation_lists_every_format() -> None:
+    lines = (ROOT / "docs" / "indexing.md").read_text("utf-8").lower().split("\n")
+    listed = " ".join(line for line in lines if line.startswith("|"))
+    named = {"md": "markdown", "rst": "restructuredtext"}
+    formats = FORMATS.replace(" and ", ", ").split(", ")
+    assert len(formats) > 20
+    assert [
+        each for each in formats if not re.search(rf"\b{named.get(each, each)}\b", listed)
+    ] == []
 
 
 def test_headings_of_text_are_found(parser: DocumentParser) -> None:

@@ -9,24 +9,24 @@ from __future__ import annotations
 
 import re
 from pathlib import PurePosixPath
+from typing import NamedTuple
 
-from index.documents.formats.parsed_document import ParsedDocument
-
-__all__ = ["MAX_FILE_BYTES", "DocumentError", "ParsedDocument", "kind_of"]
+from index.documents.formats.headings import Heading
 
 MAX_FILE_BYTES = 64 << 20
 
 # fmt: off
-KINDS = {
-    ".pdf": "pdf", ".docx": "docx", ".html": "html", ".htm": "html", ".xhtml": "html",
-    ".md": "md", ".markdown": "md", ".mdx": "md", ".rst": "rst", ".rest": "rst",
-    ".csv": "csv", ".tsv": "tsv", ".mht": "mhtml", ".xhtm": "html",
-}
 OFFICE_KINDS = (
-    "docx", "docm", "doc", "odt", "rtf", "pptx", "ppt", "odp", "xlsx", "xlsm", "ods", "epub",
+    "docx", "doc", "docm", "odt", "rtf", "pptx", "ppt", "odp", "xlsx", "xlsm", "ods", "epub",
 )
 LIBRARY_KINDS = ("eml", "mhtml", "ipynb")
-KINDS |= {f".{kind}": kind for kind in (*OFFICE_KINDS, *LIBRARY_KINDS)}
+KINDS = {
+    f".{kind}": kind
+    for kind in ("pdf", *OFFICE_KINDS, "html", *LIBRARY_KINDS, "md", "rst", "csv", "tsv")
+} | {
+    ".htm": "html", ".xhtm": "html", ".xhtml": "html", ".markdown": "md", ".mdx": "md",
+    ".mht": "mhtml", ".rest": "rst",
+}
 CODE_SUFFIXES = frozenset(
     re.findall(
         r"\S+",
@@ -36,6 +36,15 @@ CODE_SUFFIXES = frozenset(
     )
 )
 # fmt: on
+FORMATS = f"{', '.join(dict.fromkeys(KINDS.values()))}, plain text and source code"
+
+
+class ParsedDocument(NamedTuple):
+    """The text of a file. Positions are code points of `text`."""
+
+    text: str
+    pages: tuple[tuple[int, int], ...] = ()  # (start, stop) of each page; only a pdf has pages
+    headings: tuple[Heading, ...] = ()  # in order
 
 
 class DocumentError(ValueError):
