@@ -226,7 +226,7 @@ def test_a_bad_file_does_not_stop_the_others(tmp_path: Path) -> None:
 READERS = {
     "docx": lambda data: office.read("docx", data),
     "csv": lambda data: separated_values.read(data.decode("latin-1")),
-    "page": lambda data: html.rewrite(data.decode("latin-1")),
+    "page": lambda data: html.complete(data.decode("latin-1")),
 }
 GOOD = {
     "pdf": pdf(["# Title\nsome text", "more of it"], [("Title", 0, 0)]),

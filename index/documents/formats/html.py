@@ -8,21 +8,13 @@ from __future__ import annotations
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from index.documents.formats import library
-from index.documents.formats.parsed_document import ParsedDocument, from_markdown
-
 MAX_SPAN = 100  # columns or rows
 WITHOUT_VALUE = ("hidden", "password", "submit", "button", "reset", "image", "file")
 # Sphinx puts a ¶ link with this class after each heading.
 REMOVED = "script, style, template, noscript, [hidden], .headerlink"
 
 
-def read(text: str) -> ParsedDocument:
-    """Text and headings of a page. Raises RuntimeError for one that cannot be read."""
-    return from_markdown(library.plain(library.extract("html", rewrite(text).encode()).content))
-
-
-def rewrite(text: str) -> str:
+def complete(text: str) -> bytes:
     """Return the body of a page with what the library leaves out."""
     tree = LexborHTMLParser(text)
     for node in tree.css(REMOVED):
@@ -33,7 +25,8 @@ def rewrite(text: str) -> str:
     for table in reversed(tree.css("table")):  # inner ones first
         if table.css_first("[colspan], [rowspan]"):
             _repeat_spanning(table)
-    return (tree.body.html if tree.body is not None else "") or ""  # a head names an encoding
+    body = tree.body.html if tree.body is not None else None  # a head names an encoding
+    return (body or "").encode()
 
 
 def _value(node: LexborNode) -> str:

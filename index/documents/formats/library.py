@@ -20,8 +20,13 @@ STACK_BYTES = 256 << 20  # for as deep a page
 PICTURE = re.compile(r"!\[([^\]\n]*)\]\([^)\n]*\)")
 
 
+def read(suffix: str, data: bytes) -> str:
+    """Return a file as Markdown. Raises RuntimeError for one that xberg cannot read."""
+    return plain(extract(suffix, data).content).strip("\n")
+
+
 def extract(suffix: str, data: bytes) -> xberg.ExtractedDocument:
-    """Return what xberg reads from a file. Raises RuntimeError for one that it cannot read."""
+    """Return what xberg reads from a file. Raises RuntimeError."""
     os.environ["RUST_MIN_STACK"] = str(STACK_BYTES)  # of the thread that reads
     import xberg
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-import re
+import unicodedata
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-LIGATURES = {0xFB00: "ff", 0xFB01: "fi", 0xFB02: "fl", 0xFB03: "ffi", 0xFB04: "ffl", 0xAD: ""}
 PICTURE_PIXELS = 1000  # pixels; the width of a page's picture
 MAX_PICTURE_PIXELS = 2000  # pixels; its height
 MARK = (255, 229, 154)  # red, green and blue where the page is white
@@ -26,8 +25,7 @@ def picture(data: bytes, number: int, marks: Sequence[tuple[str, float]]) -> byt
     Each mark is a text that is marked there, and the share of the page's letters that precede it.
     Raises ValueError with a remedy, or PdfiumError.
     """
-    import numpy as np
-    from PIL import Image
+    from PIL import Image, ImageChops, ImageDraw
 
     document = pypdfium2.PdfDocument(data)
     if not 0 <= number < len(document):
@@ -35,22 +33,16 @@ def picture(data: bytes, number: int, marks: Sequence[tuple[str, float]]) -> byt
     page = document[number]
     width, height = page.get_size()
     scale = min(PICTURE_PIXELS / width, MAX_PICTURE_PIXELS / height)
-    drawn = page.render(scale=scale, rev_byteorder=True, draw_annots=False).to_numpy()[..., :3]
-    drawn = drawn.copy()
-    words = page.get_textpage()
-    try:
-        letters = _letters(words)
-        for mark in marks:
-            for left, bottom, right, top in _boxes(words, letters, *mark):
-                rows = slice(
-                    max(0, int((height - top) * scale)), int((height - bottom) * scale) + 1
-                )
-                columns = slice(max(0, int(left * scale)), int(right * scale) + 1)
-                drawn[rows, columns] = drawn[rows, columns] * (np.array(MARK) / 255)
-    finally:
-        words.close()
+    drawn = page.render(scale=scale, draw_annots=False).to_pil().convert("RGB")
+    color = Image.new("RGB", drawn.size, "white")
+    pen, words = ImageDraw.Draw(color), page.get_textpage()
+    letters = _letters(words)
+    for mark in marks:
+        for left, bottom, right, top in _boxes(words, letters, *mark):
+            corners = left, height - top, right, height - bottom
+            pen.rectangle([place * scale for place in corners], MARK)
     file = io.BytesIO()
-    Image.fromarray(drawn).save(file, "PNG")
+    ImageChops.multiply(drawn, color).save(file, "PNG")
     return file.getvalue()
 
 
@@ -63,16 +55,14 @@ def pixels(page: pypdfium2.PdfPage, width: int) -> NDArray[np.uint8]:
 
 
 def _letters(words: pypdfium2.PdfTextPage) -> list[tuple[str, int]]:
-    """Return the letters and digits of a page, and their indices.
+    """Return the letters and digits of a page, and their indices."""
+    codes = (pdfium.FPDFText_GetUnicode(words.raw, at) for at in range(words.count_chars()))
+    return [(letter, at) for at, code in enumerate(codes) for letter in _compared(chr(code))]
 
-    Blanks and hyphens depend on the layout and are left out.
-    """
-    found = []
-    for index in range(words.count_chars()):
-        code = pdfium.FPDFText_GetUnicode(words.raw, index)
-        letters = chr(code).translate(LIGATURES).lower()
-        found += [(letter, index) for letter in letters if letter.isalnum()]
-    return found
+
+def _compared(text: str) -> str:
+    """Return the letters and digits of a text; blanks and hyphens depend on the layout."""
+    return "".join(filter(str.isalnum, unicodedata.normalize("NFKC", text).lower()))
 
 
 def _boxes(
@@ -82,14 +72,10 @@ def _boxes(
 
     Of its occurrences, the nearest to a `share` of the page's letters counts.
     """
-    wanted = "".join(letter for letter in text.lower() if letter.isalnum())
-    page = "".join(letter for letter, _ in letters)
-    places = (
-        [match.start() for match in re.finditer(f"(?={re.escape(wanted)})", page)] if wanted else []
-    )
+    wanted, page = _compared(text), "".join(letter for letter, _ in letters)
+    places = [at for at in range(len(page)) if page.startswith(wanted, at)] if wanted else []
     if not places:
         return []
     at = min(places, key=lambda place: abs(place - share * len(page)))
     first, last = letters[at][1], letters[at + len(wanted) - 1][1]
-    count = words.count_rects(first, last - first + 1)
-    return [words.get_rect(index) for index in range(count)]
+    return [words.get_rect(index) for index in range(words.count_rects(first, last - first + 1))]

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 import pypdfium2
 import pypdfium2.raw as pdfium
 
-from index.documents.formats import library, page_notes
+from index.documents.formats import ParsedDocument, library, page_notes
 from index.documents.formats.headings import Heading, clean_title, find_headings
-from index.documents.formats.page_picture import LIGATURES, pixels
-from index.documents.formats.parsed_document import ParsedDocument, replace_invalid
+from index.documents.formats.page_picture import pixels
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,6 +29,7 @@ PAGE_BREAK = "\n\n"
 SCAN_PIXELS = 1000  # pixels; a scan's width. More finds less text on sparse pages
 MAX_HEADING_CHARS = 120
 HEADING_SCALE = 1.05  # times the usual size
+LIGATURES = {0xFB00: "ff", 0xFB01: "fi", 0xFB02: "fl", 0xFB03: "ffi", 0xFB04: "ffl", 0xAD: ""}
 SPLIT_NAME = re.compile(r"(?<=[^\W\d_]-) (?=[A-Z])")  # Anglo- Saxon
 SPLIT_WORD = re.compile(r"(?<=[^\W\d_A-Z])[\u2010\xad\ufffe]\s+(?=[^\W\d_A-Z])")
 
@@ -43,26 +43,23 @@ def read(
     blue, green and red. Raises ValueError with a remedy, PdfiumError or RuntimeError.
     """
     document = _open(data)
-    extracted = library.extract("pdf", data)
-    found = {each.page_number: each for each in extracted.pages or ()}
-    levels = _heading_sizes(found.values())
-    pieces: list[str] = []
+    found = {page.page_number: page for page in library.extract("pdf", data).pages or ()}
+    marks = _heading_marks(found.values())
+    texts: list[str] = []
     pages: list[tuple[int, int]] = []
-    headings: list[Heading] = []
     at = 0
     for number in range(len(document)):
         page = _page(document, number)
-        text = _page_text(document, page, found.get(number + 1), levels) if page else ""
-        if page and recognize and not text.strip():
-            text = replace_invalid(recognize(pixels(page, SCAN_PIXELS)))
-        headings += [each._replace(start=at + each.start) for each in find_headings("md", text)]
+        text = _page_text(document, page, found.get(number + 1), marks) if page else ""
+        if page and recognize and not text:
+            text = recognize(pixels(page, SCAN_PIXELS))
+        texts.append(text)
         pages.append((at, at + len(text)))
-        pieces.append(text)
         at += len(text) + len(PAGE_BREAK)
         if at > max_chars:
             raise ValueError(f"over {max_chars >> 20} million characters; split it")
-    text = PAGE_BREAK.join(pieces)
-    headings = _outline_headings(document, text, pages) or headings
+    text = PAGE_BREAK.join(texts)
+    headings = _outline_headings(document, text, pages) or find_headings("md", text)
     return ParsedDocument(text, tuple(pages), tuple(headings))
 
 
@@ -98,7 +95,7 @@ def _page(document: pypdfium2.PdfDocument, number: int) -> pypdfium2.PdfPage | N
         return None
 
 
-def _heading_sizes(pages: Iterable[PageContent]) -> dict[float, str]:
+def _heading_marks(pages: Iterable[PageContent]) -> dict[float, str]:
     """Return the Markdown of headings by their size, where larger than most of the text."""
     blocks = [block for page in pages if page.hierarchy for block in page.hierarchy.blocks]
     sizes: Counter[float] = Counter()
@@ -106,7 +103,7 @@ def _heading_sizes(pages: Iterable[PageContent]) -> dict[float, str]:
         sizes[block.font_size] += len(block.text)
     usual = sizes.most_common(1)[0][0] if sizes else 0
     return {
-        block.font_size: "#" * int(block.level[1:])
+        block.font_size: "#" * int(block.level[1:]) + " "
         for block in blocks
         if block.level != "body" and block.font_size > HEADING_SCALE * usual
     }
@@ -116,19 +113,19 @@ def _page_text(
     document: pypdfium2.PdfDocument,
     page: pypdfium2.PdfPage,
     found: PageContent | None,
-    levels: dict[float, str],
+    marks: dict[float, str],
 ) -> str:
     """Return the text of a page: xberg's, or pdfium's where xberg has none."""
-    text = found.content.strip("\n") if found else ""
+    text = found.content.strip() if found else ""
     for block in found.hierarchy.blocks if found and found.hierarchy else ():
         # xberg takes some headings for sentences, such as those that begin with an article.
-        if block.level == "body" and len(block.text) < MAX_HEADING_CHARS:
+        mark = marks.get(block.font_size, "") if block.level == "body" else ""
+        if mark and len(block.text) < MAX_HEADING_CHARS:
             line = re.compile(f"^(?={re.escape(block.text)}$)", re.MULTILINE)
-            text = line.sub(f"{levels.get(block.font_size, '')} ".lstrip(), text, count=1)
-    text = text or page.get_textpage().get_text_range().replace("\r\n", "\n").strip()
-    added = "\n".join(page_notes.read(document, page))
-    text = replace_invalid(library.plain(text + f"\n\n{added}" * bool(added)))
-    return SPLIT_NAME.sub("", SPLIT_WORD.sub("", text.translate(LIGATURES))).strip("\n")
+            text = line.sub(mark, text, count=1)
+    text = text or page.get_textpage().get_text_range().replace("\r\n", "\n")
+    text = library.plain("\n\n".join([text, "\n".join(page_notes.read(document, page))]))
+    return SPLIT_NAME.sub("", SPLIT_WORD.sub("", text.translate(LIGATURES))).strip()
 
 
 def _outline_headings(
@@ -140,7 +137,7 @@ def _outline_headings(
     """
     headings = []
     for entry in document.get_toc():
-        title = clean_title(replace_invalid(entry.get_title() or ""))
+        title = clean_title(entry.get_title() or "")
         target = entry.get_dest()
         number = target.get_index() if target else None
         if not title or number is None or not 0 <= number < len(pages):

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from index.documents.formats.parsed_document import ParsedDocument
+    from index.documents.formats import ParsedDocument
 
 DAMAGED = "damaged; save it again"
 
@@ -72,7 +72,7 @@ def _reply(
     kind: str, data: bytes, max_text: int, max_headings: int
 ) -> tuple[dict[str, Any], bytes]:
     """Return the header's fields and the text of a reply."""
-    from index.documents.formats.headings import top_levels
+    from index.documents.formats.headings import INVALID, top_levels
 
     scanned = False
     try:
@@ -82,7 +82,7 @@ def _reply(
             what, _, file = data.partition(b"\n")
             return {}, page_picture.picture(file, *json.loads(what))
         parsed = _parse(kind, data, max_text)
-        text = parsed.text.encode()
+        text = INVALID.sub("\ufffd", parsed.text).encode()
         if len(text) > max_text:
             raise ValueError(f"over {max_text >> 20} MiB of text; split it")
         if kind == "pdf":
@@ -107,8 +107,9 @@ def _reply(
 
 def _parse(kind: str, data: bytes, max_text: int) -> ParsedDocument:
     """Import only the libraries that are needed."""
-    from index.documents.formats import LIBRARY_KINDS, OFFICE_KINDS
+    from index.documents.formats import LIBRARY_KINDS, OFFICE_KINDS, ParsedDocument
     from index.documents.formats.decoding import decode
+    from index.documents.formats.headings import find_headings
 
     if kind in ("pdf", "scan"):
         from index.documents.formats import ocr, pdf
@@ -117,27 +118,25 @@ def _parse(kind: str, data: bytes, max_text: int) -> ParsedDocument:
     if kind in OFFICE_KINDS:
         from index.documents.formats import office
 
-        return office.read(kind, data)
-    if kind in LIBRARY_KINDS:
+        text = office.read(kind, data)
+    elif kind in LIBRARY_KINDS:
         from index.documents.formats import library
-        from index.documents.formats.parsed_document import from_markdown
 
-        return from_markdown(library.plain(library.extract(kind, data).content))
-    text = decode(kind, data)
-    if len(text) > max_text:
-        raise ValueError(f"over {max_text >> 20} MiB of text; split it")
-    if kind == "html":
-        from index.documents.formats import html
+        text = library.read(kind, data)
+    else:
+        text = decode(kind, data)
+        if len(text) > max_text:
+            raise ValueError(f"over {max_text >> 20} MiB of text; split it")
+        if kind == "html":
+            from index.documents.formats import html, library
 
-        return html.read(text)
-    if kind in ("csv", "tsv"):
-        from index.documents.formats import separated_values
+            text = library.read(kind, html.complete(text))
+        elif kind in ("csv", "tsv"):
+            from index.documents.formats import separated_values
 
-        return separated_values.read(text)
-    from index.documents.formats.headings import find_headings
-    from index.documents.formats.parsed_document import ParsedDocument
-
-    return ParsedDocument(text, (), find_headings(kind, text))
+            text = separated_values.read(text)
+    is_markdown = kind in ("html", *OFFICE_KINDS, *LIBRARY_KINDS)
+    return ParsedDocument(text, (), find_headings("md" if is_markdown else kind, text))
 
 
 if __name__ == "__main__":

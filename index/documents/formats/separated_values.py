@@ -11,15 +11,13 @@ import io
 import re
 from collections import Counter
 
-from index.documents.formats.parsed_document import ParsedDocument, replace_invalid
-
 DELIMITERS = ",;\t|"
 MAX_CELL_CHARS = 16 << 20
 DECLARED = re.compile(r"\s*sep=(.)[ \t]*(?:\r\n?|\n)", re.IGNORECASE)
 Rows = list[list[str]]
 
 
-def read(text: str) -> ParsedDocument:
+def read(text: str) -> str:
     """Return the table, below what stands above it."""
     csv.field_size_limit(MAX_CELL_CHARS)
     declared = DECLARED.match(text)
@@ -31,7 +29,7 @@ def read(text: str) -> ParsedDocument:
     above = [" ".join(" ".join(row).split()) for row in rows[:head]]
     lines = [f"| {' | '.join(map(_cell, row))} |" for row in rows[head:]]
     lines.insert(1, "|" + " --- |" * width)
-    return ParsedDocument(replace_invalid("\n".join([*above, *[""] * bool(above), *lines])))
+    return "\n".join([*above, *[""] * bool(above), *lines])
 
 
 def _rows(text: str, delimiter: str) -> Rows:
