@@ -75,7 +75,9 @@ def test_a_library_fetches_and_caches_nothing(
             f'<img src="{address}.png"><iframe src="{address}.html"></iframe>'
         )
         mail = f"Subject: a\nContent-Type: text/html\n\n{page}"
-        files = {"a.html": page.encode(), "a.eml": mail.encode(), "a.pdf": pdf(["words"])}
+        field = f'{{\\rtf1 words {{\\field{{\\*\\fldinst INCLUDEPICTURE "{address}.png"}}}}}}'
+        files = {"a.html": page, "a.eml": mail, "a.rtf": field}
+        files = {name: text.encode() for name, text in files.items()} | {"a.pdf": pdf(["words"])}
         for name, data in files.items():
             assert "words" in parser.parse(name, data).text
         with pytest.raises(BlockingIOError):
