@@ -34,6 +34,7 @@ def decode(kind: str, data: bytes) -> str:
     if reason := next((SIGNATURES[each] for each in SIGNATURES if data.startswith(each)), ""):
         raise ValueError(reason)
     declared = DECLARED.search(data[:2048]) if kind == "html" else None
+    text: str
     try:
         text, _ = webencodings.decode(data, "utf-8", "strict")
     except UnicodeDecodeError as error:

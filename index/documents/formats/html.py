@@ -1,7 +1,7 @@
 """Rewrites a page so that xberg reads what it would leave out.
 
 These are the values of forms, the alternative texts of pictures, and cells that span columns or
-rows, each of which is repeated. Links are left out, since their addresses would fill passages.
+rows, each of which is repeated.
 """
 
 from __future__ import annotations
@@ -10,18 +10,13 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 MAX_SPAN = 100  # columns or rows
 WITHOUT_VALUE = ("hidden", "password", "submit", "button", "reset", "image", "file")
-# Sphinx puts a ¶ link with this class after each heading.
-REMOVED = "script, style, template, noscript, [hidden], .headerlink"
 
 
 def complete(text: str) -> bytes:
     """Return the body of a page with what the library leaves out."""
     tree = LexborHTMLParser(text)
-    for node in tree.css(REMOVED):
-        node.decompose()
     for node in tree.css("input, select, textarea, img, svg"):
         node.replace_with(f" {_value(node)} ")
-    tree.unwrap_tags(["a"])
     for table in reversed(tree.css("table")):  # inner ones first
         if table.css_first("[colspan], [rowspan]"):
             _repeat_spanning(table)

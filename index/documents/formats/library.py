@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 ESCAPE = re.compile(r"(?:(?<=^\d)|(?<=^\d\d))\\(?=[.)])|\\$", re.MULTILINE)
 MAX_DEPTH = 2000  # of elements in a page; the text of deeper ones would be left out
 STACK_BYTES = 256 << 20  # for as deep a page
+# Sphinx puts a ¶ link of the last class after each heading.
+LEFT_OUT = ["noscript", "template", "[hidden]", ".headerlink"]
 PICTURE = re.compile(r"!\[([^\]\n]*)\]\([^)\n]*\)")
 
 
@@ -41,6 +43,8 @@ def extract(suffix: str, data: bytes) -> xberg.ExtractedDocument:
         ),
         html_options=xberg.ConversionOptions(
             compact_tables=True,
+            exclude_selectors=LEFT_OUT,
+            strip_tags=["a"],  # addresses would fill passages
             max_depth=MAX_DEPTH,
             preprocessing=xberg.PreprocessingOptions(remove_forms=False),
         ),
