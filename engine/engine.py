@@ -418,7 +418,8 @@ def machine_key(folder: Path, target: NativeTarget | TorchTarget, config: Config
     """Join all that the time of a forward pass depends on into one string."""
     threads = config.threads or os.cpu_count() or 1
     if isinstance(target, NativeTarget) or target.device_type == "cpu":
-        return processor_key(folder.name, target.dtype_name, threads)
+        dtype = target.dtype_name + (f", kv {config.kv}" if config.kv != "auto" else "")
+        return processor_key(folder.name, dtype, threads)
     passes = "exact" if target.exact else f"graphs {config.graphs}"
     device = f"{target.device_name}, {passes}, {target.max_rows} rows"
     return ", ".join((folder.name, target.dtype_name, device, f"{threads} threads"))

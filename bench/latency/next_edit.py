@@ -1,16 +1,16 @@
-"""Time to the first token of a next edit by a model.
+"""Time to the first token of a next edit by a model, and to its whole answer.
 
-It is compared with one forward pass over the prompt's tokens that are not cached. In this process:
-nothing but the engine is measured.
+The first token is compared with one forward pass over the prompt's tokens that are not cached. In
+this process: nothing but the engine is measured.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench.latency.places import sample_stretches
 from engine import Config, Engine, Request
@@ -24,6 +24,15 @@ from engine.worker import Job
 FORMAT = FORMATS["sweep"]  # a format whose marks the Qwen2.5-Coder models have, too
 PROMPT_TOKENS = 2048
 RELATED_LINES = 40
+ANSWER_TOKENS = 400
+
+
+class WholeAnswer(NamedTuple):
+    """The answer of a model after one more keystroke, whether it is an edit or not."""
+
+    seconds: float  # from the request
+    tokens: int
+    passes: int
 
 
 @dataclass(frozen=True)
@@ -35,6 +44,7 @@ class FirstTokens:
 
     cold: tuple[float, float, int]
     typed: tuple[float, float, int]
+    whole: WholeAnswer
 
     @property
     def cold_ratio(self) -> float:
@@ -65,8 +75,9 @@ def next_edits(model: str, file: Path, repeats: int) -> Iterator[FirstTokens]:
                 how: how(engine, request(engine, text, 2 * number + turn, "xy"[turn]))
                 for turn, how in enumerate(both)
             }
+            whole = whole_answer(engine, request(engine, text, 2 * number, "xyz"))
             if number:
-                yield FirstTokens(pair(cold), pair(typed))
+                yield FirstTokens(pair(cold), pair(typed), whole)
 
 
 def pair(found: dict[Callable[..., Any], tuple[float, int]]) -> tuple[float, float, int]:
@@ -105,12 +116,20 @@ def first_token(engine: Engine, request: Request) -> tuple[float, int]:
     """Seconds from the request to its first token, and how many tokens were read."""
     began = time.perf_counter()
     job = engine.submit(request)
-    seconds = next(time.perf_counter() - began for event in job if _has_token(event))
+    seconds = next(time.perf_counter() - began for event in job if has_token(event))
     usage = job.result().usage
     return seconds, usage.prompt_tokens - usage.cached_tokens
 
 
-def _has_token(event: Event) -> bool:
+def whole_answer(engine: Engine, request: Request) -> WholeAnswer:
+    """Time a request to the end of its answer."""
+    began = time.perf_counter()
+    usage = engine.submit(replace(request, max_tokens=ANSWER_TOKENS)).result().usage
+    return WholeAnswer(time.perf_counter() - began, usage.completion_tokens, usage.forwards)
+
+
+def has_token(event: Event) -> bool:
+    """Return whether a prompt is read, which events before this one are about."""
     return isinstance(event, Done) or event.prefill is None
 
 

@@ -19,6 +19,7 @@ from bench.decode.peers.peer import python as peer_python
 from bench.decode.peers.programs import installed, missing
 from bench.latency import load
 from bench.latency import model as latency_model
+from bench.latency import restart as latency_restart
 from bench.latency.llama_vscode import OPTIONS, LlamaVscode
 from bench.latency.lsp_client import Client, ServerError, ServerProcess
 from bench.latency.model import EDITED_FILE, CancelTimes
@@ -219,7 +220,7 @@ def clients(model: str, amounts: Amounts, workspace: Path) -> Figures:
 
 
 def next_edit(model: str, amounts: Amounts, file: Path) -> Figures:
-    """Return the first token of a next edit by a model, in this process."""
+    """Return the first token and the whole of a next edit by a model, in this process."""
     found = []
     for one in next_edits(model, file, amounts.repeats):
         found.append(one)
@@ -233,6 +234,24 @@ def next_edit(model: str, amounts: Amounts, file: Path) -> Figures:
         "next_edit_typed_tokens": median(one.typed[2] for one in found),
         "next_edit_typed_first_token_s": median(one.typed[0] for one in found),
         "next_edit_typed_ratio": median(one.typed_ratio for one in found),
+        "next_edit_whole_s": median(one.whole.seconds for one in found),
+        "next_edit_whole_s_max": max(one.whole.seconds for one in found),
+        "next_edit_whole_tokens": median(one.whole.tokens for one in found),
+        "next_edit_whole_passes": median(one.whole.passes for one in found),
+    }
+
+
+def restart(model: str) -> Figures:
+    """Return the first token of a long prompt before and after a restart, in this process."""
+    try:
+        found = latency_restart.restart(model, ROOT / "engine")
+    except ValueError as why:
+        raise ServerError(str(why)) from why
+    return {
+        "restart_tokens": found.tokens,
+        "restart_read_again_tokens": found.read_again,
+        "restart_cold_first_token_s": found.cold,
+        "restart_first_token_s": found.restarted,
     }
 
 
@@ -242,4 +261,4 @@ PARTS: dict[str, Callable[[LatencyBench], Figures]] = {
     "edit": edit,
     "change": change,
 }
-NAMES = ("typist", "peer", *PARTS, "clients", "next_edit")
+NAMES = ("typist", "peer", *PARTS, "clients", "next_edit", "restart")

@@ -43,6 +43,7 @@ from bench.quality import tasks, tried
 from bench.quality.tables import show, summary
 from bench.quality.tasks import MODES, Record
 from engine import DEFAULT_MODEL, Config, Done, Engine, Request, RequestError
+from engine.config import KV_FORMATS
 from engine.editing.edits import EditRefused, apply, too_long
 from engine.prompts.builder import prompt_of
 from engine.weights import WeightsError
@@ -136,7 +137,9 @@ def run(model: str, options: argparse.Namespace) -> Row:
     """
     began = time.perf_counter()
     out: Path = options.out or results_path(
-        f"quality{'-tune' * options.tune}{'-tried' * options.tried}", Path(model).name
+        f"quality{'-tune' * options.tune}{'-tried' * options.tried}",
+        *(["kv", options.kv] if options.kv != "auto" else []),
+        Path(model).name,
     )
     part = out.with_suffix(".part.jsonl")
     head = settings(model, options)
@@ -145,7 +148,7 @@ def run(model: str, options: argparse.Namespace) -> Row:
     if not rows:
         part.write_text(json.dumps(head) + "\n", "utf-8")
     total = sum(1 + len(one.asked) * len(options.modes) for r in options.sets.values() for one in r)
-    config = Config(model=model, device=options.device, threads=options.threads)
+    config = Config(model=model, device=options.device, threads=options.threads, kv=options.kv)
     with Engine(config) as engine, part.open("a", encoding="utf-8") as partial:
         for row, new in measure(engine, options, rows):
             rows.append(row)
@@ -178,6 +181,7 @@ def settings(model: str, options: argparse.Namespace) -> Row:
     return {
         "model": Path(model).name,
         "device": options.device,
+        "kv": options.kv,
         "tune": options.tune,
         "sample": options.sample,
         "modes": options.modes,
@@ -222,6 +226,7 @@ def read_options(argv: list[str] | None) -> argparse.Namespace:
     add("--answers", type=Path, help="with --tune: a JSONL file to append the new texts to")
     add("--resume", action="store_true", help="continue a stopped run")
     add("--device", choices=("cpu", "cuda"), default="cpu")
+    add("--kv", choices=KV_FORMATS, default="auto", help="the engine's setting of that name")
     add("--threads", type=int, default=0, help="0: one per core")
     add(
         "--out",

@@ -128,10 +128,12 @@ def attend(
 ) -> None:
     """Attend with k new tokens (a tree) over a cache; node i's own key lies at row base + i.
 
-    q: [k, heads, d] f32, rotated; keys, values: [kv_heads, capacity, d] f32; parents: [k] int32, an
-    earlier node or -1 (child of the last committed row); out: [k, heads * d] f32. Node i sees rows
-    0 .. base - 1, its ancestors and itself; with a `window` the last `window` of these. d: a
-    multiple of 8, at most 512. `softcap`: scores are softcap * tanh(score / softcap) (Gemma 2).
+    q: [k, heads, d] f32, rotated; keys, values: [kv_heads, capacity, d] f32, or in 8 bits uint8
+    [kv_heads, capacity, d + 4 ceil(d / 32)]: d signed levels, then an f32 for each 32 of them,
+    their scale; parents: [k] int32, an earlier node or -1 (child of the last committed row); out:
+    [k, heads * d] f32. Node i sees rows 0 .. base - 1, its ancestors and itself; with a `window`
+    the last `window` of these. d: a multiple of 8, at most 512. `softcap`: scores are softcap *
+    tanh(score / softcap) (Gemma 2).
     sinks: [heads] f32, a logit of each head's softmax that has no value (gpt-oss).
     """
 
@@ -220,7 +222,7 @@ def split_heads(
     """Split a product into the heads of q, k and v: normed, rotated, k and v written to the cache.
 
     qkv: [k, n] f32, each row heads * d of q, kv_heads * d of k, kv_heads * d of v, anything -> q:
-    [k, heads, d] f32; keys, values: [kv_heads, capacity, d] f32, rows base .. base + k - 1. Without
+    [k, heads, d] f32; keys, values: as of `attend`, rows base .. base + k - 1. Without
     keys and values the product has only q. `values_of_keys`: v is k as the product gives it, and
     has no columns of its own. q_norm, k_norm: [d] f32, the weights of the heads' RMS norms, or None
     for no norm; `norm_values`: values have one without weights. turn: complex64 [k, m]: the first

@@ -287,7 +287,7 @@ def scratch(target: Measured, context: int, rows: int = GRID[-1]) -> Measured:
     probe.pool = probe.pool.empty()
     probe.begin([1] * (context + 1), rows)
     for part in probe.sequence.cache:
-        part[...] = 0.1  # untouched memory pages would be read too fast
+        part[...] = 0  # untouched memory pages would be read too fast
     return probe
 
 

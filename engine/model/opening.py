@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.config import Config, devices
+from engine.config import KV_FORMATS, Config, devices
 from engine.model.families.gguf_tensors import OnRead
 from engine.model.unsupported import UnsupportedModel
 from engine.weights.resolve import gguf_of
@@ -40,11 +40,18 @@ def open_target(
     its logits and hidden states must be torch's. UnsupportedModel, WeightsError, ValueError or
     OSError with one line.
     """
+    if config.kv not in KV_FORMATS:
+        raise ValueError(f"kv {config.kv!r}: choose {' or '.join(KV_FORMATS)}")
     why = "what was chosen" if tensors else needs_torch(folder, config)
     if not why:
         from engine.model.native.native_target import NativeTarget
 
         return NativeTarget(folder, config, on_read)
+    if config.kv != "auto":
+        raise ValueError(
+            f"kv {config.kv}: only a GGUF file on the CPU's own kernels has it, and {folder.name} "
+            f"runs on torch for {why}: leave it at auto"
+        )
     if find_spec("torch") is None or find_spec("transformers") is None:
         raise UnsupportedModel(
             f"{folder.name}: {why} needs torch, which is not installed: {INSTALL}, or run a GGUF "

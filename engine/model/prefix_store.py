@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FOLDER = "prefixes"  # in the cache folder
-VERSION = 1  # raise it when rows get other bits, or files another layout, within a version
+VERSION = 2  # raise it when rows get other bits, or files another layout, within a version
 MIN_TOKENS = 128  # tokens; fewer are read again, which takes no longer than a file does
 STORED_CHECKPOINTS = 2  # one at the prompt's end, one before it for a prompt with another end
 MAX_WANTED = 8  # prompts that wait to be written
@@ -73,7 +73,7 @@ class PrefixStore:
         """
         self._home, self._target, self._limit = home, target, limit
         self._fingerprint = fingerprint_of(target, tokenizer)
-        self._parts = [part.shape for part in target.model.new_cache(0)]
+        self._parts = target.model.new_cache(0)
         states = target.model.recurrent_state()
         self._layers = None if states is None else states.layers
         self._wanted: deque[tuple[list[int], Callable[[], bool]]] = deque(maxlen=MAX_WANTED)
@@ -224,12 +224,13 @@ class PrefixStore:
         count = len(tokens) if tokens is not None and tokens.ndim == 1 else 0
         if not count or not self._are_places(checkpoints, count):
             raise file.damaged("not the rows of a prompt")
-        shapes = {f"part{n}": (*p[:3], count, p[4]) for n, p in enumerate(self._parts)}
+        expected: dict[str, tuple[tuple[int, ...], str]] = {"tokens": ((count,), "<i4")}
+        for n, part in enumerate(self._parts):
+            expected[f"part{n}"] = ((*part.shape[:3], count, part.shape[4]), part.dtype.str)
         for at in checkpoints or ():
             for n, layer in enumerate(self._layers or ()):
-                shapes |= {f"state{at}_{n}": layer.state.shape, f"tail{at}_{n}": layer.tail.shape}
-        expected = {name: (shape, "<f4") for name, shape in shapes.items()}
-        expected["tokens"] = ((count,), "<i4")
+                expected[f"state{at}_{n}"] = (layer.state.shape, "<f4")
+                expected[f"tail{at}_{n}"] = (layer.tail.shape, "<f4")
         if {name: (one.shape, one.dtype.str) for name, one in file.arrays.items()} != expected:
             raise file.damaged("rows of another shape")
         if self._path(file.arrays["tokens"]) != path:
@@ -294,7 +295,8 @@ def _arrays(sequence: Sequence, entry: StoredPrefix) -> Arrays:
 def fingerprint_of(target: NativeTarget, tokenizer: str) -> str:
     """Join all that the bits of a row depend on besides the tokens before it."""
     kernels = blake2b(Path(str(_kernels.__file__)).read_bytes(), digest_size=16).hexdigest()
-    numbers = f"{target.dtype_name} {_kernels.isa()} {kernels} numpy {np.__version__}"
+    formats = f"{target.dtype_name}, kv {target.model.kv}"
+    numbers = f"{formats} {_kernels.isa()} {kernels} numpy {np.__version__}"
     return f"{VERSION} {own_version()} {target.weights_digest} {tokenizer} {numbers}"
 
 

@@ -31,7 +31,7 @@ from index.os_calls import BINARY, NO_WAIT
 
 __all__ = ["Chunk", "Document", "DocumentError", "Documents", "Heading", "Hit"]
 
-SCHEMA_VERSION = 4  # change it whenever stored rows stop being valid
+SCHEMA_VERSION = 5  # change it whenever stored rows stop being valid
 CANDIDATES = 50  # chunks that each kind of search contributes
 MAX_NAME_CHARS = 255
 
@@ -58,7 +58,7 @@ class Document:
 
     id: str  # a hash of the content
     name: str
-    kind: str  # pdf, docx, html, md, rst, txt, csv, tsv, code
+    kind: str  # txt, code, or one of index.documents.formats.KINDS
     text: str
     pages: tuple[tuple[int, int], ...]  # (start, stop) of each; only a pdf has pages
     headings: tuple[Heading, ...]
@@ -214,7 +214,7 @@ class Documents:
 
 
 def _count_letters(text: str) -> int:
-    """Count the characters that index.documents.formats.pdf compares."""
+    """Count the characters that index.documents.formats.page_picture compares."""
     return sum(map(str.isalnum, text))
 
 

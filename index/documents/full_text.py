@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import sqlite3
-import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -144,7 +143,7 @@ def _word_match(word: str, written: Iterable[str]) -> str:
 
 def _joined_names(query: str) -> list[str]:
     """Return identifiers and other joined words of a query, to be searched for whole."""
-    names = dict.fromkeys(JOINED.findall(unicodedata.normalize("NFC", query[:MAX_QUERY_CHARS])))
+    names = dict.fromkeys(JOINED.findall(languages.normalized(query[:MAX_QUERY_CHARS])))
     joined = [name for name in names if not SINGLE_WORD.fullmatch(name)]
     return [name for name in joined if len(name) < MAX_JOINED_CHARS][:MAX_QUERY_TERMS]
 

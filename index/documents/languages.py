@@ -70,13 +70,19 @@ STEMMERS = {
     **{"ro": "romanian", "ru": "russian", "sv": "swedish", "tr": "turkish"},
 }
 MIN_KANA_SHARE = 0.1  # share of kana; with more, a text with Chinese characters is Japanese
+INVISIBLE = re.compile("[\u00ad\u200b\u2060\ufeff]")  # soft hyphens, blanks without width
 
 _stemmers = threading.local()  # a stemmer is not thread-safe
 
 
 def words(text: str) -> list[str]:
     """Return the words of a text: letters and digits with their combining marks."""
-    return WORD.findall(unicodedata.normalize("NFC", text))
+    return WORD.findall(normalized(text))
+
+
+def normalized(text: str) -> str:
+    """Return a text as searches compare it: one form of each character, without soft hyphens."""
+    return unicodedata.normalize("NFKC", INVISIBLE.sub("", text))
 
 
 def humps(word: str) -> list[str]:
@@ -205,7 +211,7 @@ class WordFinder:
     def __init__(self, text: str, written: Collection[str]) -> None:
         """Take the text. `written`: the languages whose stems are compared."""
         self._languages = written
-        self._text = unicodedata.normalize("NFC", text).lower()
+        self._text = normalized(text).lower()
         split = [part for word in words(text) for part in NGRAM_RUN.split(word)]
         found = {each.lower() for part in split for each in (part, *humps(part))}
         self._stems = found | {stem(word, language) for word in found for language in written}

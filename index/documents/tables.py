@@ -1,4 +1,4 @@
-"""Finds tables in a text: rows are lines with their cells between " | ", or lines of csv."""
+"""Finds tables in a text: rows are lines with their cells between " | "."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-MAX_HEAD_CHARS = 400  # characters; a longer first row does not name columns
+MAX_HEAD_CHARS = 1000  # characters; a longer first row does not name columns
 MARKDOWN_RULE = re.compile(r"[ \t]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-*:?[ \t]*)*$")
-NO_TABLES = ("code", "pdf")  # in code `|` is an operator; rows of a pdf are not known
-SEPARATED_VALUES = ("csv", "tsv")
 
 
 class Table(NamedTuple):
@@ -23,12 +21,9 @@ class Table(NamedTuple):
 
 def find_tables(kind: str, text: str) -> list[Table]:
     """Find the tables of a text of this kind, in order, with a head and at least one row."""
-    if kind in NO_TABLES:
+    if kind == "code":  # `|` is an operator
         return []
-    if kind in SEPARATED_VALUES:
-        found = [Table(0, text.find("\n") + 1, len(text))]
-    else:
-        found = [_table(lines) for lines in _runs(text)]
+    found = [_table(lines) for lines in _runs(text)]
     return [table for table in found if 0 < table.head_stop - table.start <= MAX_HEAD_CHARS]
 
 

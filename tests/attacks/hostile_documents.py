@@ -302,6 +302,53 @@ def html_in_utf16(size: int) -> bytes:
     return ("<p>" + "\u6f22" * (size // 2)).encode("utf-16")
 
 
+# -- other formats that libraries read -------------------------------------------------------------
+
+ODF = "urn:oasis:names:tc:opendocument:xmlns"
+
+
+def repeated_cells(size: int) -> bytes:
+    """A spreadsheet whose one cell stands for all that there may be."""
+    content = (
+        f'<o:document-content xmlns:o="{ODF}:office:1.0" xmlns:t="{ODF}:table:1.0" '
+        f'xmlns:x="{ODF}:text:1.0"><o:body><o:spreadsheet><t:table>'
+        '<t:table-row t:number-rows-repeated="1048576">'
+        '<t:table-cell t:number-columns-repeated="16384"><x:p>words</x:p></t:table-cell>'
+        "</t:table-row></t:table></o:spreadsheet></o:body></o:document-content>"
+    )
+    kind = b"application/vnd.oasis.opendocument.spreadsheet"
+    return archive({"mimetype": kind, "content.xml": content.encode()})
+
+
+def repeated_chapters(size: int) -> bytes:
+    """A book that shows the same chapter again and again."""
+    container = (
+        '<container xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles>'
+        '<rootfile full-path="a.opf" media-type="application/oebps-package+xml"/></rootfiles>'
+        "</container>"
+    )
+    book = (
+        '<package xmlns="http://www.idpf.org/2007/opf"><manifest><item id="a" href="a.xhtml" '
+        'media-type="application/xhtml+xml"/></manifest><spine>'
+        + '<itemref idref="a"/>' * (size // 20)
+        + "</spine></package>"
+    )
+    chapter = (
+        f'<html xmlns="http://www.w3.org/1999/xhtml"><body>{"<p>words</p>" * 1000}</body></html>'
+    )
+    parts = {"META-INF/container.xml": container, "a.opf": book, "a.xhtml": chapter}
+    kind = {"mimetype": b"application/epub+zip"}
+    return archive(kind | {name: part.encode() for name, part in parts.items()})
+
+
+def nested_mail(size: int) -> bytes:
+    """Every part has one part."""
+    parts = "".join(
+        f'Content-Type: multipart/mixed; boundary="{n}"\n\n--{n}\n' for n in range(size // 55)
+    )
+    return f"Subject: a\nMIME-Version: 1.0\n{parts}Content-Type: text/plain\n\nwords".encode()
+
+
 # -- Markdown, reStructuredText, code and plain text ----------------------------------------------
 
 
@@ -379,6 +426,17 @@ ATTACKS: dict[str, tuple[str, Make]] = {
     "html: open comment": ("a.html", open_comment),
     "html: deep foreign elements": ("a.html", deep_foreign_html),
     "html: UTF-16": ("a.html", html_in_utf16),
+    "ods: repeated cells": ("a.ods", repeated_cells),
+    "odt: nested archives": ("a.odt", nested_zip),
+    "epub: repeated chapters": ("a.epub", repeated_chapters),
+    "rtf: deep groups": ("a.rtf", lambda size: b"{\\rtf1" * (size // 6)),
+    "rtf: one word": ("a.rtf", lambda size: b"{\\rtf1 " + b"a" * size),
+    "eml: parts in parts": ("a.eml", nested_mail),
+    "eml: one header": ("a.eml", with_start("Subject: ", "a")),
+    "ipynb: deep lists": ("a.ipynb", with_start('{"nbformat": 4, "cells": ', "[")),
+    "csv: one quotation": ("a.csv", with_start('"', "a\n")),
+    "csv: rows of many widths": ("a.csv", lambda size: b"\n".join(b"a," * n for n in range(99))),
+    "csv: one row": ("a.csv", repeated("a,")),
     "md: deep quotes": ("a.md", repeated(">")),
     "md: quotes with blanks": ("a.md", repeated("> ")),
     "md: brackets": ("a.md", repeated("[")),

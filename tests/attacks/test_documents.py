@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from pathlib import Path
 
 import psutil
@@ -10,8 +11,9 @@ import pytest
 
 from index.documents.documents import DocumentError, Documents
 from index.documents.formats import parser
+from index.documents.formats.parser import DocumentParser
 from tests.attacks.hostile_documents import ATTACKS
-from tests.support.sample_documents import parsing_processes
+from tests.support.sample_documents import parsing_processes, pdf
 
 MAX_LEFT_BEHIND = 100 << 20  # bytes of memory
 BEFORE = b"# Before\n\nwords that were stored before the attacks"
@@ -57,3 +59,27 @@ def test_hostile_documents(
         hits = documents.search("words stored before the attacks", 3)
         assert before.id in [hit.chunk.document for hit in hits]
     assert parsing_processes() <= others
+
+
+def test_a_library_fetches_and_caches_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Whatever address a file names, and wherever a library would keep files."""
+    for variable in ("HOME", "XDG_CACHE_HOME", "TMPDIR"):
+        monkeypatch.setenv(variable, str(tmp_path))
+    with socket.create_server(("127.0.0.1", 0)) as server, DocumentParser() as parser:
+        server.setblocking(False)
+        address = f"http://127.0.0.1:{server.getsockname()[1]}/a"
+        page = (
+            f'<link rel="stylesheet" href="{address}.css"><base href="{address}"><p>words'
+            f'<img src="{address}.png"><iframe src="{address}.html"></iframe>'
+        )
+        mail = f"Subject: a\nContent-Type: text/html\n\n{page}"
+        field = f'{{\\rtf1 words {{\\field{{\\*\\fldinst INCLUDEPICTURE "{address}.png"}}}}}}'
+        files = {"a.html": page, "a.eml": mail, "a.rtf": field}
+        files = {name: text.encode() for name, text in files.items()} | {"a.pdf": pdf(["words"])}
+        for name, data in files.items():
+            assert "words" in parser.parse(name, data).text
+        with pytest.raises(BlockingIOError):
+            server.accept()
+    assert not any(tmp_path.iterdir())

@@ -68,6 +68,8 @@ def test_a_whole_run(tmp_path: Path, run_bench: RunBench) -> None:
     (group,), (row,) = record["groups"], record["rows"]
     assert (group["tasks"], group["merged"], group["asked"], group["different"]) == (1, 0, 1, 0)
     assert row["equal"] and row["plain_tokens"] == 20 and row["outcome"] in ("exact", "wrong")
+    ran = run_bench(apply.main, small_edit(tmp_path), *options, "--kv", "q8")
+    assert ran.code == 2 and "kv q8: only a GGUF file" in ran.err
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.latency import latency, load, next_edit
+from bench.latency import latency, load, next_edit, restart
 from bench.latency import model as latency_model
 from bench.latency.latency import TARGETS, targets
 from bench.latency.load import Buffer, ChangeTimes, change_cost, document
@@ -31,6 +31,7 @@ from engine import Config, Engine
 from lsp_server.protocol.positions import Text
 from tests.bench.conftest import RunBench
 from tests.conftest import tiny_model
+from tests.support.prefixes import tiny_gguf
 from tests.support.training import save_small_library
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -129,6 +130,7 @@ def test_the_first_token_of_a_next_edit_and_one_pass_read_the_same_tokens(
         for first, alone, tokens in (one.cold, one.typed):
             assert first > 0 and alone > 0 and tokens > 0
         assert one.cold[2] > one.typed[2]  # the rest is cached
+        assert one.whole.seconds > 0 and one.whole.tokens >= one.whole.passes > 0
     with Engine(Config(model=str(model), library=False)) as engine:
         text = latency.EDITED.read_text("utf-8")
         first, again = (next_edit.request(engine, text, 7, typed) for typed in ("", "x"))
@@ -136,6 +138,18 @@ def test_the_first_token_of_a_next_edit_and_one_pass_read_the_same_tokens(
         chunk = engine.parts.target.chunk
         assert 0 < next_edit.one_pass(engine, again)[1] < whole
         assert engine.parts.target.chunk == chunk
+
+
+def test_after_a_restart_a_long_prompt_is_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRAFTLINE_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr("engine.engine.PAUSE_SECONDS", 0.0)
+    model = tiny_gguf(tmp_path)
+    found = restart.restart(str(model), ROOT / "bench", 1000)
+    assert 1000 <= found.tokens <= 1200 and 0 < found.read_again < 32
+    with pytest.raises(ValueError, match="fewer than 1000000 tokens"):
+        restart.restart(str(model), ROOT / "bench" / "latency", 1_000_000)
 
 
 # -- a run -------------------------------------------------------------------------------------

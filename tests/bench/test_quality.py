@@ -257,7 +257,7 @@ def test_a_resumed_run_ends_like_another_and_a_difference_sets_the_exit_code(
 
     head = {
         key: whole[key]
-        for key in ("model", "device", "tune", "sample", "modes", "asked_by", "tried")
+        for key in ("model", "device", "kv", "tune", "sample", "modes", "asked_by", "tried")
     }
     rows = whole["rows"]
     changed = [rows[0] | {"equal": False, "mode": "file", "outcome": "refused"}, *rows[:4]]

@@ -165,9 +165,10 @@ def test_one_program_shares_a_model(engine: Engine, address: Address) -> None:
 
 
 def test_an_engine_with_another_text_is_not_shared(engine: Engine) -> None:
-    usual: dict[str, Any] = {"dtype": None, "verification": None, "exact": None}
+    usual: dict[str, Any] = {"dtype": None, "kv": None, "verification": None, "exact": None}
     for option in (
         {"dtype": "q8"},
+        {"kv": "q8"},
         {"verification": "rejection"},
         {"exact": True},
         {"exact": False},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from types import SimpleNamespace
 
 import numpy as np
 import pypdfium2
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from index.documents.documents import DocumentError, Documents
-from index.documents.formats import ocr, parser
+from index.documents.formats import library, ocr, parser
 from index.documents.formats.pdf import SCAN_PIXELS, read
 from tests.support.sample_documents import parse, pdf
 
@@ -57,11 +58,13 @@ def test_without_the_extra_the_text_of_other_pages_is_read(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("size", [(10_000, 20), (20, 10_000), (3000, 4000)])
 def test_only_pages_without_text_are_recognized_from_pictures_of_limited_size(
-    size: tuple[int, int],
+    monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
 ) -> None:
     file = io.BytesIO()
     Image.new("L", size, 255).save(file, "PDF")
     shapes = []
+    cover = SimpleNamespace(page_number=1, content="A cover.", hierarchy=None)
+    monkeypatch.setattr(library, "extract", lambda *_: SimpleNamespace(pages=[cover]))
 
     def recognize(pixels: NDArray[np.uint8]) -> str:
         shapes.append(pixels.shape)

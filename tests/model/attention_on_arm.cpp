@@ -91,6 +91,54 @@ void heads(int d, int pairs) {
   write(values);
 }
 
+// Over a cache in 8 bits, with a pass of its own rows.
+void levels(int d) {
+  const int rows = 90, heads = 3, kv = 1, total = (heads + 2 * kv) * d;
+  const Floats qkv = numbers(rows * total, 2);
+  const size_t bytes = CacheRows{d, true}.bytes();
+  Floats q(size_t(rows * heads * d)), out(q.size());
+  std::vector<uint8_t> keys(size_t(kv * rows) * bytes), values(keys.size());
+  split_heads({.qkv = qkv.data(),
+               .rows = rows,
+               .total = total,
+               .heads = heads,
+               .kv_heads = kv,
+               .d = d,
+               .q = q.data(),
+               .keys = keys.data(),
+               .values = values.data(),
+               .capacity = rows,
+               .base = 0,
+               .turn = nullptr,
+               .pairs = 0,
+               .q_norm = nullptr,
+               .k_norm = nullptr,
+               .norm_values = false,
+               .eps = 0,
+               .q_factor = nullptr,
+               .values_of_keys = false,
+               .q8 = true});
+  std::vector<int32_t> parents(rows);
+  for (int i = 0; i < rows; ++i) parents[size_t(i)] = i - 1;
+  attend({.q = q.data(),
+          .keys = keys.data(),
+          .values = values.data(),
+          .parents = parents.data(),
+          .out = out.data(),
+          .rows = rows,
+          .heads = heads,
+          .kv_heads = kv,
+          .capacity = rows,
+          .d = d,
+          .base = 0,
+          .scale = 0.2f,
+          .window = 0,
+          .cap = 0,
+          .sinks = nullptr,
+          .q8 = true});
+  write(out);
+}
+
 int main(int count, char** arguments) {
   if (count != 2) return 1;
   set_isa(arguments[1]);
@@ -100,4 +148,6 @@ int main(int count, char** arguments) {
   gates(3, 45);
   heads(64, 32);
   heads(40, 7);
+  levels(64);
+  levels(40);
 }

@@ -33,7 +33,7 @@ from engine.weights import locate
 from tests.model.test_gguf_families import MODELS, model
 from tests.model.test_native_gguf import stored
 from tests.model.test_target import begin, some_tokens, some_tree
-from tests.support.drafters import trying
+from tests.support.drafters import drafters, trying
 from tests.support.gguf_of_model import VOCABULARY
 from tests.support.law import SAMPLED, answer, plain, run
 from tests.support.tiny_gguf import write_folder, write_gguf
@@ -103,6 +103,38 @@ def test_the_law_holds_and_texts_are_those_of_the_torch_target(
     for name, drafter in trying(truth, ours.vocab).items():
         _, done = run(ours, tokenizer, prompt, drafter, **options)
         assert answer(done) == answer(expected), name
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_the_law_holds_with_keys_and_values_in_8_bits(folder: Path, sampled: bool) -> None:
+    """Of every drafter, also behind a prompt that is read in chunks or continues a cached one."""
+    target = NativeTarget(folder, Config(device="cpu", threads=1, kv="q8"))
+    usual = NativeTarget(folder, Config(device="cpu", threads=1))
+    tokenizer = Tokenizer(folder)
+    options = {"seed": 5, **(SAMPLED if sampled else {})}
+    prompt = Prompt(tokenizer.encode("def ret(in, def):\n    ret" * 6), max_tokens=24)
+    assert target.exact
+    expected, truth = plain(target, tokenizer, prompt, **options)  # type: ignore[arg-type]
+    prompt.predictions = [truth[3:20]]
+    for n, (name, drafter) in enumerate(drafters(truth, target.vocab).items()):
+        if n % 2:  # else it continues what is cached
+            target.pool.sequences.clear()
+        target.chunk = 32 if n % 4 == 1 else 128
+        _, done = run(target, tokenizer, prompt, drafter, **options)
+        assert answer(done) == answer(expected), name
+    for one in (target, usual):
+        begin(one, prompt.ids)  # type: ignore[arg-type]
+    bytes_of = [one.sequence.nbytes / one.sequence.capacity for one in (target, usual)]
+    assert 3 * bytes_of[0] < bytes_of[1]
+    mine, its = (one.forward(prompt.ids[-1], Draft()).logits for one in (target, usual))
+    assert 0 < np.abs(mine - its).max() < 0.05 * np.abs(its).max()
+
+
+def test_only_formats_of_the_cache_that_a_runtime_has_are_taken(folder: Path) -> None:
+    with pytest.raises(ValueError, match=r"^kv 'q4': choose auto or q8$"):
+        open_target(folder, Config(device="cpu", kv="q4"))
+    with pytest.raises(ValueError, match=r"^kv q8: only a GGUF file .* dtype bf16: leave it at au"):
+        open_target(folder, Config(device="cpu", dtype="bf16", kv="q8"))
 
 
 def test_another_request_between_two_chunks_changes_nothing(folder: Path) -> None:

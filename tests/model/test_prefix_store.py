@@ -41,6 +41,8 @@ from tests.support.prefixes import CHUNK, RowsTarget, files, keep, opened, store
 __all__ = ["gguf_model", "model"]  # fixtures
 FAMILIES = ("phi3-longrope", "gemma3-linear", "gpt-oss", "olmo3", "gemma4-e2b", "gemma4-26b-a4b",
             "qwen3-next", "qwen3.5", "qwen3.5-moe", "llama-3", "qwen3-moe")  # fmt: skip
+KINDS = [*((name, "auto") for name in FAMILIES),
+         *((name, "q8") for name in ("llama-3", "gpt-oss", "gemma4-e2b", "qwen3.5"))]  # fmt: skip
 Q8_0 = gguf.GGMLQuantizationType.Q8_0
 HYBRIDS = [False, True]
 
@@ -52,13 +54,13 @@ def tokens(count: int, seed: int = 0) -> list[int]:
 # -- the law -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize(("name", "kv"), KINDS)
 def test_a_text_after_a_restart_is_that_of_a_cold_start(
-    gguf_model: Any, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gguf_model: Any, name: str, kv: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Logits of a tree, and whole answers; for the same prompt, and for one with another end."""
     monkeypatch.setattr(pooled_target, "CHECKPOINT_TOKENS", 64)
-    folder, config = gguf_model(name, Q8_0), Config(device="cpu", threads=1)
+    folder, config = gguf_model(name, Q8_0), Config(device="cpu", threads=1, kv=kv)
     tokenizer, tree = Tokenizer(folder), some_tree(12, VOCABULARY)
     prompt = some_tokens(240, VOCABULARY)
     other = [*prompt[:200], *some_tokens(30, VOCABULARY, seed=1)]
@@ -295,7 +297,7 @@ def test_what_is_larger_than_the_limit_is_not_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("weights_digest", "other"), ("dtype_name", "q4")],
+    [("weights_digest", "other"), ("dtype_name", "q4"), ("kv", "q8")],
 )
 def test_rows_of_other_weights_or_numbers_are_dropped(
     tmp_path: Path, name: str, value: str, caplog: pytest.LogCaptureFixture
@@ -308,16 +310,34 @@ def test_rows_of_other_weights_or_numbers_are_dropped(
     assert caplog.messages == ["2 stored prompts of another model or version are dropped"]
 
 
+def test_rows_in_8_bits_and_in_32_are_kept_apart(
+    gguf_model: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An entry of one kind is never used for the other."""
+    folder, prompt = gguf_model("llama-3", Q8_0), some_tokens(240, VOCABULARY)
+    for kv in ("q8", "auto", "q8"):
+        target: Any = NativeTarget(folder, Config(device="cpu", threads=1, kv=kv))
+        store = PrefixStore(tmp_path, target, "t")
+        assert begin(target, prompt) == 0
+        keep(store, prompt)
+        assert len(files(tmp_path)) == 1
+        target.pool.sequences.clear()
+        assert begin(target, prompt) == len(prompt) - 1
+    assert caplog.messages == ["1 stored prompts of another model or version are dropped"] * 2
+
+
 def test_a_fingerprint_says_all_that_the_rows_depend_on(
     gguf_model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, source = gguf_model("llama-3", Q8_0), tmp_path / "m.gguf"
 
-    def found(dtype: str = "auto", tokenizer: str = "t") -> str:
-        return fingerprint_of(NativeTarget(folder, Config(device="cpu", dtype=dtype)), tokenizer)
+    def found(tokenizer: str = "t", **formats: str) -> str:
+        config = Config(device="cpu", **formats)  # type: ignore[arg-type]
+        return fingerprint_of(NativeTarget(folder, config), tokenizer)
 
     before = found()
-    assert found() == before and found("q8") != before and found(tokenizer="u") != before
+    assert found() == before and found("u") != before
+    assert found(dtype="q8") != before and found(kv="q8") != before
     isa = _kernels.isa()
     _kernels.set_isa("plain")
     assert found() != before

@@ -25,7 +25,7 @@ TOKENIZER = "a tokenizer"
 class RowsTarget(PooledTarget):
     """Its own model, too. `read` checks what the cache has of a prompt, and computes the rest."""
 
-    dtype_name, weights_digest, context = "stored", "some weights", 4096
+    dtype_name, kv, weights_digest, context = "stored", "auto", "some weights", 4096
 
     def __init__(self, has_states: bool = False, name: str = "model") -> None:
         self.folder, self.has_states = Path(name), has_states

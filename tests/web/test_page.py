@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from engine.rag.answer import PreparedQuestion, cite_answer
@@ -22,6 +22,7 @@ from engine.rag.citations import Source
 from engine.records import Done, Piece, Step
 from index.documents.documents import Document, DocumentError, Documents
 from index.documents.formats.headings import Heading
+from index.documents.tables import find_tables
 from index.records import Span
 from tests.support.sample_documents import pdf
 from ui.web import export, history, pictures, uploads
@@ -172,12 +173,29 @@ def test_marks_of_copies_are_inside_of_lists_and_below_code() -> None:
 
 @given(TEXTS, st.lists(st.integers(0, 60), max_size=8))
 def test_passages_are_rendered_exactly(text: str, borders: list[int]) -> None:
+    assume(not find_tables("", text))
     borders = sorted({min(one, len(text)) for one in borders})
     marks = tuple(zip(borders[::2], borders[1::2], strict=False))
     html = shown.marked_text(EvidencePassage("d", HOSTILE, None, 1, 0, text, marks))
     assert RenderedText(html).shown == text and html.count("<mark>") == len(marks)
     parts = re.findall(r"<mark>(.*?)</mark>", html, re.DOTALL)
     assert [unescape(part) for part in parts] == [text[first:last] for first, last in marks]
+
+
+def test_a_table_in_a_passage_is_shown_as_a_table() -> None:
+    rows = "| City | Euros <a> |\n|---|---|\n| Oslo | 9\\|0 |\n| Bergen<br>north |  |"
+    text = f"Rent:\n\n{rows}\n\nThe end."
+    first = text.index("Oslo")
+    marks = ((0, 4), (first, first + 11))
+    html = shown.marked_text(EvidencePassage("d", "a.md", None, 1, 0, text, marks))
+    assert html == (
+        "<mark>Rent</mark>:\n\n<table><tr><th>City</th><th>Euros &lt;a&gt;</th></tr>"
+        "<tr><td><mark>Oslo</mark></td><td><mark>9|0</mark></td></tr>"
+        "<tr><td>Bergen<br>north</td><td></td></tr></table>\nThe end."
+    )
+    below = text[first - 2 :]  # it starts inside of the table
+    html = shown.marked_text(EvidencePassage("d", "a.md", None, 1, 0, below, ()))
+    assert html.startswith("<table><tr><td>Oslo</td>") and "<th>" not in html
 
 
 @given(TEXTS, TEXTS, TEXTS)

@@ -10,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from index.documents.formats import FORMATS
 from ui.cli.options import (
     OUTPUT,
     add_command,
@@ -41,8 +42,9 @@ def add_parser(commands: Any) -> None:
         "ask",
         run,
         "ask about documents; the answer names its sources",
-        "Answer a question about FILES (pdf, docx, html, md, rst, txt, csv, code) by their text.\n"
-        "Below the answer are the passages that it copied, and their sources.",
+        "Answer a question about FILES by their text.\n"
+        "Below the answer are the passages that it copied, and their sources.\n\n"
+        f"Formats: {FORMATS}.",
     )
     add = parser.add_argument
     add("files", nargs="*", type=Path, metavar="FILE", help="searched for relevant passages")

@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from index.documents.formats import FORMATS
 from ui.cli.options import OUTPUT, add_command, add_options, group, sampling
 from ui.common.consent import choose_model
 from ui.common.errors import FAILED, INTERRUPTED, OK, USAGE, Failure, say
@@ -34,8 +35,8 @@ def add_parser(commands: Any) -> None:
         "summarize",
         run,
         "summarize a whole document, whatever its length",
-        "Summarize FILE (pdf, docx, html, md, rst, txt, csv, code): an overall statement, and\n"
-        "every chapter in a few of its own sentences.",
+        "Summarize FILE: an overall statement, and every chapter in a few of its own sentences.\n\n"
+        f"Formats: {FORMATS}.",
     )
     add = parser.add_argument
     add("file", type=Path, metavar="FILE", help="what to summarize")

@@ -12,6 +12,7 @@ from mcp.server.mcpserver.resolve import ListRoots, Resolve
 from mcp.types import CallToolResult, InputRequiredResult, ListRootsResult, ToolAnnotations
 from pydantic import Field, ValidationError
 
+from index.documents.formats import FORMATS
 from index.version import own_version
 from ui.mcp.roots import PathRefused, Roots, folders_of, home_folder
 from ui.mcp.tools import ToolFailure, Tools
@@ -132,7 +133,7 @@ def make_server(tools: Tools, folders: Sequence[Path]) -> MCPServer:
     @server.tool(annotations=ToolAnnotations(read_only_hint=True), structured_output=False)
     async def ask_documents(
         question: str,
-        paths: Annotated[list[str], Field(description="pdf, docx, html, Markdown, code, text")],
+        paths: Annotated[list[str], Field(description=FORMATS)],
         client: ClientRoots,
     ) -> str:
         """Answer a question from documents, with the places that the answer was copied from."""

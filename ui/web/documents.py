@@ -17,7 +17,7 @@ from gradio.utils import get_upload_folder
 
 from engine.memory import give_back_memory
 from index.documents.documents import Document, DocumentError
-from index.documents.formats import MAX_FILE_BYTES
+from index.documents.formats import FORMATS, MAX_FILE_BYTES
 from index.documents.formats.parser import DocumentParser
 from ui.web.empty import SAMPLE, SAMPLE_NAME
 from ui.web.uploads import (
@@ -38,7 +38,6 @@ HERE = Path(__file__).parent
 MAX_PARALLEL_READS = 2
 REFRESH_S = 0.2  # seconds between two updates of the uploads' state
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
-READABLE = "PDF, Word, HTML, Markdown, text, code"
 
 Updates = dict[Any, Any]  # component -> its new value
 
@@ -212,7 +211,7 @@ def drop_zone(prefix: str) -> str:
     return (
         f'<label class="drop" data-largest="{MAX_FILE_BYTES}"><input type="file" multiple '
         f'id="{prefix}-files" class="away" aria-label="add documents">'
-        f"<b>Add documents</b><small>Drop them here or choose files: {READABLE}</small>"
+        f"<b>Add documents</b><small>Drop them here or choose files: {FORMATS}</small>"
         '<span class="told" role="status"></span></label>'
     )
 

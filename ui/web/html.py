@@ -11,7 +11,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from engine.rag.evidence import split_sentences
-from ui.web import pictures
+from ui.web import passage_text, pictures
 from ui.web.markdown import CitationLink, rendered
 
 if TYPE_CHECKING:
@@ -161,11 +161,7 @@ def _picture(passage: EvidencePassage) -> str:
 def marked_text(passage: EvidencePassage) -> str:
     """Return the text of a passage with its marks. The lines of a pdf's paragraph are joined."""
     text = SOFT_BREAK.sub(" ", passage.text) if passage.page is not None else passage.text
-    out, at = [], 0
-    for first, last in passage.marks:
-        out.append(f"{escape(text[at:first])}<mark>{escape(text[first:last])}</mark>")
-        at = last
-    return f"{''.join(out)}{escape(text[at:])}"
+    return passage_text.marked_text(text, passage.marks, passage.is_code)
 
 
 def support(entry: Entry) -> str:

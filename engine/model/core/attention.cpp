@@ -16,19 +16,20 @@
 namespace draftline {
 namespace {
 
-constexpr int kQueries = 8;         // scored together against a block of keys
-constexpr int kValues = 64;         // values read by all queries before the next ones
-constexpr int kScores = 96 * 1024;  // floats of scores a task holds, to stay in L2
-constexpr float kNever = -std::numeric_limits<float>::infinity();
+constexpr int kPlaces = 64;   // of a sequence, weighed together
+constexpr int kQueries = 96;  // of a task, at most: what it computes with stays in L2
+constexpr int kLine = 16;     // queries in the widest vector
+constexpr float kNever = -std::numeric_limits<float>::infinity();  // the score of an unseen place
+constexpr float kLeast = std::numeric_limits<float>::lowest();
 
 // What a row sees: the committed rows from `committed` on, then the rows `path` of the draft.
 struct Sight {
   int committed;
+  int own;                // the row's place in its sequence
   std::vector<int> path;  // the ancestors in the window, then the row itself
 
-  // The first cache row of them.
-  int first(int base) const { return committed < base ? committed : base + path[0]; }
   int size(int base) const { return base - committed + int(path.size()); }
+  int first(int base) const { return own + 1 - size(base); }  // the first place of them
 };
 
 // A task: queries [first, last) of a key head; query z is row z / group, head z % group of it.
@@ -76,8 +77,9 @@ std::vector<Sight> find_sights(const Attention& a) {
     if (parent >= 0)
       sight = sights[size_t(parent)];
     else
-      sight.committed = a.window ? std::max(0, a.base - a.window) : 0;
+      sight = {a.window ? std::max(0, a.base - a.window) : 0, a.base - 1, {}};
     sight.path.push_back(i);
+    ++sight.own;
     if (a.window && sight.size(a.base) > a.window) {  // by one: the oldest leaves
       if (sight.committed < a.base)
         ++sight.committed;
@@ -104,12 +106,10 @@ void attend(const Attention& a) {
   if (!(a.cap >= 0)) refuse("softcap " + std::to_string(a.cap) + ": must be 0 (none) or more");
   if (a.rows == 0) return;
   const std::vector<Sight> sights = find_sights(a);
-  const int queries = a.rows * (a.heads / a.kv_heads);  // of one key head
-  const int committed = a.window ? std::min(a.base, a.window) : a.base;
-  const int fit = std::max(1, kScores / (committed + a.rows));
+  const int queries = a.rows * (a.heads / a.kv_heads);                   // of one key head
   const int share = (queries * a.kv_heads + threads() - 1) / threads();  // every thread gets a task
-  int size = std::min({queries, fit, share});
-  if (size > kQueries) size -= size % kQueries;
+  int size = std::min({queries, kQueries, share});
+  if (size > kLine) size = (size + kLine - 1) / kLine * kLine;
   const int parts = (queries + size - 1) / size;
   parallel(parts * a.kv_heads, [&](int i) {
     const int first = i % parts * size;

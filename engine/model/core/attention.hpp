@@ -1,4 +1,4 @@
-// Attention of k new tokens, a chain or a tree, over a cache in float32. A row's bits depend only
+// Attention of k new tokens, a chain or a tree, over a cache. A row's bits depend only
 // on its query and on the sequence of keys and values it sees: not on where the cache holds them,
 // the rows beside it, the threads or the instruction set. So a node of a tree gets exactly what one
 // token gets once the node's path is committed.
@@ -9,8 +9,8 @@ namespace draftline {
 
 struct Attention {
   const float* q;          // [rows, heads, d], rotated
-  const float* keys;       // [kv_heads, capacity, d], rotated
-  const float* values;     // [kv_heads, capacity, d]
+  const void* keys;        // [kv_heads, capacity] rows, rotated; see CacheRows
+  const void* values;      // [kv_heads, capacity] rows
   const int32_t* parents;  // [rows]: an earlier row, or -1 for a child of the last committed one
   float* out;              // [rows, heads * d]
   int rows, heads, kv_heads, capacity, d;
@@ -19,6 +19,7 @@ struct Attention {
   int window;          // of positions, the row's own included; 0: all
   float cap;           // scores are cap * tanh(score / cap); 0: as they are
   const float* sinks;  // [heads]: a logit each in the softmax that has no value; or null
+  bool q8 = false;     // the cache's rows
 };
 
 // Row i sees the committed rows, its ancestors and itself, in a window the last of these. Throws

@@ -4,6 +4,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "attention.hpp"
@@ -171,19 +173,50 @@ void py_channels(const QLinear& q, Array<const int64_t, 1> channels, Array<float
   q.dequantize(channels.data(), int(channels.shape(0)), out.data());
 }
 
-void py_attend(Array<const float, 3> q, Array<const float, 3> keys, Array<const float, 3> values,
-               int base, Array<const int32_t, 1> parents, float scale, Array<float, 2> out,
-               int window, float softcap, Bias sinks) {
+// A cache's rows: d floats each, or in 8 bits their bytes.
+template <class T, class U>
+using EitherRows = std::variant<Array<T, 3>, Array<U, 3>>;
+
+using ConstCache = EitherRows<const float, const uint8_t>;
+
+// Checks keys and values of [heads, capacity] rows; whether they are in 8 bits.
+template <class C>
+bool expect_cache(const C& keys, const C& values, size_t heads, size_t capacity, size_t d) {
+  const bool q8 = keys.index() == 1;
+  const size_t width = q8 ? CacheRows{int(d), true}.bytes() : d;
+  const auto check = [&](const char* name, const C& rows) {
+    if ((rows.index() == 1) != q8)
+      throw std::invalid_argument("keys and values: give both in f32, or both in 8 bits");
+    std::visit([&](const auto& one) { expect(name, one, {heads, capacity, width}); }, rows);
+  };
+  check("keys", keys);
+  check("values", values);
+  return q8;
+}
+
+template <class C>
+size_t shape_of(const C& rows, size_t axis) {
+  return std::visit([&](const auto& one) { return one.shape(axis); }, rows);
+}
+
+template <class P, class C>
+P* data_of(const C& rows) {
+  return std::visit([](const auto& one) { return static_cast<P*>(one.data()); }, rows);
+}
+
+void py_attend(Array<const float, 3> q, ConstCache keys, ConstCache values, int base,
+               Array<const int32_t, 1> parents, float scale, Array<float, 2> out, int window,
+               float softcap, Bias sinks) {
   const size_t rows = q.shape(0), heads = q.shape(1), d = q.shape(2);
-  expect("keys", keys, {keys.shape(0), keys.shape(1), d});
-  expect("values", values, {keys.shape(0), keys.shape(1), d});
+  const size_t kv = shape_of(keys, 0), capacity = shape_of(keys, 1);
+  const bool q8 = expect_cache(keys, values, kv, capacity, d);
   expect("parents", parents, {rows});
   expect("out", out, {rows, heads * d});
   if (sinks) expect("sinks", *sinks, {heads});
   nb::gil_scoped_release unlocked;
-  attend({q.data(), keys.data(), values.data(), parents.data(), out.data(), int(rows), int(heads),
-          int(keys.shape(0)), int(keys.shape(1)), int(d), base, scale, window, softcap,
-          sinks ? sinks->data() : nullptr});
+  attend({q.data(), data_of<const void>(keys), data_of<const void>(values), parents.data(),
+          out.data(), int(rows), int(heads), int(kv), int(capacity), int(d), base, scale, window,
+          softcap, sinks ? sinks->data() : nullptr, q8});
 }
 
 void py_delta_rule(Rows mixed, Rows a, Rows b, Rows conv, Array<const float, 1> A,
@@ -293,7 +326,7 @@ void py_softcap(Array<float, 2> x, float cap) {
   softcap(x.data(), cap, int(x.shape(0)), int(x.shape(1)));
 }
 
-using Cache = std::optional<Array<float, 3>>;
+using Cache = std::optional<EitherRows<float, uint8_t>>;
 using Turn = std::optional<Array<const std::complex<float>, 2>>;
 
 void py_split_heads(Rows qkv, Array<float, 3> q, Cache keys, Cache values, int base, Turn turn,
@@ -305,10 +338,10 @@ void py_split_heads(Rows qkv, Array<float, 3> q, Cache keys, Cache values, int b
   if (d > size_t(kMaxHeadSize))
     throw std::invalid_argument("head size " + std::to_string(d) + ": must be at most " +
                                 std::to_string(kMaxHeadSize));
-  const size_t kv = keys ? keys->shape(0) : 0, capacity = keys ? keys->shape(1) : 0;
+  const size_t kv = keys ? shape_of(*keys, 0) : 0, capacity = keys ? shape_of(*keys, 1) : 0;
+  bool q8 = false;
   if (keys) {
-    expect("keys", *keys, {kv, capacity, d});
-    expect("values", *values, {kv, capacity, d});
+    q8 = expect_cache(*keys, *values, kv, capacity, d);
     if (base < 0 || size_t(base) + rows > capacity)
       throw std::invalid_argument("base " + std::to_string(base) + " and " + std::to_string(rows) +
                                   " rows: must fit the cache's " + std::to_string(capacity));
@@ -332,8 +365,8 @@ void py_split_heads(Rows qkv, Array<float, 3> q, Cache keys, Cache values, int b
                .kv_heads = int(kv),
                .d = int(d),
                .q = q.data(),
-               .keys = keys ? keys->data() : nullptr,
-               .values = values ? values->data() : nullptr,
+               .keys = keys ? data_of<void>(*keys) : nullptr,
+               .values = values ? data_of<void>(*values) : nullptr,
                .capacity = int(capacity),
                .base = base,
                .turn = turn ? reinterpret_cast<const float*>(turn->data()) : nullptr,
@@ -343,7 +376,8 @@ void py_split_heads(Rows qkv, Array<float, 3> q, Cache keys, Cache values, int b
                .norm_values = norm_values,
                .eps = eps,
                .q_factor = q_factor ? q_factor->data() : nullptr,
-               .values_of_keys = values_of_keys});
+               .values_of_keys = values_of_keys,
+               .q8 = q8});
 }
 
 void py_fill_pass(Array<int64_t, 1> out, int rows, bool paths, int64_t first,

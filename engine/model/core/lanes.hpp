@@ -65,28 +65,6 @@ HOT Lanes<W> fma(Lanes<W> a, Lanes<W> b, Lanes<W> c) {
   return r;
 }
 
-// a0 b0 a1 b1 ...: the lower and the upper half of the two vectors zipped.
-template <int W>
-HOT void zip(Lanes<W> a, Lanes<W> b, Lanes<W>& low, Lanes<W>& high) {
-  typename Lanes<W>::F l, h;
-#if defined(__clang__)
-  for (int i = 0; i < W; ++i) {
-    l[i] = i % 2 ? b.v[i / 2] : a.v[i / 2];
-    h[i] = i % 2 ? b.v[W / 2 + i / 2] : a.v[W / 2 + i / 2];
-  }
-#else
-  typename Lanes<W>::I first, second;
-  for (int i = 0; i < W; ++i) {
-    first[i] = i / 2 + i % 2 * W;
-    second[i] = W / 2 + i / 2 + i % 2 * W;
-  }
-  l = __builtin_shuffle(a.v, b.v, first);
-  h = __builtin_shuffle(a.v, b.v, second);
-#endif
-  low.v = l;
-  high.v = h;
-}
-
 // x1 x0 x3 x2 ...
 template <int W>
 HOT Lanes<W> swap_pairs(Lanes<W> x) {

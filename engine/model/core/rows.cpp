@@ -6,6 +6,7 @@
 #include <cstring>
 #include <functional>
 
+#include "activations.hpp"
 #include "cpu.hpp"
 #include "pool.hpp"
 

@@ -2,6 +2,7 @@
 // processor; sums over a row are Sum16 (lanes.hpp).
 #pragma once
 #include <cstddef>
+#include <cstdint>
 
 namespace draftline {
 
@@ -37,12 +38,22 @@ void softcap(float* x, float cap, int rows, int n);
 
 constexpr int kMaxHeadSize = 512;
 
+// A cache's rows, the keys or values of one head and token: d floats; or in 8 bits d levels, then a
+// float for each 32 of them, their scale.
+struct CacheRows {
+  int d;
+  bool q8 = false;
+
+  int scales() const { return (d + 31) / 32; }
+  size_t bytes() const { return q8 ? size_t(d) + sizeof(float) * size_t(scales()) : 4 * size_t(d); }
+};
+
 // The steps between the product of q, k and v and attention.
 struct HeadSplit {
   const float* qkv;  // [rows, total]: heads * d of q, then kv_heads * d of k, and of v
   int rows, total, heads, kv_heads, d;  // d at most kMaxHeadSize
   float* q;                             // [rows, heads, d]
-  float *keys, *values;  // [kv_heads, capacity, d], written from row `base` on; or null
+  void *keys, *values;  // [kv_heads, capacity] rows, written from row `base` on; or null
   int capacity, base;
   const float* turn;  // [rows, pairs] complex: factors of each head's first pairs; or null
   int pairs;
@@ -51,6 +62,7 @@ struct HeadSplit {
   float eps;
   const float* q_factor;  // [rows], or null
   bool values_of_keys;    // v is k as the product gives it
+  bool q8 = false;        // the cache's rows
 };
 
 void split_heads(const HeadSplit& s);

@@ -122,6 +122,19 @@ HOT void rotate(float* x, const float* cos, const float* sin, int n) {
   }
 }
 
+// x [d] to a row of the cache in 8 bits.
+HOT void store_levels(const float* x, int d, uint8_t* row) {
+  for (int i = 0, b = 0; i < d; i += kBlock, ++b) {
+    float padded[kBlock] = {};
+    std::memcpy(padded, x + i, sizeof(float) * size_t(std::min(kBlock, d - i)));
+    int8_t levels[kBlock];
+    Terms terms;
+    quantize_block(padded, levels, &terms);
+    std::memcpy(row + i, levels, size_t(std::min(kBlock, d - i)));
+    std::memcpy(row + d + sizeof(float) * size_t(b), &terms.scale, sizeof(float));
+  }
+}
+
 TARGET void split_row(const HeadSplit& s, int row) {
   constexpr int W = LANES;
   float cos[kMaxHeadSize], sin[kMaxHeadSize];
@@ -148,9 +161,17 @@ TARGET void split_row(const HeadSplit& s, int row) {
   const float* keys = x + size_t(s.heads) * s.d;
   const float* values = s.values_of_keys ? keys : keys + size_t(s.kv_heads) * s.d;
   for (int h = 0; h < s.kv_heads; ++h) {
-    const size_t from = size_t(h) * s.d, at = (size_t(h) * s.capacity + s.base + row) * s.d;
-    norm_head(s, keys + from, s.k_norm, false, s.keys + at);
-    rotate(s.keys + at, cos, sin, turned);
-    norm_head(s, values + from, nullptr, s.norm_values, s.values + at);
+    const size_t from = size_t(h) * s.d;
+    const size_t at = (size_t(h) * s.capacity + s.base + row) * CacheRows{s.d, s.q8}.bytes();
+    uint8_t *key = static_cast<uint8_t*>(s.keys) + at,
+            *value = static_cast<uint8_t*>(s.values) + at;
+    float numbers[kMaxHeadSize];
+    float* to = s.q8 ? numbers : reinterpret_cast<float*>(key);
+    norm_head(s, keys + from, s.k_norm, false, to);
+    rotate(to, cos, sin, turned);
+    if (s.q8) store_levels(numbers, s.d, key);
+    to = s.q8 ? numbers : reinterpret_cast<float*>(value);
+    norm_head(s, values + from, nullptr, s.norm_values, to);
+    if (s.q8) store_levels(numbers, s.d, value);
   }
 }

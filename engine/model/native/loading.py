@@ -14,7 +14,7 @@ from engine.model.families.gguf_tensors import GgufTensors
 from engine.model.families.refusal import refuse_inputs, refuse_keys
 from engine.model.model_config import ModelConfig
 from engine.model.native.gguf_arrays import GgufArrays, StoredArrays
-from engine.model.native.model import NativeModel
+from engine.model.native.model import NativeModel, q8_bytes
 from engine.model.native.weights import NativeWeights
 from engine.model.unsupported import UnsupportedModel
 from engine.weights.memory import check_memory, gguf_memory
@@ -22,18 +22,22 @@ from engine.weights.memory import check_memory, gguf_memory
 DTYPES = ("stored", "q8", "q4")  # formats of the kernels' integer products
 BITS = {"q8": 8, "q4": 4, "bf16": 16, "f32": 32}  # bits of a weight
 CHUNK_TOKENS = 128  # prompt tokens; few, so that a request can be cancelled between passes
-KV_BYTES = 4  # bytes of a number in the cache
+KV_BYTES = 4  # bytes of a number in a cache in f32
 MAX_HEAD_SIZE = 512  # dimensions of a head, at most, for the attention kernel
 MIN_CONTEXT_TOKENS = 1024  # tokens that must fit next to the weights
 CACHE_BYTES = 1 << 30  # bytes of cached sequences, where the configuration has no limit
 
 
-def native_model(folder: Path, file: GgufTensors, dtype: str) -> NativeModel:
-    """Load the model of a GGUF file. `dtype`: one of DTYPES. UnsupportedModel or WeightsError."""
+def native_model(folder: Path, file: GgufTensors, dtype: str, kv: str = "auto") -> NativeModel:
+    """Load the model of a GGUF file. `dtype`: one of DTYPES. UnsupportedModel or WeightsError.
+
+    `kv`: one of KV_FORMATS, for its caches.
+    """
     refuse_keys(file.settings, ours=True)
-    check_weights_fit(file, file.config, dtype)
+    check_weights_fit(file, file.config, dtype, kv)
     source = StoredArrays(file) if dtype == "stored" else GgufArrays(file)
-    model = NativeModel(file.config, NativeWeights(source, file.config, BITS.get(dtype, 8), folder))
+    weights = NativeWeights(source, file.config, BITS.get(dtype, 8), folder)
+    model = NativeModel(file.config, weights, kv)
     check_heads(folder, file.config.head_shapes)
     return model
 
@@ -50,13 +54,15 @@ def config_of_known(settings: dict[str, Any]) -> ModelConfig | None:
     return read_config(settings)
 
 
-def check_weights_fit(file: GgufTensors, config: ModelConfig, dtype: str) -> None:
+def check_weights_fit(file: GgufTensors, config: ModelConfig, dtype: str, kv: str = "auto") -> None:
     """Raise WeightsError where the available memory does not hold a GGUF file's model."""
     parameters = sum(math.prod(info.shape) for info in file.infos().values())
     width = {"q8": 1.13, "q4": 0.7, "bf16": 2, "f32": 4}.get(dtype)
     size = file.path.stat().st_size if width is None else int(width * parameters)
-    groups = config.cache_groups
-    token_bytes = sum(2 * len(layers) * kv * d * KV_BYTES for kv, d, layers in groups)
+    token_bytes = sum(
+        2 * len(layers) * heads * (q8_bytes(d) if kv == "q8" else KV_BYTES * d)
+        for heads, d, layers in config.cache_groups
+    )
     needed = gguf_memory(size, token_bytes, MIN_CONTEXT_TOKENS)
     check_memory(file.path, needed, parameters)
 

@@ -58,8 +58,9 @@ class NativeLayer:
 class NativeModel:
     """Weights and forward pass: `run` returns hidden states, `head` logits. It owns no cache."""
 
-    def __init__(self, description: ModelConfig, weights: NativeWeights) -> None:
+    def __init__(self, description: ModelConfig, weights: NativeWeights, kv: str = "auto") -> None:
         d = self.description = description
+        self.kv = kv  # one of engine.config.KV_FORMATS
         self.layers, self.width, self.vocab = len(d.layers), d.width, d.vocab
         self.max_positions, self.eps = d.positions, d.eps
         self.embedding = embedding_of(weights, "model.embed_tokens")
@@ -94,11 +95,13 @@ class NativeModel:
     def new_cache(self, capacity: int) -> tuple[Array, ...]:
         """Allocate the keys and values of a sequence.
 
-        They are f32 [2, layers, kv heads, capacity, head dim] for each of `cache_shapes`.
-        MemoryError where there is no memory left.
+        They are f32 [2, layers, kv heads, capacity, head dim] for each of `cache_shapes`; in q8
+        uint8, with the bytes of a row for the head dim. MemoryError where there is no memory left.
         """
         return tuple(
             np.empty((2, layers, heads, capacity, size), np.float32)
+            if self.kv == "auto"
+            else np.empty((2, layers, heads, capacity, q8_bytes(size)), np.uint8)
             for layers, heads, size in self.cache_shapes
         )
 
@@ -214,6 +217,11 @@ class NativeModel:
         if self.description.logit_softcap:
             _kernels.softcap(logits, self.description.logit_softcap)
         return logits
+
+
+def q8_bytes(size: int) -> int:
+    """Return the bytes of `size` numbers in a cache in q8: levels, and an f32 for each 32."""
+    return size + 4 * -(-size // 32)
 
 
 class RotaryTable:

@@ -61,7 +61,7 @@ class NativeTarget(PooledTarget):
             raise WeightsError(f"{folder}: it names no GGUF file: choose one")
         with file:
             self.settings, self.weights_digest = file.settings, file.digest()
-            self.model = native_model(folder, file, self.dtype_name)
+            self.model = native_model(folder, file, self.dtype_name, config.kv)
         self.vocab, self.chunk = self.model.vocab, CHUNK_TOKENS
         self.context = min(config.max_context or 1 << 30, self.model.max_positions)
         self.pool = SequencePool(

@@ -1,4 +1,4 @@
-"""Turns the bytes of a file into its text, pages and headings.
+"""Turns the bytes of a file into its text, pages and headings; rich formats become Markdown.
 
 Every format is parsed in a child process with limits of time, memory and output: parser.py is the
 parent's side, sandbox.py the child's. A malformed or hostile file that hangs, exhausts memory or
@@ -9,18 +9,23 @@ from __future__ import annotations
 
 import re
 from pathlib import PurePosixPath
+from typing import NamedTuple
 
-from index.documents.formats.blocks import ParsedDocument
-
-__all__ = ["MAX_FILE_BYTES", "DocumentError", "ParsedDocument", "kind_of"]
+from index.documents.formats.headings import Heading
 
 MAX_FILE_BYTES = 64 << 20
 
 # fmt: off
+OFFICE_KINDS = (
+    "docx", "doc", "docm", "odt", "rtf", "pptx", "ppt", "odp", "xlsx", "xlsm", "ods", "epub",
+)
+LIBRARY_KINDS = ("eml", "mhtml", "ipynb")
 KINDS = {
-    ".pdf": "pdf", ".docx": "docx", ".html": "html", ".htm": "html", ".xhtml": "html",
-    ".md": "md", ".markdown": "md", ".mdx": "md", ".rst": "rst", ".rest": "rst",
-    ".csv": "csv", ".tsv": "tsv",
+    f".{kind}": kind
+    for kind in ("pdf", *OFFICE_KINDS, "html", *LIBRARY_KINDS, "md", "rst", "csv", "tsv")
+} | {
+    ".htm": "html", ".xhtm": "html", ".xhtml": "html", ".markdown": "md", ".mdx": "md",
+    ".mht": "mhtml", ".rest": "rst",
 }
 CODE_SUFFIXES = frozenset(
     re.findall(
@@ -31,6 +36,15 @@ CODE_SUFFIXES = frozenset(
     )
 )
 # fmt: on
+FORMATS = f"{', '.join(dict.fromkeys(KINDS.values()))}, plain text and source code"
+
+
+class ParsedDocument(NamedTuple):
+    """The text of a file. Positions are code points of `text`."""
+
+    text: str
+    pages: tuple[tuple[int, int], ...] = ()  # (start, stop) of each page; only a pdf has pages
+    headings: tuple[Heading, ...] = ()  # in order
 
 
 class DocumentError(ValueError):

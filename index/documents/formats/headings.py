@@ -20,6 +20,7 @@ MAX_TITLE_CHARS = 160
 MAX_LINE_CHARS = 400  # characters; the rest of a line of reStructuredText or code is not scanned
 TAB_WIDTH = 4
 
+INVALID = re.compile("[\0\ud800-\udfff]")  # NUL and lone surrogates, which no text file can hold
 LINE_END = re.compile(r"\r\n?|\n")
 FRONT_MATTER = re.compile(r"---[ \t]*\r?\n(?:.*\n){0,48}?---[ \t]*\r?(?:\n|\Z)")
 ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1*[ \t]*$")  # a reStructuredText title's under/overline
@@ -80,6 +81,7 @@ def top_levels(headings: Sequence[Heading], most: int) -> tuple[Heading, ...]:
 def clean_title(text: str) -> str:
     """Put a title on one line, shortened and without inline markup."""
     plain = MARKUP.sub(lambda match: match[1] or "", text[: 4 * MAX_TITLE_CHARS])
+    plain = INVALID.sub("\ufffd", plain)
     return " ".join(plain.split()).rstrip("¶ ")[:MAX_TITLE_CHARS]
 
 

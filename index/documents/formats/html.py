@@ -1,119 +1,74 @@
-"""The visible text of an html page, parsed by selectolax: blocks, lists, table rows, headings.
+"""Rewrites a page so that xberg reads what it would leave out.
 
-Scripts, styles and hidden elements are left out; nothing is fetched.
+These are the values of forms, the alternative texts of pictures, and cells that span columns or
+rows, each of which is repeated.
 """
 
 from __future__ import annotations
 
-import re
-
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from index.documents.formats.blocks import Block, ParsedDocument, join_blocks
-
-HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
-# fmt: off
-SKIPPED = frozenset({
-    "head", "script", "style", "noscript", "template", "svg", "math", "iframe", "object", "audio",
-    "video", "canvas", "select", "textarea", "datalist",
-})
-BLOCKS = frozenset({
-    "html", "body", "address", "article", "aside", "blockquote", "caption", "center", "dd",
-    "details", "dialog", "div", "dl", "dt", "fieldset", "figcaption", "figure", "footer", "form",
-    "header", "hr", "legend", "li", "main", "nav", "ol", "p", "pre", "search", "section",
-    "summary", "table", "tbody", "tfoot", "thead", "tr", "ul",
-}) | HEADINGS
-# fmt: on
-TIGHT = frozenset({"li", "tr", "dt", "dd"})
-BLANK = re.compile(r"[ \t\n\r\f]+")
+MAX_SPAN = 100  # columns or rows
+WITHOUT_VALUE = ("hidden", "password", "submit", "button", "reset", "image", "file")
 
 
-def read(data: bytes, max_chars: int) -> ParsedDocument:
-    """Text and headings of a page in UTF-8. Raises ValueError with a remedy."""
-    page = _Page(max_chars)
-    root = LexborHTMLParser(data.decode()).root
-    stack: list[tuple[LexborNode, bool]] = [(root, True)] if root is not None else []
-    while stack:  # no recursion: nesting may be deep
-        node, entering = stack.pop()
-        tag = node.tag or "-"
-        if not entering:
-            page.leave(tag)
-        elif tag == "-text":
-            page.text(node.text_content or "")
-        elif not tag.startswith("-") and not _is_hidden(node):
-            page.enter(tag)
-            stack.append((node, False))
-            stack += [(child, True) for child in reversed(_children(node))]
-    page.flush()
-    return join_blocks(page.blocks)
+def complete(text: str) -> bytes:
+    """Return the body of a page with what the library leaves out."""
+    tree = LexborHTMLParser(text)
+    for node in tree.css("input, select, textarea, img, svg"):
+        node.replace_with(f" {_value(node)} ")
+    for table in reversed(tree.css("table")):  # inner ones first
+        if table.css_first("[colspan], [rowspan]"):
+            _repeat_spanning(table)
+    body = tree.body.html if tree.body is not None else None  # a head names an encoding
+    return (body or "").encode()
 
 
-def _children(node: LexborNode) -> list[LexborNode]:
-    children = []
-    child = node.child
-    while child is not None:
-        children.append(child)
-        child = child.next
-    return children
-
-
-def _is_hidden(node: LexborNode) -> bool:
-    if node.tag in SKIPPED:
-        return True
+def _value(node: LexborNode) -> str:
+    """Return what a field or a picture shows."""
     attributes = node.attributes
-    # Sphinx puts a ¶ link with this class after each heading.
-    return "hidden" in attributes or "headerlink" in (attributes.get("class") or "").split()
+    if node.tag == "img":
+        return attributes.get("alt") or ""
+    if node.tag == "svg":
+        return "".join(title.text() for title in node.css("title")[:1])
+    if node.tag == "textarea":
+        return node.text()
+    if node.tag == "select":
+        chosen = node.css("option[selected]") or node.css("option")[:1]
+        return ", ".join(option.text() for option in chosen)
+    kind = (attributes.get("type") or "text").lower()
+    if kind in ("checkbox", "radio"):
+        return "☒" if "checked" in attributes else "☐"
+    return "" if kind in WITHOUT_VALUE else attributes.get("value") or ""
 
 
-class _Page:
-    """Collects the blocks of a page."""
+def _repeat_spanning(table: LexborNode) -> None:
+    """Repeat a table's cells in each column and row that they span."""
+    below: dict[int, tuple[str, int]] = {}  # by column: a cell, and in how many rows it goes on
+    for row in table.css("tr"):
+        if row.parent is None or table.mem_id not in (row.parent.mem_id, _parent_id(row.parent)):
+            continue  # it is another table's, inside of this one
+        cells: list[str] = []
+        for cell in [*(each for each in row.iter() if each.tag in ("td", "th")), None]:
+            while len(cells) in below:
+                html, rows = below.pop(len(cells))
+                if rows > 1:
+                    below[len(cells)] = html, rows - 1
+                cells.append(html)
+            if cell is not None:
+                html = f"<{cell.tag}>{cell.inner_html}</{cell.tag}>"
+                rows = _span(cell, "rowspan") - 1
+                for _ in range(_span(cell, "colspan")):
+                    if rows:
+                        below[len(cells)] = html, rows
+                    cells.append(html)
+        row.inner_html = "".join(cells)
 
-    def __init__(self, max_chars: int) -> None:
-        self.blocks: list[Block] = []
-        self._chars_left = max_chars
-        self._pieces: list[str] = []  # the open block's
-        self._pre_depth = 0
-        self._level = 0  # the open heading's
-        self._prefix = ""  # the next block's
-        self._tight = False
 
-    def enter(self, tag: str) -> None:
-        if tag in BLOCKS:
-            self.flush()
-            self._tight = self._tight or tag in TIGHT
-        if tag == "li":
-            self._prefix = "- "
-        elif tag == "pre":
-            self._pre_depth += 1
-        elif tag == "br":
-            self._pieces.append("\n")
-        elif tag in ("td", "th") and any(map(str.strip, self._pieces)):
-            self._pieces.append(" | ")
-        elif tag in HEADINGS:
-            self._level = int(tag[1])
+def _parent_id(node: LexborNode) -> int:
+    return node.parent.mem_id if node.parent is not None else 0
 
-    def leave(self, tag: str) -> None:
-        if tag in BLOCKS:
-            self.flush()
-        if tag == "pre":
-            self._pre_depth -= 1
-        elif tag in HEADINGS:
-            self._level = 0
-        elif tag in TIGHT:
-            self._tight, self._prefix = False, ""
 
-    def text(self, text: str) -> None:
-        self._chars_left -= len(text)
-        if self._chars_left < 0:
-            raise ValueError("contains too much text; split it")
-        self._pieces.append(text if self._pre_depth else BLANK.sub(" ", text))
-
-    def flush(self) -> None:
-        """End the open block."""
-        text = "".join(self._pieces)
-        self._pieces = []
-        if not self._pre_depth:
-            text = "\n".join(re.sub(" {2,}", " ", line).strip() for line in text.split("\n"))
-        if text.strip():
-            self.blocks.append(Block(self._prefix + text, self._level, self._tight))
-            self._prefix, self._level, self._tight = "", 0, False
+def _span(cell: LexborNode, name: str) -> int:
+    value = cell.attributes.get(name) or ""
+    return max(1, min(int(value), MAX_SPAN)) if value.isdecimal() else 1

@@ -91,7 +91,7 @@ class DocumentParser:
     ) -> bytes:
         """Return a page of a pdf, counted from 0, as a PNG with texts marked.
 
-        See `index.documents.formats.pdf.picture`. Raises DocumentError.
+        See `index.documents.formats.page_picture.picture`. Raises DocumentError.
         """
         what = json.dumps([page, marks]).encode()
         _, png = self._ask(name, "picture", what + b"\n" + data)

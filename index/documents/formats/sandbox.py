@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from index.documents.formats.blocks import ParsedDocument
+    from index.documents.formats import ParsedDocument
 
 DAMAGED = "damaged; save it again"
 
@@ -72,19 +72,23 @@ def _reply(
     kind: str, data: bytes, max_text: int, max_headings: int
 ) -> tuple[dict[str, Any], bytes]:
     """Return the header's fields and the text of a reply."""
-    from index.documents.formats.headings import top_levels
+    from index.documents.formats.headings import INVALID, top_levels
 
+    scanned = False
     try:
         if kind == "picture":
-            from index.documents.formats import pdf
+            from index.documents.formats import page_picture
 
             what, _, file = data.partition(b"\n")
-            return {}, pdf.picture(file, *json.loads(what))
+            return {}, page_picture.picture(file, *json.loads(what))
         parsed = _parse(kind, data, max_text)
-        text = parsed.text.encode()
+        text = INVALID.sub("\ufffd", parsed.text).encode()
         if len(text) > max_text:
             raise ValueError(f"over {max_text >> 20} MiB of text; split it")
-        scanned = kind == "pdf" and _has_scanned_pages(data, parsed)
+        if kind == "pdf":
+            from index.documents.formats import pdf
+
+            scanned = pdf.has_scanned_pages(data, parsed)
         if not parsed.text.strip():
             remedy = "to read scanned pages, pip install 'draftline[ocr]'"
             reason = f"contains no text; {remedy if scanned else 'remove it'}"
@@ -92,7 +96,8 @@ def _reply(
     except MemoryError:
         return {"error": "parsing takes too much memory; split it"}, b""
     except ModuleNotFoundError as error:
-        return {"error": f"needs {error.name}; install draftline again"}, b""
+        remedy = f"needs {error.name}; pip install 'draftline[page]'"
+        return {"error": remedy}, b""
     except Exception as error:  # each library has its own, whose words would help nobody
         is_ours = type(error) is ValueError and ";" in str(error)
         return {"error": str(error) if is_ours else DAMAGED}, b""
@@ -100,42 +105,41 @@ def _reply(
     return {"pages": parsed.pages, "headings": headings, "scanned": scanned}, text
 
 
-def _has_scanned_pages(data: bytes, parsed: ParsedDocument) -> bool:
-    from index.documents.formats import pdf
-
-    return pdf.has_scanned_pages(data, parsed)
-
-
 def _parse(kind: str, data: bytes, max_text: int) -> ParsedDocument:
-    """Import only the one library that is needed."""
-    from index.documents.formats.decoding import check_signature, decode
-
-    check_signature(kind, data)
-    if kind == "pdf":
-        from index.documents.formats import pdf
-
-        return pdf.read(data, max_text)
-    if kind == "scan":
-        from index.documents.formats import ocr, pdf
-
-        return pdf.read(data, max_text, ocr.load())
-    if kind == "docx":
-        from index.documents.formats import docx
-
-        return docx.read(data, max_text)
-    text = decode(kind, data)
-    if kind == "html":
-        from index.documents.formats import html
-
-        return html.read(text.encode(), max_text)
-    from index.documents.formats.blocks import ParsedDocument
+    """Import only the libraries that are needed."""
+    from index.documents.formats import LIBRARY_KINDS, OFFICE_KINDS, ParsedDocument
+    from index.documents.formats.decoding import decode
     from index.documents.formats.headings import find_headings
 
-    if len(text) > max_text:
-        raise ValueError(f"over {max_text >> 20} MiB of text; split it")
-    return ParsedDocument(text, (), find_headings(kind, text))
+    if kind in ("pdf", "scan"):
+        from index.documents.formats import ocr, pdf
+
+        return pdf.read(data, max_text, ocr.load() if kind == "scan" else None)
+    if kind in OFFICE_KINDS:
+        from index.documents.formats import office
+
+        text = office.read(kind, data)
+    elif kind in LIBRARY_KINDS:
+        from index.documents.formats import library
+
+        text = library.read(kind, data)
+    else:
+        text = decode(kind, data)
+        if len(text) > max_text:
+            raise ValueError(f"over {max_text >> 20} MiB of text; split it")
+        if kind == "html":
+            from index.documents.formats import html, library
+
+            text = library.read(kind, html.complete(text))
+        elif kind in ("csv", "tsv"):
+            from index.documents.formats import separated_values
+
+            text = separated_values.read(text)
+    is_markdown = kind in ("html", *OFFICE_KINDS, *LIBRARY_KINDS)
+    return ParsedDocument(text, (), find_headings("md" if is_markdown else kind, text))
 
 
 if __name__ == "__main__":
     sys.path.append(str(Path(__file__).resolve().parents[3]))  # if the package is not installed
     main(*map(int, sys.argv[1:]))
+    os._exit(0)  # xberg's threads would crash a Python that ends
