@@ -45,7 +45,7 @@ def test_without_the_extra_a_scan_is_refused_with_the_remedy(
     with pytest.raises(DocumentError) as raised:
         parse("scan.pdf", scanned(PAGES))
     assert str(raised.value) == (
-        "scan.pdf: contains no text; to read scanned pages, pip install 'draftline[ocr]'"
+        "scan.pdf: contains no text; to read scanned pages, pip install 'draftline[page,ocr]'"
     )
 
 

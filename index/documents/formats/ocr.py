@@ -1,6 +1,6 @@
 """Text recognition (OCR) of scanned pages by rapidocr, whose models are in its wheel.
 
-It needs the extra `draftline[ocr]`, and reads the Latin alphabet, Chinese and Japanese.
+It needs the extras `draftline[page,ocr]`, and reads the Latin alphabet, Chinese and Japanese.
 """
 
 from __future__ import annotations

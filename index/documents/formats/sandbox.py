@@ -90,7 +90,7 @@ def _reply(
 
             scanned = pdf.has_scanned_pages(data, parsed)
         if not parsed.text.strip():
-            remedy = "to read scanned pages, pip install 'draftline[ocr]'"
+            remedy = "to read scanned pages, pip install 'draftline[page,ocr]'"
             reason = f"contains no text; {remedy if scanned else 'remove it'}"
             return {"error": reason, "scanned": scanned}, b""
     except MemoryError:
