@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MAX_NAME_CHARS = 200  # characters of the browser's data that are shown
 CHARS_PER_WORD = 6
 PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".heic", ".svg")
-PICTURE = "{}: a picture, whose text is not read: save it as a PDF, which needs draftline[ocr]"
+PICTURE = "{}: a picture, whose text is not read: save it as a PDF, which needs draftline[page,ocr]"
 EMPTY = "{}: an empty file: choose one with text"
 
 
