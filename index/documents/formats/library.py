@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 ESCAPE = re.compile(r"(?:(?<=^\d)|(?<=^\d\d))\\(?=[.)])|\\$", re.MULTILINE)
 MAX_DEPTH = 2000  # of elements in a page; the text of deeper ones would be left out
 STACK_BYTES = 256 << 20  # for as deep a page
+SCAN_STACK_BYTES = 16 << 20  # for a scan: its models need the address space
 # Sphinx puts a ¶ link of the last class after each heading.
 LEFT_OUT = ["noscript", "template", "[hidden]", ".headerlink"]
 PICTURE = re.compile(r"!\[([^\]\n]*)\]\([^)\n]*\)")
@@ -27,9 +28,12 @@ def read(suffix: str, data: bytes) -> str:
     return plain(extract(suffix, data).content).strip("\n")
 
 
-def extract(suffix: str, data: bytes) -> xberg.ExtractedDocument:
-    """Return what xberg reads from a file. Raises RuntimeError."""
-    os.environ["RUST_MIN_STACK"] = str(STACK_BYTES)  # of the thread that reads
+def extract(suffix: str, data: bytes, stack_bytes: int = STACK_BYTES) -> xberg.ExtractedDocument:
+    """Return what xberg reads from a file. Raises RuntimeError.
+
+    The first call of a process decides about the stack of the thread that reads.
+    """
+    os.environ["RUST_MIN_STACK"] = str(stack_bytes)
     import xberg
 
     config = xberg.ExtractionConfig(
