@@ -76,9 +76,9 @@ def test_figures_of_own_answers_count_answerable_questions() -> None:
     ]
     evidence = Evidence("d", "d", None, 1, 0, 9, ())
     given = {
-        "a": CitedAnswer("| Sunday | 10:00–18:30 |", (), 1.0, (evidence,), True),
+        "a": CitedAnswer("| Sunday | 10:00–18:30 |", (), 1.0, (evidence,)),
         "b": None,
-        "c": CitedAnswer("18:30", (), 0.0, (evidence,), False),
+        "c": CitedAnswer("18:30", (), 0.0, (evidence,), ("doubt",)),
     }
     assert own_figures(asked, given) == {
         "questions": 2, "short_answer": 0.5, "passage": 0.5, "evidence": 1.0,

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 # `1\.` in place of `1.`, and the mark of a line's end inside a paragraph
 ESCAPE = re.compile(r"(?:(?<=^\d)|(?<=^\d\d))\\(?=[.)])|\\$", re.MULTILINE)
 MAX_DEPTH = 2000  # of elements in a page; the text of deeper ones would be left out
-STACK_BYTES = 256 << 20  # for as deep a page
-SCAN_STACK_BYTES = 16 << 20  # for a scan: its models need the address space
+STACK_BYTES = 16 << 20  # of each of xberg's threads; enough for as deep a page
 # Sphinx puts a ¶ link of the last class after each heading.
 LEFT_OUT = ["noscript", "template", "[hidden]", ".headerlink"]
 PICTURE = re.compile(r"!\[([^\]\n]*)\]\([^)\n]*\)")
@@ -28,12 +27,9 @@ def read(suffix: str, data: bytes) -> str:
     return plain(extract(suffix, data).content).strip("\n")
 
 
-def extract(suffix: str, data: bytes, stack_bytes: int = STACK_BYTES) -> xberg.ExtractedDocument:
-    """Return what xberg reads from a file. Raises RuntimeError.
-
-    The first call of a process decides about the stack of the thread that reads.
-    """
-    os.environ["RUST_MIN_STACK"] = str(stack_bytes)
+def extract(suffix: str, data: bytes) -> xberg.ExtractedDocument:
+    """Return what xberg reads from a file. Raises RuntimeError."""
+    os.environ["RUST_MIN_STACK"] = str(STACK_BYTES)  # with 2 MiB, deep lists would crash it
     import xberg
 
     config = xberg.ExtractionConfig(

@@ -43,8 +43,7 @@ def read(
     blue, green and red. Raises ValueError with a remedy, PdfiumError or RuntimeError.
     """
     document = _open(data)
-    stack = library.SCAN_STACK_BYTES if recognize else library.STACK_BYTES
-    found = {page.page_number: page for page in library.extract("pdf", data, stack).pages or ()}
+    found = {page.page_number: page for page in library.extract("pdf", data).pages or ()}
     marks = _heading_marks(found.values())
     texts: list[str] = []
     pages: list[tuple[int, int]] = []
