@@ -95,14 +95,14 @@ def read_options(argv: list[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("file", type=Path, nargs="?", help="public questions, as JSONL")
     add("--generated", type=int, default=200, help="how many questions to generate")
-    add("--embed", action="store_true", help="search by meaning too; needs draftline[embed]")
+    add("--embed", action="store_true", help="search by meaning too; needs draftline[page]")
     add("--model", help="answer the questions with this model: a built-in name or a folder")
     add("--repeats", type=int, default=5, help="answers per question, with and without speculation")
     add("--summaries", type=int, default=0, help="how many documents of each kind to summarize")
     add("--out", type=Path, help="results of --model; default: bench/results/qa-MODEL-CPU.json")
     options = parser.parse_args(argv)
     if options.embed and load_default() is None:
-        parser.error("--embed: needs a model: pip install 'draftline[embed]'")
+        parser.error("--embed: needs a model: pip install 'draftline[page]'")
     for name in ("generated", "repeats"):
         if getattr(options, name) < 1:
             parser.error(f"--{name} {getattr(options, name)}: must be 1 or more")

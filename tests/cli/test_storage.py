@@ -36,7 +36,7 @@ OURS = {
         "models/.partial/x/part",
     ],
     "documents": ["documents/local/documents.sqlite", "documents/local/documents.sqlite-wal"],
-    "marks": ["machine", "embedding-offered", f".deleted-{HEX}"],
+    "marks": ["machine", f".deleted-{HEX}"],
     "index": [f"index/{HEX * 2}/table", f"index/{HEX * 2}/lock", f"index/.deleted-{HEX}/table"],
     "tokens": [f"tokens/{HEX * 2}.sqlite", f"tokens/{HEX * 2}.sqlite-wal"],
     "library": [f"library/{HEX}-python3.11.ngram", f"library/.draftline-{HEX}.tmp"],
@@ -153,7 +153,7 @@ def test_the_documentation_lists_every_part() -> None:
     section = (ROOT / "docs" / "files.md").read_text("utf-8")
     for part in stored.PARTS:
         assert not part.folder or f"`{part.folder}`" in section, part
-    assert all(f"`{name}`" in section for name in ("costs.json", "machine", "embedding-*"))
+    assert all(f"`{name}`" in section for name in ("costs.json", "machine"))
     cleared = " ".join(re.findall(r"`draftline storage clear ([a-z ]+)`", section)).split()
     assert sorted(cleared) == sorted(part.name for part in stored.CACHES)
 

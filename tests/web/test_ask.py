@@ -8,7 +8,6 @@ import contextlib
 import json
 from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import replace
-from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -220,21 +219,6 @@ def test_hints_and_missing_documents(engine: Engine) -> None:
     browser.ids = lambda: []  # type: ignore[method-assign]
     browser.ask()
     assert NONE_SELECTED in browser.note and browser.idle() and not browser.entries()
-
-
-def test_the_embedding_model_is_offered_until_that_is_dismissed(engine: Engine, home: Path) -> None:
-    browser = Browser(engine)
-    load = browser.tab._load
-    assert load(BROWSER, browser.request)[browser.tab.offer] == "", "it is there, or not wanted"
-    browser.page.offers_embedding = True
-    offer = load(BROWSER, browser.request)[browser.tab.offer]
-    assert "(32 MB): <code>pip install 'draftline[embed]'</code>" in unescape(offer)
-    assert load("c" * 32, browser.request)[browser.tab.offer] == offer
-    assert browser.tab._dismiss_offer() == ""
-    later = Browser(engine)
-    later.page.offers_embedding = True
-    for one in (browser, later):
-        assert one.tab._load(BROWSER, one.request)[one.tab.offer] == ""
 
 
 def test_the_sample_answers_its_questions(engine: Engine) -> None:

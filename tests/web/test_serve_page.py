@@ -13,7 +13,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -159,26 +158,6 @@ def test_the_embedding_model_is_one_of_the_api(
     monkeypatch.setattr(serve, "embedding", lambda chosen: lambda texts: np.ones((len(texts), 2)))
     result = draftline(tmp_path, "serve", "--port", "0", "--no-page", "--model", model, *options)
     assert result.returncode == 0, result.stderr
-
-
-@pytest.mark.parametrize(
-    ("chosen", "embed", "users", "offers"),
-    [
-        (None, None, [], True),
-        ("none", None, [], False),
-        (None, len, [], False),
-        (None, None, [("ann", PASSWORD)], False),
-    ],
-)
-def test_the_page_offers_a_model_to_those_who_can_install_it(
-    chosen: str | None, embed: Any, users: Any, offers: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mounted: list[Any] = []
-    monkeypatch.setattr("ui.web.app.mount", lambda *arguments: mounted.append(arguments))
-    app: Any = MagicMock()
-    serve._add_page(app, app, serve.Access(None, users, True), embed, chosen is None)
-    [(*_, with_users, with_embed, with_offer)] = mounted
-    assert (with_users, with_embed, with_offer) == (users, embed, offers)
 
 
 @pytest.mark.full

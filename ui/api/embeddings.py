@@ -18,7 +18,7 @@ from ui.api.errors import ApiError
 if TYPE_CHECKING:
     from index.documents.embeddings import Embed
 
-NONE = "this server has no embedding model: install draftline[embed], or start it with --embed DIR"
+NONE = "this server has no embedding model: install draftline[page], or start it with --embed DIR"
 
 
 _embedding = threading.Lock()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from engine.config import KV_FORMATS, devices
 from engine.remote.address import OWN, SERVER_VARIABLE
 from engine.remote.engine_url import ENGINE_VARIABLE, KEY_VARIABLE
-from ui.common.errors import USAGE, Failure, say
+from ui.common.errors import USAGE, Failure
 
 if TYPE_CHECKING:
     from engine.editing.running.trial import Trial
@@ -219,7 +219,7 @@ def add_embed(parser: argparse.ArgumentParser) -> None:
         "--embed",
         metavar="DIR",
         help="rank passages by the meaning that the model2vec model in this folder sees (default: "
-        "the model of draftline[embed], if that is installed), or by their words only: none",
+        "the model that comes with draftline[page]), or by their words only: none",
     )
 
 
@@ -236,10 +236,7 @@ def embedding(chosen: str | None) -> Embed | None:
     if chosen == "none":
         return None
     if chosen is None:
-        installed = load_default()
-        if installed is None:
-            _offer_embedding()
-        return installed
+        return load_default()
     try:
         return load_model2vec(Path(chosen))
     except (ValueError, OSError) as error:
@@ -251,15 +248,6 @@ def embedding_name(chosen: str | None) -> str:
     from index.documents.embeddings import DEFAULT_NAME
 
     return Path(chosen).resolve().name if chosen else DEFAULT_NAME
-
-
-def _offer_embedding() -> None:
-    """Say once that an embedding model can be installed, to a person who can do it."""
-    from ui.common.embedding_offer import COMMAND, SIZE, TERMINAL, close, is_open
-
-    if is_open(TERMINAL) and sys.stderr and sys.stderr.isatty():
-        say(f"to find passages by meaning too, in 16 languages: {COMMAND} ({SIZE})")
-        close(TERMINAL)
 
 
 def sampling(args: argparse.Namespace) -> dict[str, Any]:

@@ -200,7 +200,7 @@ def _load_and_serve(
             vectors = EmbeddingModel(embedding_name(args.embed), embed) if embed else None
             app = api.app(engine, rules, args.alias, args.queue, vectors)
             if access.page:
-                _add_page(app, engine, access, embed, args.embed is None)
+                _add_page(app, engine, access, embed)
             return app, _address(args, engine)
 
         _serve(first, load, listening, access.page)
@@ -231,17 +231,8 @@ def _engine(args: argparse.Namespace, progress: Progress) -> ServedEngine:
     return engine
 
 
-def _add_page(
-    app: FastAPI,
-    engine: ServedEngine,
-    access: Access,
-    embed: Embed | None,
-    may_offer: bool,
-) -> None:
-    """Add the page and its routes to the application.
-
-    `may_offer`: nobody has chosen to search without an embedding model.
-    """
+def _add_page(app: FastAPI, engine: ServedEngine, access: Access, embed: Embed | None) -> None:
+    """Add the page and its routes to the application."""
     from fastapi.responses import FileResponse, RedirectResponse
 
     from engine.weights import home
@@ -252,8 +243,7 @@ def _add_page(
     routes[ICON_PATH] = lambda: FileResponse(web.HERE / "icon.svg")
     for path, respond in routes.items():
         app.add_api_route(path, respond, include_in_schema=False)
-    offers = may_offer and embed is None and not access.users  # users cannot install anything
-    web.mount(app, engine, app.state.jobs, home() / "documents", access.users, embed, offers)
+    web.mount(app, engine, app.state.jobs, home() / "documents", access.users, embed)
 
 
 def _serve(

@@ -124,9 +124,9 @@ KEPT = (
     ),
     StoredPart(
         "marks",
-        "this machine's random name, and what was offered",
+        "this machine's random name",
         "",
-        _named(rf"machine|edits\.lock|embedding-offered|embedding-dismissed|{_LEFTOVERS}"),
+        _named(rf"machine|edits\.lock|{_LEFTOVERS}"),
         deleted_by="draftline storage remove",
     ),
 )

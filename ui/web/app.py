@@ -53,14 +53,12 @@ def mount(
     folder: Path | None,
     users: Sequence[tuple[str, str]] = (),
     embed: Embed | None = None,
-    offers_embedding: bool = False,
 ) -> FastAPI:
     """Mount the page at PATH of an application that checks hosts and origins (ui/api/security.py).
 
     `folder`: where documents are kept; None: in memory. `users`: names and passwords; without any,
-    no login is needed. `embed`: adds semantic search; `offers_embedding`: say that it can be
-    installed."""
-    page = PageState(engine, jobs, folder, embed, offers_embedding)
+    no login is needed. `embed`: adds semantic search."""
+    page = PageState(engine, jobs, folder, embed)
     app.state.page = page
     blocks = build(page)
     mounted: FastAPI = gr.mount_gradio_app(

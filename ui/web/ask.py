@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, suppress
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,8 +19,6 @@ from engine.rag.answer import PreparedQuestion, Turn, cite_answer, prepare
 from engine.records import Request, RequestError
 from index.documents.documents import DocumentError
 from ui.api.jobs import QueueFull
-from ui.common import embedding_offer
-from ui.common.embedding_offer import COMMAND, PAGE, SIZE
 from ui.web import export, html, sampling_options
 from ui.web.documents import QUIET, DocumentPanel, Updates, reload_events
 from ui.web.empty import BEFORE_LOAD, SAMPLES_SCRIPT, empty_conversation
@@ -49,12 +46,6 @@ EXPORTS: tuple[tuple[str, Callable[[list[Entry]], str]], ...] = (
     ("answers.md", export.as_markdown),
     ("answers.json", export.as_json),
 )
-# Gradio provides `element` and `trigger`.
-OFFER_SCRIPT = """
-element.addEventListener("click", ({ target }) => {
-  if (target.closest("button")) trigger("dismiss", {});
-});
-"""
 
 
 class Question(NamedTuple):
@@ -102,7 +93,6 @@ class AskTab:
         with gr.Row(elem_classes="sides"):
             with gr.Column(scale=2, min_width=280, elem_classes="side"):
                 self.panel = DocumentPanel(page, "ask")
-                self.offer = gr.HTML(elem_id="ask-offer", js_on_load=OFFER_SCRIPT)
             with gr.Column(scale=5, min_width=280, elem_classes="talk"):
                 self._build()
         self._wire()
@@ -169,9 +159,8 @@ class AskTab:
         ):
             event(handler, self.browser, outputs, js=BROWSER_ID, **QUIET)
         load, *_ = reload_events()
-        loaded = [self.browser, self.hint, self.offer, *outputs]
+        loaded = [self.browser, self.hint, *outputs]
         load(self._load, self.browser, loaded, js=BROWSER_ID, **QUIET)
-        self.offer.dismiss(self._dismiss_offer, outputs=self.offer, **QUIET)
         self.panel.selected.change(self._hint, outputs=self.hint, **QUIET)
         self.hint.sample(self.panel.add_sample, *self.panel.refreshed, **QUIET)
 
@@ -257,17 +246,7 @@ class AskTab:
         """Show the history after a reload, unless a running answer updates the page anyway."""
         busy = _run_name(request) in self.page.running
         updates: Updates = {} if busy else self._idle(self._history(browser_id, request))
-        offer = offer_html() if self.page.offers_embedding else ""
-        return updates | {
-            self.browser: browser_id,
-            self.hint: self._hint(request),
-            self.offer: offer,
-        }
-
-    def _dismiss_offer(self) -> str:
-        self.page.offers_embedding = False
-        embedding_offer.close(embedding_offer.PAGE)
-        return ""
+        return updates | {self.browser: browser_id, self.hint: self._hint(request)}
 
     def _hint(self, request: gr.Request) -> str:
         try:
@@ -444,14 +423,3 @@ def _sanitized(text: str) -> str:
 
 def _run_name(request: gr.Request) -> str:
     return f"{request.session_hash}-ask"
-
-
-def offer_html() -> str:
-    """Offer the embedding model below the documents; nothing once that was dismissed."""
-    if not embedding_offer.is_open(PAGE):
-        return ""
-    return (
-        f'<p class="note offer">Search by meaning too, from the next start on ({SIZE}): '
-        f"<code>{escape(COMMAND)}</code>"
-        '<button type="button" aria-label="do not offer this again">\u00d7</button></p>'
-    )

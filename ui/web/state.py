@@ -32,7 +32,6 @@ class PageState:
     jobs: Jobs
     folder: Path | None = None
     embed: Embed | None = None  # adds semantic search
-    offers_embedding: bool = False  # until that is dismissed
     histories: Histories = field(init=False)
     running: dict[str, Cancellation] = field(default_factory=dict)  # indexed by session and tab
     _libraries: dict[str | None, Documents] = field(default_factory=dict)
