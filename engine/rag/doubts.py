@@ -20,9 +20,9 @@ from index.documents.tables import heads_at
 MIN_QUESTION_SHARE = 0.25
 MIN_OWN_SHARE = 0.5  # share of the answer's own words; the sentences that it stands in have more
 UNSUPPORTED = "No passage supports this: check it."
-OFF_TOPIC = "Hardly a word of the question is in this or the sentence that it stands in: check it."
+OFF_TOPIC = "Neither this nor the sentence that it comes from has the question's words: check it."
 UNKNOWN = "{} is in none of the passages: check it."
-ELSEWHERE = "{} is not where this stands in the passages: check it."
+ELSEWHERE = "The passages say this, but not about {}: check it."
 APART = "{} and {} stand in different places of the passages: check whether they belong together."
 
 SIGNS = ".,'\u2019\u00a0\u202f"  # between thousands

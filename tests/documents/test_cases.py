@@ -238,6 +238,7 @@ TEXTS = {
     "math.html": "Area is a=3 here.\n\nlink text A chart of sales",
     "hidden.html": "Price is 10.\n\nPrice is 98.",  # hidden from screen readers is seen
     "parts.docx": PARTS.replace("\n", "\n\n"),
+    "prices.xls": table("Variety, Tonnes, Euros", "Boskoop, 40, 385", "Elstar, 90, 410.5"),
     "doc.rtf": "The rent is **500 euro** per month.\n\nThe lease ends on 1 May 2031. Café",
     "mail.eml": "**Subject**: Hello\n\nThe rent is 500 euro.",
     "nb.ipynb": "# Sales\n\nThe “best” region is Oslo.\n\n```\nx = 1\nprint('total', x)\n```",

@@ -141,6 +141,21 @@ def test_hidden_elements_of_html_are_left_out() -> None:
     assert text == "yes"
 
 
+@pytest.mark.parametrize("charset", ["utf-8", "unknown"])
+def test_hidden_elements_of_mail_are_left_out(charset: str) -> None:
+    seen = "<p style='font-size:0.9em'>seen</p>"
+    styles = ("display:none", "visibility: hidden", "font-size:0", "DISPLAY : NONE")
+    unseen = "".join(f"<div style='{style}'>no<b hidden>no</b></div>" for style in styles)
+    mail = f"Subject: Hello\nContent-Type: text/html; charset={charset}\n\n{unseen}{seen}"
+    assert parse("a.eml", mail.encode()).text == "**Subject**: Hello\n\nseen"
+
+
+@settings(max_examples=20)
+@given(st.text("<>/!-&;=\"' abdhiloprtuv123\n\u00e9\0", min_size=1, max_size=200))
+def test_any_mail_can_be_parsed(parser: DocumentParser, html: str) -> None:
+    parser.parse("a.eml", f"Subject: x\nContent-Type: text/html\n\n{html}".encode())
+
+
 @settings(max_examples=20)
 @given(st.text("<>/!-&;=\"' abdhiloprtuv123\n\u00e9\0", min_size=1, max_size=200))
 def test_any_html_can_be_parsed(parser: DocumentParser, html: str) -> None:

@@ -44,7 +44,7 @@ def test_a_copy_that_shares_no_word_with_the_question_says_so() -> None:
     [
         ("90 tonnes", 2024, ""),
         ("In 2024, 90 tonnes were harvested.", 2024, ""),
-        ("90 tonnes", 2022, "2022 is not where this stands"),
+        ("90 tonnes", 2022, "The passages say this, but not about 2022"),
         ("90 tonnes", 2023, "2023 is in none of the passages"),
         ("In 2023, 90 tonnes were harvested.", 2023, "2023 is in none of the passages"),
         ("In 2022, 90 tonnes were harvested.", 2022, "2022 and 90 stand in different places"),

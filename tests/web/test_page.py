@@ -40,7 +40,7 @@ HOSTILE = "<img src=x onerror=alert(1)> ${alert(1)} {{alert}} </div><script>x</s
 TEXTS = st.text(st.sampled_from("ab <>&\"'`${}\n#*[]()|") | st.characters(codec="utf-8"))
 TAGS = {
     *("div", "span", "a", "sup", "ul", "li", "article", "h2", "h3", "p", "details", "summary"),
-    *("mark", "section", "header", "img"),
+    *("mark", "header", "img"),
     *("button", "label", "input", "select", "option", "dl", "dt", "dd", "b", "small", "svg"),
     *("title", "rect", "progress", "blockquote"),
     *("ol", "pre", "code", "strong", "em", "br", "hr", "h4", "h5", "h6"),

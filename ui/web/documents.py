@@ -17,7 +17,7 @@ from gradio.utils import get_upload_folder
 
 from engine.memory import give_back_memory
 from index.documents.documents import Document, DocumentError
-from index.documents.formats import FORMATS, MAX_FILE_BYTES
+from index.documents.formats import FORMATS, IN_WORDS, MAX_FILE_BYTES
 from index.documents.formats.parser import DocumentParser
 from ui.web.empty import SAMPLE, SAMPLE_NAME
 from ui.web.uploads import (
@@ -211,8 +211,8 @@ def drop_zone(prefix: str) -> str:
     return (
         f'<label class="drop" data-largest="{MAX_FILE_BYTES}"><input type="file" multiple '
         f'id="{prefix}-files" class="away" aria-label="add documents">'
-        f"<b>Add documents</b><small>Drop them here or choose files: {FORMATS}</small>"
-        '<span class="told" role="status"></span></label>'
+        f'<b>Add documents</b><small title="{FORMATS}">Drop them here or choose files: {IN_WORDS}'
+        '</small><span class="told" role="status"></span></label>'
     )
 
 

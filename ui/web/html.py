@@ -120,7 +120,7 @@ def sources(passages: Sequence[EvidencePassage], name: str, is_open: bool = True
             f'<details class="others"><summary>Also read: {count}</summary>'
             f"<div>{''.join(others)}</div></details>"
         )
-    return f'<section class="sources" aria-label="{title}">{out}</section>'
+    return f'<div class="sources">{out}</div>'
 
 
 def _source(passage: EvidencePassage, number: int, id: str, is_open: bool) -> str:

@@ -17,7 +17,8 @@ MAX_FILE_BYTES = 64 << 20
 
 # fmt: off
 OFFICE_KINDS = (
-    "docx", "doc", "docm", "odt", "rtf", "pptx", "ppt", "odp", "xlsx", "xlsm", "ods", "epub",
+    "docx", "doc", "docm", "odt", "rtf", "pptx", "ppt", "odp", "xlsx", "xlsm", "xls",
+    "ods", "epub",
 )
 LIBRARY_KINDS = ("eml", "mhtml", "ipynb")
 KINDS = {
@@ -37,6 +38,10 @@ CODE_SUFFIXES = frozenset(
 )
 # fmt: on
 FORMATS = f"{', '.join(dict.fromkeys(KINDS.values()))}, plain text and source code"
+IN_WORDS = (
+    "PDF, Word, spreadsheets, presentations, e-books, web pages, mail, notebooks, Markdown, text "
+    "and code"
+)
 
 
 class ParsedDocument(NamedTuple):

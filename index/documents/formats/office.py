@@ -26,7 +26,7 @@ def read(kind: str, data: bytes) -> str:
     if kind in ("docx", "docm") and not is_old:
         data = word.complete(data)
     try:
-        if is_old and kind not in ("doc", "ppt"):
+        if is_old and kind not in ("doc", "ppt", "xls"):
             raise anydoc.EncryptedError
         # Another `ocr` would send the file to the library's makers.
         text = anydoc.to_markdown_bytes(data, anydoc.format_from_extension(kind), ocr="reject")

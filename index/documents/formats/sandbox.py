@@ -120,9 +120,9 @@ def _parse(kind: str, data: bytes, max_text: int) -> ParsedDocument:
 
         text = office.read(kind, data)
     elif kind in LIBRARY_KINDS:
-        from index.documents.formats import library
+        from index.documents.formats import library, mail
 
-        text = library.read(kind, data)
+        text = library.read(kind, data if kind == "ipynb" else mail.complete(data))
     else:
         text = decode(kind, data)
         if len(text) > max_text:
