@@ -17,7 +17,7 @@ from bench.common import report
 from bench.common.engine_thread import in_engine_thread
 from bench.common.stats import bootstrap
 from bench.qa.own import add_documents, groups, mentions, share, with_passages
-from engine.rag.answer import CitedAnswer, cite_answer, prepare
+from engine.rag.answer import CitedAnswer, cite_answer, prepare, second_question, with_verdict
 from engine.rag.citations import Citation
 from engine.rag.summarize import Summary, summarize
 from engine.rag.summary_plan import SummaryOptions
@@ -72,12 +72,20 @@ def answers(
     library: Documents,
     engine: Engine,
     repeats: int,
+    typed: bool = False,
 ) -> dict[str, Any]:
-    """Answer every question about all documents."""
+    """Answer every question about all documents.
+
+    `typed`: as on the page, the model has read ahead for the question without its last word.
+    """
     ids = [one.id for one in documents.values()]
     rows = []
     for number, one in enumerate(asked):
         report.progress("", number, len(asked), one.name, "answer")
+        if typed:
+            begun = one.question.rpartition(" ")[0]
+            if ahead := prepare(begun, library, ids, engine, engine.context).request:
+                engine.read_ahead(ahead).result()
         began = time.perf_counter()
         prepared = prepare(one.question, library, ids, engine, engine.context)
         took = (time.perf_counter() - began) * 1000
@@ -106,7 +114,9 @@ def own_answers(
         prepared = prepare(one.question, library, ids, engine, engine.context, earlier=one.earlier)
         request = prepared.request
         text = engine.submit(request).result().text if request else ""
-        given[one.name] = cite_answer(prepared, text) if request else None
+        answer = given[one.name] = cite_answer(prepared, text) if request else None
+        if answer and (second := second_question(prepared, answer, engine.folder)):
+            given[one.name] = with_verdict(answer, engine.submit(second).result().text)
     by_group = {name: own_figures(some, given) for name, some in groups(questions).items()}
     texts = {id: answer and answer.text for id, answer in given.items()}
     return own_figures(questions, given) | {"groups": by_group, "each": texts}

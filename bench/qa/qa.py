@@ -98,6 +98,7 @@ def read_options(argv: list[str] | None) -> argparse.Namespace:
     add("--embed", action="store_true", help="search by meaning too; needs draftline[page]")
     add("--model", help="answer the questions with this model: a built-in name or a folder")
     add("--repeats", type=int, default=5, help="answers per question, with and without speculation")
+    add("--typed", action="store_true", help="read ahead for public questions while one types")
     add("--summaries", type=int, default=0, help="how many documents of each kind to summarize")
     add("--out", type=Path, help="results of --model; default: bench/results/qa-MODEL-CPU.json")
     options = parser.parse_args(argv)
@@ -137,10 +138,11 @@ def answer(
 
     with Engine(Config(model=options.model)) as engine:
         found: Figures = {"model": Path(options.model).name, "repeats": options.repeats}
+        found["typed"] = options.typed
         if public:
             texts, asked = public
             documents = add_texts(texts, library)
-            found |= answers(documents, asked, library, engine, options.repeats)
+            found |= answers(documents, asked, library, engine, options.repeats, options.typed)
         found["own_answers"] = own_answers(own, own_library, engine)
         if options.summaries and public:
             some = library.list()[: options.summaries]

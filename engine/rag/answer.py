@@ -3,16 +3,19 @@
 Passages are retrieved by search; documents that the caller wants whole are included if they fit.
 Passages precede the question and keep the documents' order, so that prompts share long prefixes in
 the KV cache. If no passage contains enough of the question's words, the model does not run.
+Where the words of an answer leave no doubt, the model is asked whether the text has one at all.
 The sentence that fits the question best is repeated before it: small models look where it points.
 Instructions inside a document have no effect: its text is only quoted. Nothing is run here: the
-caller submits the request and passes the answer to `cite_answer`.
+caller submits the request and passes the answer to `cite_answer`, and where `second_question` has
+another request for it, what the model says to `with_verdict`.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from engine.editing.edits import plain
@@ -26,6 +29,7 @@ from engine.rag.follow_up import rewrite
 from engine.rag.query_terms import content_words
 from engine.records import Message, Passage, Request, RequestError
 from engine.remote.secret_texts import check_document
+from engine.weights.resolve import folder_bytes, gguf_of
 
 if TYPE_CHECKING:
     from index.documents.documents import Document, Documents, Hit
@@ -42,6 +46,10 @@ TEXT_START = "Text:"
 QUESTION_START = "Question:"
 SENTENCE_START = "The text says:"
 ANSWER_START = "Answer, in whole sentences copied from the text:"
+SECOND_QUESTION = "Does the text answer the question? yes or no:"
+# Bytes of weights; a smaller model, such as one of 0.5B, says no to right answers as often.
+MIN_JUDGE_BYTES = 800 << 20
+DENIED = "Asked a second time, the model finds no answer in the text: check it."
 BLOCK_ANSWER_START = "Answer, the whole passage, list or code copied from the text:"
 MAX_ANSWER_TOKENS = 384
 PASSAGE_TOKENS = 520  # tokens of all retrieved passages: some 1.5 s of prefill with 0.5B, estimated
@@ -214,6 +222,32 @@ def cite_answer(prepared: PreparedQuestion, text: str) -> CitedAnswer:
     asked = dict.fromkeys((prepared.question, question))
     judgement = judge(asked, text, citations, evidence, sources)
     return CitedAnswer(text, tuple(citations), coverage(text, citations), evidence, *judgement)
+
+
+def second_question(
+    prepared: PreparedQuestion, answer: CitedAnswer, model: Path | None
+) -> Request | None:
+    """Ask whether the text has an answer; None where words have told, or the model cannot.
+
+    The prompt begins as that of the answer, and the reply is one token. `model`: its folder; None
+    where it is not known.
+    """
+    if prepared.request is None or not answer.supported:
+        return None
+    if model is not None:
+        file = gguf_of(model)
+        if (file.stat().st_size if file else folder_bytes(model)) < MIN_JUDGE_BYTES:
+            return None
+    system, user = prepared.request.messages
+    content = user["content"].rpartition("\n")[0]
+    second = {"role": "user", "content": f"{content}\n{SECOND_QUESTION}"}
+    return Request("chat", messages=(system, second), max_tokens=1, thinking=False)
+
+
+def with_verdict(answer: CitedAnswer, verdict: str) -> CitedAnswer:
+    """Return the answer with a doubt if the model's reply to the second question is no."""
+    denied = verdict.strip().lower().startswith("no")
+    return replace(answer, doubts=(*answer.doubts, DENIED)) if denied else answer
 
 
 # -- retrieval -------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,12 +17,16 @@ from engine.prompts.builder import prompt_of
 from engine.prompts.tokenizer import Tokenizer
 from engine.rag.answer import (
     BLOCK_ANSWER_START,
+    DENIED,
+    MIN_JUDGE_BYTES,
     SENTENCE_START,
     PreparedQuestion,
     Turn,
     cite_answer,
     may_answer,
     prepare,
+    second_question,
+    with_verdict,
 )
 from engine.records import RequestError
 from index.documents.documents import Chunk, Documents, Hit
@@ -347,3 +352,55 @@ def test_an_answer_is_cited_from_the_prompt(
     assert quote == GUIDE[one.source_start : one.source_stop] == text[9:]
     assert (one.name, one.page) == ("guide.md", None)
     assert 0.8 < answer.covered < 1
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_the_second_question_reads_hardly_more(
+    tokenizer: Tokenizer, documents: Documents, ids: list[str], question: str
+) -> None:
+    found = prepare(question, documents, ids, tokenizer, 4096)
+    assert found.request is not None
+    answer = replace(cite_answer(found, found.sources[0].text), doubts=())
+    second = second_question(found, answer, None)
+    assert second is not None and second.max_tokens == 1 and second.temperature == 0
+    first, more = (tokenizer.chat(each.messages) for each in (found.request, second))
+    same = next(n for n, (one, other) in enumerate(zip(first, more, strict=False)) if one != other)
+    assert len(more) <= len(first) and len(more) - same < 64
+
+
+def test_the_second_question_is_left_out_where_words_have_told(
+    tokenizer: Tokenizer, documents: Documents, ids: list[str]
+) -> None:
+    found = prepare(QUESTIONS[0], documents, ids, tokenizer, 4096)
+    answer = cite_answer(found, "It sets 12345 rows.")
+    assert answer.doubts and second_question(found, answer, None) is None
+    sure = replace(answer, doubts=())
+    assert second_question(replace(found, request=None), sure, None) is None
+
+
+def test_a_small_model_is_not_asked_a_second_time(
+    tokenizer: Tokenizer, documents: Documents, ids: list[str], tmp_path: Path
+) -> None:
+    found = prepare(QUESTIONS[0], documents, ids, tokenizer, 4096)
+    answer = replace(cite_answer(found, "x"), doubts=())
+    with (tmp_path / "model.safetensors").open("wb") as file:
+        file.truncate(MIN_JUDGE_BYTES - 1)
+        assert second_question(found, answer, tmp_path) is None
+        file.truncate(MIN_JUDGE_BYTES)
+        assert second_question(found, answer, tmp_path) == second_question(found, answer, None)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "doubts"), [("no", (DENIED,)), (" No", (DENIED,)), ("yes", ()), ("", ()), ("?", ())]
+)
+def test_a_verdict_casts_doubt_and_never_takes_it_away(
+    tokenizer: Tokenizer,
+    documents: Documents,
+    ids: list[str],
+    verdict: str,
+    doubts: tuple[str, ...],
+) -> None:
+    found = prepare(QUESTIONS[0], documents, ids, tokenizer, 4096)
+    for before in ((), ("check it",)):
+        answer = replace(cite_answer(found, "x"), doubts=before)
+        assert with_verdict(answer, verdict) == replace(answer, doubts=(*before, *doubts))

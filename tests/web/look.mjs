@@ -104,6 +104,8 @@ const SCENARIOS = {
       await window.at("#ask-new").click();
       await until("a line", async () => (await window.at("#ask-sources .topic").count()) === 1);
       await window.accessible(`${scheme}, a new question`);
+      await window.ask(QUOTE);
+      await window.accessible(`${scheme}, two answers`);
       await window.tab("Summarize");
       await window.at("#sum-start").click();
       await window.answered("sum");

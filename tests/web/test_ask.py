@@ -15,7 +15,7 @@ import gradio as gr
 import pytest
 
 from engine import Config, Engine
-from engine.rag.answer import PreparedQuestion, prepare
+from engine.rag.answer import DENIED, CitedAnswer, PreparedQuestion, prepare, with_verdict
 from engine.records import Event, Request
 from engine.worker import Job
 from tests.conftest import tiny_model
@@ -219,6 +219,24 @@ def test_hints_and_missing_documents(engine: Engine) -> None:
     browser.ids = lambda: []  # type: ignore[method-assign]
     browser.ask()
     assert NONE_SELECTED in browser.note and browser.idle() and not browser.entries()
+
+
+def test_an_answer_that_the_model_denies_has_a_warning(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model always says WORD, which stands for no here."""
+    verdicts: list[str] = []
+
+    def denied(answer: CitedAnswer, verdict: str) -> CitedAnswer:
+        verdicts.append(verdict)
+        return with_verdict(answer, "no")
+
+    monkeypatch.setattr("engine.rag.answer.MIN_JUDGE_BYTES", 0)
+    monkeypatch.setattr("ui.web.ask.with_verdict", denied)
+    browser = Browser(engine)
+    browser.add()
+    browser.ask()
+    assert len(verdicts) == 1 and verdicts[0] and DENIED in browser.answer
 
 
 def test_the_sample_answers_its_questions(engine: Engine) -> None:

@@ -30,7 +30,7 @@ from ui.common.terminal import write_json
 
 if TYPE_CHECKING:
     from engine import Done
-    from engine.rag.answer import PreparedQuestion
+    from engine.rag.answer import CitedAnswer, PreparedQuestion
     from index.documents.documents import Document, Documents
     from ui.common.answer_view import AnswerView
 
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.files and not args.whole:
         raise Failure(USAGE, "no files: name those to ask about")
     from engine import RequestError
-    from engine.rag.answer import prepare
+    from engine.rag.answer import cite_answer, prepare, second_question, with_verdict
     from index.documents.documents import Documents
     from ui.common.answer_view import AnswerView, colour_of_source, no_colour
 
@@ -101,15 +101,20 @@ def run(args: argparse.Namespace) -> int:
             for note in prepared.notes:
                 say(note)
             if prepared.request is None:  # the documents say nothing about the question
-                _show(args, prepared, None, found, view)
+                _show(args, prepared, None, None, found, view)
                 return FAILED
             if args.verbose and not args.json:
                 view.legend()
             with AnswerInterrupt() as interrupt:
                 job = engine.submit(prepared.request, speculation=not args.no_speculation)
                 done = view.follow(job, interrupt)
+            answer = cite_answer(prepared, done.text)
+            if done.reason == "stop" and (
+                second := second_question(prepared, answer, engine.folder)
+            ):
+                answer = with_verdict(answer, engine.submit(second).result().text)
         if done.reason != "failed" or done.text:
-            _show(args, prepared, done, found, view)
+            _show(args, prepared, done, answer, found, view)
         if done.reason == "failed":
             raise Failure(FAILED, f"the model failed, ask again: {done.error}")
         if done.reason == "length":
@@ -137,19 +142,18 @@ def _show(
     args: argparse.Namespace,
     prepared: PreparedQuestion,
     done: Done | None,
+    answer: CitedAnswer | None,
     found: dict[Path, Document],
     view: AnswerView,
 ) -> None:
     """Show the sources below the answer, or everything as JSON.
 
-    `done` is None if the model was not asked.
+    `done` and `answer` are None if the model was not asked.
     """
-    from engine.rag.answer import cite_answer
     from ui.common.answer_view import figures, print_stats
     from ui.common.sources import citations_as_json, documents_as_json, evidence_as_json, support
 
     texts = {document.id: document.text for document in found.values()}
-    answer = cite_answer(prepared, done.text) if done else None
     if done and args.stats:
         print_stats(done, view.tally)
     if args.json:

@@ -215,7 +215,7 @@ class Tools:
 
     async def ask_documents(self, roots: Roots, question: str, paths: Sequence[str]) -> str:
         """Answer a question from documents, with the places that the answer copies from."""
-        from engine.rag.answer import cite_answer, prepare
+        from engine.rag.answer import cite_answer, prepare, second_question, with_verdict
         from index.documents.documents import DocumentError
 
         def files_of() -> list[Path]:
@@ -241,9 +241,11 @@ class Tools:
             if prepared.request is None:
                 return prepared.not_found
             done = await self._ask(prepared.request)
+            answer = cite_answer(prepared, done.text)
+            if second := second_question(prepared, answer, engine.folder):
+                answer = with_verdict(answer, (await self._ask(second)).text)
         except (DocumentError, RequestError) as error:
             raise ToolFailure(str(error)) from error
-        answer = cite_answer(prepared, done.text)
         return f"{answer.text}\n\n{support(answer, texts.__getitem__)}"
 
     # -- the model -----------------------------------------------------------------------------

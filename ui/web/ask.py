@@ -15,7 +15,15 @@ import gradio as gr
 from gradio.utils import get_upload_folder
 
 from engine.memory import give_back_memory
-from engine.rag.answer import PreparedQuestion, Turn, cite_answer, prepare
+from engine.rag.answer import (
+    CitedAnswer,
+    PreparedQuestion,
+    Turn,
+    cite_answer,
+    prepare,
+    second_question,
+    with_verdict,
+)
 from engine.records import Request, RequestError
 from index.documents.documents import DocumentError
 from ui.api.jobs import QueueFull
@@ -282,13 +290,23 @@ class AskTab:
                                 extract = retrieved.prepared.extract
                                 answer = html.streaming_answer(question.text, progress, extract)
                                 yield self._busy() | {self.answer: answer}
-                    entry = await asyncio.to_thread(self._entry, retrieved, progress)
+                    cited = await asyncio.to_thread(cite_answer, retrieved.prepared, progress.text)
+                    second = second_question(retrieved.prepared, cited, self.page.engine.folder)
+                    if second and progress.done and progress.done.reason == "stop":
+                        verdict = AnswerProgress()
+                        steps = self._stream(second, question, verdict, cancellation, request)
+                        async with aclosing(steps):
+                            async for _ in steps:
+                                pass
+                        cited = with_verdict(cited, verdict.text)
+                    entry = await asyncio.to_thread(self._entry, retrieved, progress, cited)
                     note = html.note(UNCHANGED) if question.unchanged(entry) else ""
         except (RequestError, DocumentError, QueueFull, RuntimeError) as error:
             note = html.note(QUEUE_FULL if isinstance(error, QueueFull) else str(error), "error")
         finally:
             if entry is None and retrieved is not None and progress.text:
-                entry = self._entry(retrieved, progress)
+                cited = cite_answer(retrieved.prepared, progress.text)
+                entry = self._entry(retrieved, progress, cited)
             if entry is not None:
                 question.history.add(entry, question.number)
             elif not question.replaces:
@@ -333,7 +351,7 @@ class AskTab:
         used = {source.document for source in prepared.sources}
         return Retrieved(prepared, {id: documents[id] for id in used})
 
-    def _entry(self, retrieved: Retrieved, progress: AnswerProgress) -> Entry:
+    def _entry(self, retrieved: Retrieved, progress: AnswerProgress, answer: CitedAnswer) -> Entry:
         """Return the answer with its citations."""
         prepared = retrieved.prepared
         if prepared.request is None:
@@ -344,7 +362,6 @@ class AskTab:
                 found=False,
                 notes=prepared.notes,
             )
-        answer = cite_answer(prepared, progress.text)
         passages, cited = find_passages(answer.evidence, answer.citations, retrieved.documents)
         reason = progress.done.reason if progress.done else "cancelled"
         notes = list(prepared.notes)
