@@ -128,24 +128,37 @@ def own_figures(
     """Return shares of the questions whose answers are right, in several ways.
 
     Of the answerable ones: those whose answer has the short answer, the passage, evidence. Of the
-    unanswerable ones: those that are refused or whose answer is marked as unsupported.
+    unanswerable ones: those that are refused or whose answer has a warning. And the shares of right
+    answers, and of all others, that have one.
     """
     asked = [(one, given[one.id]) for one in questions if one.passage]
     others = [given[one.id] for one in questions if not one.passage]
     shown = [answer for _, answer in asked if answer]
     texts = [(one, answer.text if answer else "") for one, answer in asked]
-    short = sum(mentions(text, one.answer) for one, text in texts)
+    right = [mentions(text, one.answer) for one, text in texts]
+    given_right = [answer for (_, answer), is_right in zip(asked, right, strict=True) if is_right]
+    given_wrong = [
+        answer for (_, answer), is_right in zip(asked, right, strict=True) if not is_right
+    ]
     held = sum(all(contains(text, part) for part in one.passage) for one, text in texts)
     return {
         "questions": len(asked),
-        "short_answer": share(short, len(asked)),
+        "short_answer": share(sum(right), len(asked)),
         "passage": share(held, len(asked)),
         "evidence": share(sum(bool(one.evidence) for one in shown), len(shown)),
+        "right_doubted": _doubted(given_right),
+        "wrong_doubted": _doubted([*given_wrong, *others]),
         "refused_wrongly": len(asked) - sum(one.supported for one in shown),
         "unanswerable_refused": share(
             sum(not (answer and answer.supported) for answer in others), len(others)
         ),
     }
+
+
+def _doubted(given: Sequence[CitedAnswer | None]) -> float | None:
+    """Return the share of the answers that have a warning."""
+    shown = [answer for answer in given if answer]
+    return share(sum(not answer.supported for answer in shown), len(shown))
 
 
 def timed_pairs(

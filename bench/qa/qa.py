@@ -198,13 +198,14 @@ def show_answers(record: Figures) -> None:
     if lines:
         _print("Answers, and their speed relative to plain decoding", heads, lines)
     own = record["own_answers"]
-    keys = ["questions", "short_answer", "passage", "evidence", "refused_wrongly"]
-    keys += ["unanswerable_refused"]
+    keys = ["questions", "short_answer", "passage", "evidence", "right_doubted", "wrong_doubted"]
+    keys += ["refused_wrongly", "unanswerable_refused"]
     lines = [
         [name, *(str(one[key]) for key in keys)]
         for name, one in [("own", own), *own["groups"].items()]
     ]
-    heads = "questions number short-answer passage evidence refused-wrongly unanswerable-refused"
+    heads = "questions number short-answer passage evidence right-doubted wrong-doubted"
+    heads += " refused-wrongly unanswerable-refused"
     _print("Answers to our own questions", heads, lines)
     if made := record.get("own_summaries"):
         keys = ["document", "facts_found", "facts", "chapters_covered", "chapters", "covered"]

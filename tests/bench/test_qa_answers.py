@@ -82,6 +82,7 @@ def test_figures_of_own_answers_count_answerable_questions() -> None:
     }
     assert own_figures(asked, given) == {
         "questions": 2, "short_answer": 0.5, "passage": 0.5, "evidence": 1.0,
+        "right_doubted": 0.0, "wrong_doubted": 1.0,
         "refused_wrongly": 1, "unanswerable_refused": 1.0,
     }  # fmt: skip
 
@@ -98,7 +99,7 @@ def test_a_run(tmp_path: Path) -> None:
     ]
     with Engine(Config(model=str(model), threads=2, library=False)) as engine, Documents() as texts:
         documents = add_texts({"guide": ("guide.md", GUIDE)}, texts)
-        got = answers(documents, asked, texts, engine, 2)
+        got = answers(documents, asked, texts, engine, 2, typed=True)
         assert (got["answer_containment"], got["citations"]) == (0.5, 1)
         assert (got["citation_precision"], got["not_answered"]) == (1.0, ["b"])
         assert got["ratio_to_plain"] > 0
