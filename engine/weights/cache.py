@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from engine.weights.catalogue.builtins import BUILTINS, Builtin
+from engine.weights.catalogue.local_models import ollama_template
 from engine.weights.errors import Progress, WeightsError, disk_error
 from engine.weights.fetch.checksums import sha256_of
 from engine.weights.fetch.from_files import from_files, identify
@@ -73,7 +74,8 @@ def locate(
             return _builtin(BUILTINS[name], None, work, report, source, free)
         if (path := path_of(name)) is not None:  # a GGUF file, since no folder was found
             folder = gguf_folder(path)
-            _prepare(path, folder, identity(path) | {"gguf": str(path.resolve())}, work)
+            about = identity(path, name) | {"gguf": str(path.resolve())}
+            _prepare(path, folder, about, work, ollama_template(name))
             return folder
         return _hub_folder(name, work, report, free)
 
@@ -218,12 +220,17 @@ def _whole(model: Builtin, kept: Path, progress: Progress) -> bool:
     return False
 
 
-def _prepare(source: Path, folder: Path, about: dict[str, Any], work: Path) -> None:
-    """Make the folder of a GGUF file, in `work` first. `about` goes into its record."""
+def _prepare(
+    source: Path, folder: Path, about: dict[str, Any], work: Path, ollamas: str = ""
+) -> None:
+    """Make the folder of a GGUF file, in `work` first.
+
+    `about` goes into its record; `ollamas` is the template that Ollama has for it.
+    """
     from engine.weights.gguf.tokenizer import write_folder
 
     made = work / "folder"
-    write_folder(_check_gguf(source), made)
+    write_folder(_check_gguf(source), made, ollamas)
     _finish(made, folder, about | {"made_by": _versions()}, work)
 
 

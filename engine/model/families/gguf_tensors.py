@@ -21,6 +21,7 @@ from engine.model.unsupported import UnsupportedModel
 from engine.weights.errors import WeightsError
 from engine.weights.fetch.integrity import TensorInfo, config_of
 from engine.weights.gguf.ollama_form import read_model
+from engine.weights.gguf.parts import parts_of
 from engine.weights.resolve import gguf_of
 
 if TYPE_CHECKING:
@@ -52,9 +53,11 @@ class GgufTensors:
         self.path, self.on_read = path, on_read
         with contextlib.ExitStack() as opened:
             try:
-                self._file = opened.enter_context(path.open("rb", buffering=0))
+                parts = parts_of(path)
+                self._files = [opened.enter_context(one.open("rb", buffering=0)) for one in parts]
             except OSError as error:
-                raise WeightsError(f"{path}: {error.strerror}: fetch or copy it again") from error
+                name = error.filename or path
+                raise WeightsError(f"{name}: {error.strerror}: fetch or copy it again") from error
             self._version = self._stamp()
             self.gguf = read_model(path)
             self.settings = read_metadata(self.gguf)
@@ -97,9 +100,10 @@ class GgufTensors:
         count = math.prod(place.shape[:-1])
         rows = np.empty((count, size), np.uint8)
         rest, at = memoryview(rows.reshape(-1).data), place.start
-        self._file.seek(at)
+        file = self._files[place.part]
+        file.seek(at)
         while rest:
-            got = self._file.readinto(rest[:READ_BYTES])
+            got = file.readinto(rest[:READ_BYTES])
             if not got:
                 break
             rest = rest[got:]
@@ -120,20 +124,23 @@ class GgufTensors:
 
         Reading all of it would take as long as loading it.
         """
-        made = blake2b(repr(self._version[1:]).encode(), digest_size=16)
-        starts = sorted(place.start for place in self.gguf.tensors.values())
-        for start, size in [(0, starts[0]), *((start, SAMPLE_BYTES) for start in starts)]:
-            self._file.seek(start)
-            made.update(self._file.read(size))
+        made = blake2b(digest_size=16)
+        for number, (file, stamp) in enumerate(zip(self._files, self._version, strict=True)):
+            made.update(repr(stamp[1:]).encode())
+            places = self.gguf.tensors.values()
+            starts = sorted(place.start for place in places if place.part == number)
+            for start, size in [(0, starts[0]), *((start, SAMPLE_BYTES) for start in starts)]:
+                file.seek(start)
+                made.update(file.read(size))
         return made.hexdigest()
 
     def _size(self, source: str) -> int:
         """Count the bytes of a tensor of the file."""
         return math.prod(self.gguf.tensors[source].shape[:-1]) * self.gguf.row_bytes(source)
 
-    def _stamp(self) -> tuple[int, int, int]:
-        status = os.fstat(self._file.fileno())
-        return status.st_ino, status.st_size, status.st_mtime_ns
+    def _stamp(self) -> list[tuple[int, int, int]]:
+        found = [os.fstat(file.fileno()) for file in self._files]
+        return [(one.st_ino, one.st_size, one.st_mtime_ns) for one in found]
 
 
 def rope_order(rows: NDArray[np.uint8], heads: int) -> NDArray[np.uint8]:

@@ -17,6 +17,7 @@ from engine.model.native.gguf_arrays import GgufArrays, StoredArrays
 from engine.model.native.model import NativeModel, q8_bytes
 from engine.model.native.weights import NativeWeights
 from engine.model.unsupported import UnsupportedModel
+from engine.weights.gguf.parts import size_of
 from engine.weights.memory import check_memory, gguf_memory
 
 DTYPES = ("stored", "q8", "q4")  # formats of the kernels' integer products
@@ -58,7 +59,7 @@ def check_weights_fit(file: GgufTensors, config: ModelConfig, dtype: str, kv: st
     """Raise WeightsError where the available memory does not hold a GGUF file's model."""
     parameters = sum(math.prod(info.shape) for info in file.infos().values())
     width = {"q8": 1.13, "q4": 0.7, "bf16": 2, "f32": 4}.get(dtype)
-    size = file.path.stat().st_size if width is None else int(width * parameters)
+    size = size_of(file.path) if width is None else int(width * parameters)
     token_bytes = sum(
         2 * len(layers) * heads * (q8_bytes(d) if kv == "q8" else KV_BYTES * d)
         for heads, d, layers in config.cache_groups
