@@ -34,7 +34,8 @@ from engine.records import (
     Step,
     Usage,
 )
-from engine.sampling.grammar import GrammarState, following
+from engine.sampling.choices import Chances, Choices, needs_choices
+from engine.sampling.grammar import GrammarState
 from engine.sampling.rejection_sampling import rejecting
 from engine.sampling.verify import Verdict, agreed, cut, matching
 from engine.text_stream import Origin, TextStream
@@ -252,7 +253,8 @@ class Generation:
         """Begin an answer to a prompt.
 
         `context_tokens`: tokens of the model's context. `history`: earlier answers that may be
-        copied from. With a `grammar`, drafts are always verified by matching. `owner`: what the
+        copied from. With a `grammar`, or where the request changes logits or asks for
+        probabilities, drafts are always verified by matching. `owner`: what the
         cache has of other owners is not used. RequestError where the prompt fills the context.
         """
         self.request, self.prompt, self.owner = request, prompt, owner
@@ -267,13 +269,17 @@ class Generation:
             history=list(history),
             request=request,
             verification=verification,
-            eos_ids=tokenizer.eos | prompt.ends,
+            eos_ids=tokenizer.eos.union(prompt.ends, request.stop_tokens),
         )
+        self._choices = None
+        if needs_choices(request, grammar):
+            ends = tokenizer.eos | prompt.ends
+            self._choices = Choices(request, prompt.ids, ends, tokenizer.bytes_of, grammar)
         self.text = TextStream(
             tokenizer,
             prompt.stop,
             reasoning_filter(request, prompt, tokenizer),
-            continues=request.kind != "chat",
+            continues=request.kind != "chat" or request.continues,
             marks=marks_in_text(request, tokenizer),
         )
         self.usage = UsageCounter()
@@ -286,6 +292,7 @@ class Generation:
         self.seconds = 0.0  # seconds of the last step
         self.untold: Committed | None = None  # what was committed last, until its Step is made
         self._pieces: list[Piece] = []
+        self._chances: list[Chances] = []
         self._takes_choices = verification == "match" or request.temperature == 0
 
     @property
@@ -325,7 +332,9 @@ class Generation:
         """
         if self._grammar is None or len(self._grammar.forced) < MIN_FORCED_TOKENS:
             return []
-        return self._grammar.take_forced(self.limit - len(self.output))
+        if self._choices is None or self.request.logprobs is not None:  # then every row counts
+            return []
+        return self._choices.take_forced(self.limit - len(self.output))
 
     def allowed(self, draft: Draft) -> Draft:
         """Prune what the answer's grammar forbids from the draft."""
@@ -334,8 +343,8 @@ class Generation:
     def verify(self, draft: Draft, scores: Scores) -> tuple[list[int], int]:
         """Find the accepted path of `draft`, as node indices, and the model's token after it."""
         position = len(self.prompt.ids) + len(self.output)
-        if self._grammar:
-            return following(draft, scores.logits, position, self.request, self._grammar)
+        if self._choices:
+            return self._choices.verify(draft, scores.logits, position)
         if self._takes_choices and scores.chosen is not None:
             return agreed(draft, scores.chosen(self.request, position))
         return self._verdict(draft, scores.logits, position)
@@ -364,6 +373,7 @@ class Generation:
         if self.text.matched is not None:
             self.reason = "stop"
             del self.output[len(self.output) - len(tokens) + used :]
+        self._chances = self._choices.chances[:used] if self._choices else []
         self._accepted = min(len(path), used)
         self.usage.accepted += self._accepted
 
@@ -374,7 +384,14 @@ class Generation:
             self._pieces += self.text.finish()
         drafted, self.untold = len(self.untold.draft), None
         reasoning = self.text.take_reasoning()
-        return Step(tuple(self._pieces), drafted, self._accepted, self.seconds, reasoning=reasoning)
+        return Step(
+            tuple(self._pieces),
+            drafted,
+            self._accepted,
+            self.seconds,
+            reasoning=reasoning,
+            logprobs=tuple(self._chances),
+        )
 
     def done(self) -> Done:
         """Make the event that ends the stream."""

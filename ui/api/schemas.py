@@ -12,24 +12,30 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from index.documents.embeddings import MAX_TEXT_CHARS
 from ui.api.fields import (
+    MAX_CHOICES,
     MAX_EMBEDDED_TEXTS,
+    MAX_GUIDED_CHOICES,
     MAX_INT,
+    MAX_LOGPROBS,
     MAX_MESSAGES,
+    MAX_STOP_TOKENS,
     MAX_TOOLS,
-    AlwaysFalse,
-    AlwaysOne,
-    AlwaysZero,
+    Biases,
     Count,
-    EmptyList,
     FunctionNameText,
     Integer,
     JsonObject,
+    Limit,
     NonEmptyText,
     NotTooMany,
+    Only,
+    Penalty,
+    Schema,
     Seed,
     StopList,
     StopText,
     Text,
+    TokenId,
 )
 
 
@@ -52,7 +58,7 @@ Content = (
 
 class CalledFunction(RequestModel):
     name: Text
-    arguments: Text  # a JSON object
+    arguments: Text  # a JSON object; what is none is shown to the model as it is
 
 
 class ToolCall(RequestModel):
@@ -70,6 +76,7 @@ class Message(RequestModel):
     tool_call_id: Text | None = None
     name: Text | None = None
     reasoning_content: Text | None = None  # an extension: of an earlier answer, for the template
+    prefix: bool | None = None  # an extension: the answer goes on with this last message
 
 
 class FunctionName(RequestModel):
@@ -122,6 +129,7 @@ class JsonObjectFormat(RequestModel):
     """The answer is a JSON object."""
 
     type: Literal["json_object"]
+    schema_: Annotated[Schema | None, Field(alias="schema")] = None  # an extension: what it fits
 
 
 class JsonSchema(RequestModel):
@@ -145,6 +153,9 @@ ResponseFormat = Annotated[
 ]
 
 
+GuidedChoice = Annotated[list[NonEmptyText], Field(min_length=1, max_length=MAX_GUIDED_CHOICES)]
+
+
 def json_format(schema: dict[str, Any]) -> JsonSchemaFormat:
     """Return the format of JSON that fits a schema."""
     return JsonSchemaFormat(
@@ -152,24 +163,115 @@ def json_format(schema: dict[str, Any]) -> JsonSchemaFormat:
     )
 
 
-class GenerationRequest(RequestModel):
+class StructuredOutputs(RequestModel):
+    """What an answer fits, as vLLM has it: one of these."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    json_: Annotated[Schema | None, Field(alias="json")] = None
+    json_object: bool | None = None
+    choice: GuidedChoice | None = None
+    regex: NonEmptyText | None = None
+
+
+class Unsupported(RequestModel):
+    """Parameters that are refused, unless their value is one without an effect."""
+
+    add_special_tokens: Annotated[Any, Only(True)] = None
+    allowed_token_ids: Annotated[Any, Only([])] = None
+    audio: Annotated[Any, Only()] = None
+    bad_words: Annotated[Any, Only([])] = None
+    chat_template: Annotated[Any, Only()] = None
+    documents: Annotated[Any, Only([])] = None
+    dry_multiplier: Annotated[Any, Only(0)] = None
+    dynatemp_range: Annotated[Any, Only(0)] = None
+    function_call: Annotated[Any, Only("none", "auto")] = None
+    functions: Annotated[Any, Only([])] = None
+    grammar: Annotated[Any, Only("")] = None
+    guided_grammar: Annotated[Any, Only("")] = None
+    guided_whitespace_pattern: Annotated[Any, Only()] = None
+    include_stop_str_in_output: Annotated[Any, Only(False)] = None
+    length_penalty: Annotated[Any, Only(1)] = None
+    logits_processors: Annotated[Any, Only([])] = None
+    lora: Annotated[Any, Only([])] = None
+    mirostat: Annotated[Any, Only(0)] = None
+    n_probs: Annotated[Any, Only(0)] = None
+    prompt_logprobs: Annotated[Any, Only()] = None
+    repeat_penalty: Annotated[Any, Only(1)] = None
+    skip_special_tokens: Annotated[Any, Only(True)] = None
+    structural_tag: Annotated[Any, Only()] = None
+    tfs_z: Annotated[Any, Only(1)] = None
+    top_n_sigma: Annotated[Any, Only(0, -1)] = None
+    truncate_prompt_tokens: Annotated[Any, Only()] = None
+    typical_p: Annotated[Any, Only(1)] = None
+    use_beam_search: Annotated[Any, Only(False)] = None
+    web_search_options: Annotated[Any, Only()] = None
+    xtc_probability: Annotated[Any, Only(0)] = None
+
+
+class GenerationRequest(Unsupported):
     """The fields that chats and completions have in common."""
 
-    model: Text | None = None  # None: the served one
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    model: Text | None = None
+    """a name of the served model; without it that one"""
     prediction: Prediction | None = None
+    """text that the answer is expected to repeat; never changes it"""
     stream: bool | None = False
+    """server-sent events"""
     stream_options: StreamOptions | None = None
+    """`include_usage`: a last event with the counts"""
+    max_tokens: Limit | None = None
+    """-1 or none: the rest of the context"""
+    max_completion_tokens: Limit | None = None
+    """as `max_tokens`, before which it goes"""
+    n_predict: Limit | None = None
+    """as `max_tokens`, llama.cpp's; 0 is 1, for clients that want the prompt read"""
+    min_tokens: Count | None = None
+    """tokens before the model may end the answer; a stop string may end it sooner"""
     stop: StopText | StopList | None = None
+    """a string, or up to 64; the text ends before it"""
+    stop_token_ids: Annotated[list[TokenId], Field(max_length=MAX_STOP_TOKENS)] | None = None
+    """further end tokens, up to 64"""
+    ignore_eos: bool | None = None
+    """the model's end tokens never come"""
     seed: Seed | None = None
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = None  # 0: greedy
+    """any integer; the same one gives the same text, with any draft or none"""
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    """0 to 2; without it 0: greedy"""
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    top_k: Count | None = None  # an extension
+    """as at OpenAI"""
+    top_k: Limit | None = None
+    """0 and -1: all tokens"""
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    """drops tokens below this share of the likeliest one's probability, at the temperature"""
+    presence_penalty: Penalty | None = None
+    """-2 to 2; off the logits of tokens that the answer has"""
+    frequency_penalty: Penalty | None = None
+    """-2 to 2; off the logits of tokens, for each time that the answer has them"""
+    repetition_penalty: Annotated[float, Field(ge=0.01, le=10)] | None = None
+    """divides the logits of tokens that the prompt or the answer have; 1: none"""
+    logit_bias: Biases | None = None
+    """-100 to 100 by token id, added to its logits"""
+    n: Annotated[int, Field(ge=1, le=MAX_CHOICES), Integer] | None = None
+    """1 to 128 answers, written one after another, in streams too; the seed of each is one more"""
+    response_format: ResponseFormat | None = None
+    """`json_object`, also with a `schema`, and `json_schema`"""
+    json_schema: Schema | None = None
+    """a JSON schema that the answer fits, llama.cpp's"""
+    guided_json: Schema | None = None
+    """as `json_schema`, vLLM's"""
+    guided_choice: GuidedChoice | None = None
+    """texts, one of which is the answer"""
+    guided_regex: NonEmptyText | None = None
+    """a regular expression that the whole answer matches"""
+    structured_outputs: StructuredOutputs | None = None
+    """vLLM's: `json`, `json_object`, `choice` or `regex`"""
     user: Text | None = None
+    """the client whose turn it is; never changes the answer"""
     safety_identifier: Text | None = None
-    n: AlwaysOne | None = 1
-    frequency_penalty: AlwaysZero | None = 0
-    presence_penalty: AlwaysZero | None = 0
-    logit_bias: Annotated[dict[Text, Any], Field(max_length=0)] | None = None
+    """as `user`, before which it goes"""
 
 
 class TemplateOptions(RequestModel):
@@ -185,39 +287,47 @@ class ChatRequest(GenerationRequest):
     messages: Annotated[
         list[Message], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True), NotTooMany
     ]
-    max_tokens: Count | None = None
-    max_completion_tokens: Count | None = None
-    # An extension, llama.cpp's: -1 is the default, and 0 asks that the prompt is read.
-    n_predict: Annotated[int, Field(ge=-1, le=MAX_INT), Integer] | None = None
-    # "none" and "minimal" ask for an answer without reasoning; all else leaves it to the model
+    """texts of `system`, `developer`, `user`, `assistant` and `tool`; no images"""
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
-    chat_template_kwargs: TemplateOptions | None = None  # an extension
-    logprobs: AlwaysFalse | None = None
-    top_logprobs: Annotated[int, Field(ge=0, le=0), Integer] | None = None
+    """"none" and "minimal": an answer without reasoning; all else leaves it to the model"""
+    chat_template_kwargs: TemplateOptions | None = None
+    """`enable_thinking` or `thinking` false: an answer without reasoning"""
+    continue_final_message: bool | None = None
+    """the answer goes on with the last message, the assistant's; so does `"prefix": true` there"""
+    add_generation_prompt: bool | None = None
+    """`false` only together with `continue_final_message`"""
+    echo: Annotated[Any, Only(False)] = None
+    logprobs: bool | None = None
+    """the logarithm of the probability that the model itself gives each token of the answer"""
+    top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS), Integer] | None = None
+    """0 to 20 likeliest tokens next to each of the answer; with `logprobs` only"""
     tools: Annotated[list[ToolDefinition], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = (
         None
     )
+    """functions that the model may call, also together with a format of its other answers"""
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    """as at OpenAI"""
     parallel_tool_calls: bool | None = None
-    functions: EmptyList | None = None
-    function_call: Literal["none", "auto"] | None = None
-    response_format: ResponseFormat | None = None
+    """`false`: one call at most"""
     modalities: Annotated[list[Literal["text"]], Field(fail_fast=True)] | None = None
-    audio: None = None
+    """text only"""
 
 
 class CompletionRequest(GenerationRequest):
     """The body of /v1/completions."""
 
-    prompt: Text | Annotated[list[Text], Field(min_length=1, max_length=1)]
+    prompt: Text | Annotated[list[Text], Field(min_length=1, max_length=MAX_CHOICES)]
+    """a text, or up to 128, answered one after another; no token ids"""
     suffix: Text | None = None
+    """text behind the gap to fill in"""
     echo: bool | None = False
-    max_tokens: Count | None = None
-    best_of: AlwaysOne | None = None
-    logprobs: None = None
-    # An extension: marks for fill in the middle, files and regions in a prompt without a suffix
-    # count as such; false makes them text.
+    """the prompt before the answer; not together with `logprobs`"""
+    best_of: Annotated[int, Field(ge=1, le=MAX_CHOICES), Integer] | None = None
+    """the same as `n` only"""
+    logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS), Integer] | None = None
+    """0 to 20 likeliest tokens next to each of the answer, and its own probability"""
     parse_special: bool | None = True
+    """`false`: marks in the prompt are text"""
 
 
 class InfillChunk(RequestModel):
@@ -244,6 +354,7 @@ class InfillRequest(RequestModel):
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None  # 0: greedy
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     top_k: Annotated[int, Field(le=MAX_INT), Integer] | None = None
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
     t_max_predict_ms: Annotated[float, Field(le=MAX_INT)] | None = None  # 0 and less: no limit
     response_fields: (
         Annotated[list[Text], Field(max_length=MAX_MESSAGES, fail_fast=True), NotTooMany] | None
@@ -348,17 +459,43 @@ class ChatMessage(BaseModel):
     refusal: None = None
 
 
+class TokenLogprob(BaseModel):
+    """A token of an answer, or one in its place, and the logarithm of its probability."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class AnswerLogprob(TokenLogprob):
+    top_logprobs: list[TokenLogprob] = []
+
+
+class ChatLogprobs(BaseModel):
+    content: list[AnswerLogprob]
+    refusal: None = None
+
+
+class TextLogprobs(BaseModel):
+    """The same in the form of /v1/completions; offsets are those in the answer, code points."""
+
+    tokens: list[str]
+    token_logprobs: list[float]
+    top_logprobs: list[dict[str, float]] | None = None
+    text_offset: list[int]
+
+
 class ChatChoice(BaseModel):
     index: int = 0
     message: ChatMessage
-    logprobs: None = None
+    logprobs: ChatLogprobs | None = None
     finish_reason: Literal["stop", "length", "tool_calls"]
 
 
 class TextChoice(BaseModel):
     index: int = 0
     text: str
-    logprobs: None = None
+    logprobs: TextLogprobs | None = None
     finish_reason: Literal["stop", "length"] | None = None
 
 
@@ -371,6 +508,7 @@ class ChatAnswer(BaseModel):
     choices: list[ChatChoice]
     usage: TokenUsage
     timings: Timings
+    warnings: list[str] = []  # an extension: what is to be said about the model's answers
 
 
 class TextAnswer(BaseModel):
@@ -439,13 +577,21 @@ class Model(BaseModel):
     object: Literal["model"] = "model"
     created: int
     owned_by: str = "draftline"
-    max_model_len: int
-    context_length: int
+    max_model_len: int | None = None  # None: of an embedding model
+    context_length: int | None = None
+    # Anthropic's
+    type: Literal["model"] = "model"
+    display_name: str
+    created_at: str  # RFC 3339
 
 
 class Models(BaseModel):
     object: Literal["list"] = "list"
     data: list[Model]
+    # Anthropic's: there is one page
+    has_more: Literal[False] = False
+    first_id: str
+    last_id: str
 
 
 class Embedding(BaseModel):

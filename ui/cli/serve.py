@@ -301,6 +301,8 @@ def _serve(
                         except (AddressError, OSError) as error:  # another server has this model
                             log.info("commands cannot join this server: %s", error)
                     parts = "/ (page) and /v1 (API)" if page else "/v1"
+                    for line in app.state.warnings:
+                        say(line)
                     say(f"{app.state.names[0]} at {url}{parts}")
                     await self.ended.wait()
             finally:

@@ -24,10 +24,10 @@ from ui.api.errors import ApiError
 
 
 def chat_of(body: MessagesRequest) -> types.ChatRequest:
-    """Return the conversation as a request of /v1/chat/completions. Raises ApiError."""
-    if body.messages[-1].role == "assistant":
-        message = "messages: the last one is the assistant's: end with one of the user"
-        raise ApiError(400, message, "messages")
+    """Return the conversation as a request of /v1/chat/completions. Raises ApiError.
+
+    The answer goes on with a last message of the assistant.
+    """
     system = text_of(body.system)
     begun = [types.Message(role="system", content=system)] if system else []
     choice = body.tool_choice
@@ -42,6 +42,7 @@ def chat_of(body: MessagesRequest) -> types.ChatRequest:
         temperature=body.temperature,
         top_p=body.top_p,
         top_k=body.top_k,
+        continue_final_message=body.messages[-1].role == "assistant",
         seed=body.seed,
         tools=tools_of(body),
         tool_choice=choice_of(body),
@@ -61,7 +62,7 @@ def turns_of(message: Message) -> Iterator[types.Message]:
     if isinstance(message, UserMessage):
         results = [block for block in message.content if isinstance(block, ToolResultBlock)]
         for result in results:
-            content = text_of(result.content)
+            content = ("Error: " if result.is_error else "") + text_of(result.content)
             yield types.Message(role="tool", content=content, tool_call_id=result.tool_use_id)
         if text or not results:
             yield types.Message(role="user", content=text)

@@ -13,12 +13,11 @@ from pydantic_core import PydanticCustomError
 from ui.api.fields import (
     MAX_MESSAGES,
     MAX_TOOLS,
-    AlwaysFalse,
     Count,
     FunctionNameText,
-    Integer,
     JsonObject,
     NotTooMany,
+    Only,
     Seed,
     Text,
     only_types,
@@ -180,8 +179,8 @@ class ResponsesRequest(RequestModel):
     previous_response_id: NoState = None
     conversation: NoState = None
     prompt: NoState = None
-    background: AlwaysFalse | None = None
-    top_logprobs: Annotated[int, Field(ge=0, le=0), Integer] | None = None
+    background: Annotated[Any, Only(False)] = None
+    top_logprobs: Annotated[Any, Only(0)] = None
 
 
 # -- responses ---------------------------------------------------------------------------------
