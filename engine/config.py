@@ -54,6 +54,7 @@ class Config:
     # keys and values in the cache: auto (f32 on a CPU, the weights' format on a card) or, of a GGUF
     # file on a CPU q8: 8 bits and a scale for each 32 numbers, which take 3.6 times less memory
     kv: str = "auto"
+    lora: Sequence[str] = ()  # LoRA adapters, GGUF files, for a GGUF file: FILE or FILE:SCALE
     # auto: CUDA graphs on a card; static: passes of the same static shapes without capturing, also
     # on a CPU (for tests); off: passes of any shape, launched kernel by kernel
     graphs: Graphs = "auto"

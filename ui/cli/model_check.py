@@ -35,7 +35,7 @@ def check(args: argparse.Namespace) -> None:
     from engine.model.speed import measured
     from ui.common.loading import load_runtime
 
-    chosen = {name: getattr(args, name) for name in ("device", "dtype", "kv", "exact")}
+    chosen = {name: getattr(args, name) for name in ("device", "dtype", "kv", "lora", "exact")}
     config = Config(model=args.name, **{key: one for key, one in chosen.items() if one is not None})
     target = load_runtime(args.name, config, args.yes)
     try:

@@ -68,7 +68,7 @@ DEFAULT_QUEUE = 32
 MAX_QUEUE = 1000  # requests; each may take a thread
 SHUTDOWN_TIMEOUT_S = 2  # seconds that open connections have to end
 KEEP_ALIVE_S = 30  # seconds; longer than clients keep theirs
-TEXT_OPTIONS = ("dtype", "kv", "verification", "exact")  # options that may change a text
+TEXT_OPTIONS = ("dtype", "kv", "lora", "verification", "exact")  # options that may change a text
 
 
 def add_parser(commands: Any) -> None:

@@ -45,4 +45,13 @@ class StoredArrays(GgufArrays):
     """Arrays in f32 by their safetensors names, and matrices also as they are stored."""
 
     def stored(self, name: str) -> Stored:
-        return self.tensors.read(name)
+        """Read a matrix as it is stored, or in 8 bits where adapters change a quantised one."""
+        found, source = self.tensors.read(name), self.tensors.outputs[name].source
+        is_merged = source in self.tensors.adapters.names
+        if not is_merged or self.tensors.gguf.stored_as(source) in ("F32", "F16", "BF16"):
+            return found
+        from gguf.constants import GGMLQuantizationType
+        from gguf.quants import quantize
+
+        kind = GGMLQuantizationType.Q8_0
+        return found._replace(kind=kind, rows=quantize(found.rows.view(np.float32), kind))
