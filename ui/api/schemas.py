@@ -583,6 +583,7 @@ class Model(BaseModel):
     type: Literal["model"] = "model"
     display_name: str
     created_at: str  # RFC 3339
+    lifecycle: Literal["active"] = "active"
 
 
 class Models(BaseModel):

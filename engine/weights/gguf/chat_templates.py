@@ -37,6 +37,18 @@ PHI3 = r"""
 {%- endif %}
 """.strip()
 
+MISTRAL = r"""
+{{- bos_token }}
+{%- set first = messages[0].content ~ "\n\n" if messages[0].role == "system" else "" %}
+{%- for m in messages if m.role != "system" %}
+    {%- if m.role == "assistant" %}
+        {{- " " ~ m.content | trim ~ eos_token }}
+    {%- else %}
+        {{- "[INST] " ~ (first if loop.first else "") ~ m.content ~ " [/INST]" }}
+    {%- endif %}
+{%- endfor %}
+""".strip()
+
 GEMMA3 = r"""
 {{- bos_token }}
 {%- set first = messages[0].content ~ "\n\n" if messages[0].role == "system" else "" %}
@@ -70,18 +82,20 @@ GPT_OSS = r"""
 {%- endif %}
 """.strip()
 
-# The marks of a family's turns, which its template and its vocabulary have, and its template.
+# The marks of a family's turns, which its template has, and its vocabulary, unless they are in [];
+# and its template.
 BY_MARKS = (
     (("<|im_start|>", "<|im_end|>"), CHATML),
     (("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"), LLAMA3),
     (("<start_of_turn>", "<end_of_turn>"), GEMMA3),
     (("<|user|>", "<|assistant|>", "<|end|>"), PHI3),
+    (("[INST]", "[/INST]"), MISTRAL),
 )
 
 
 def of_ollama(template: str, tokens: Collection[str]) -> str:
     """Return the chat template that stands for one of Ollama's; "" where it is not understood."""
     for marks, found in BY_MARKS:
-        if all(mark in template and mark in tokens for mark in marks):
+        if all(mark in template and (mark[0] == "[" or mark in tokens) for mark in marks):
             return found
     return ""
