@@ -13,8 +13,10 @@ from engine.config import Config
 from engine.model.families.gguf_tensors import GgufTensors, rope_order, tensors_of_gguf
 from engine.model.native.gguf_arrays import GgufArrays
 from engine.model.native.native_target import NativeTarget
+from engine.model.torch.torch_target import TorchTarget
 from engine.records import Draft
 from engine.weights import WeightsError, locate
+from tests.support.llama_cpp_logits import llama_cpp_logits
 from tests.support.tiny_gguf import HEADS, HIDDEN, INNER, KV_HEADS, write_gguf
 
 RANK, ALPHA = 4, 8.0
@@ -97,6 +99,21 @@ def test_a_pass_runs_on_the_merged_weights(model: Path, tmp_path: Path, dtype: s
     spread = np.abs(plain).max()
     assert np.abs(same - plain).max() < 0.05 * spread < np.abs(other - plain).max()
     assert target.exact
+
+
+def test_llama_cpp_reads_adapters_so(model: Path, tmp_path: Path) -> None:
+    """But for its activations in 8 bits. The adapter changes the logits."""
+    write_adapter(tmp_path / "a.gguf")
+    tokens = [1, 2, 3, 5, 8]
+    expected = llama_cpp_logits(model, tokens, str(tmp_path / "a.gguf"))
+    plain = llama_cpp_logits(model, tokens)
+    lora = [str(tmp_path / "a.gguf")]
+    target = TorchTarget(locate(str(model)), Config(device="cpu", dtype="f32", lora=lora))
+    target.begin(tokens, 8)
+    for _ in target.prefill(tokens, 8):
+        pass
+    found = target.forward(tokens[-1], Draft()).logits[0].numpy()
+    assert np.abs(found - expected[-1]).max() < 0.05 * np.abs(expected[-1] - plain[-1]).max()
 
 
 @pytest.mark.parametrize(
