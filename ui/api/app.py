@@ -42,6 +42,7 @@ from ui.api.metrics import CONTENT_TYPE, Metrics, MetricsMiddleware
 from ui.api.openai_responses import requests as response_requests
 from ui.api.openai_responses import schemas as response_types
 from ui.api.openai_responses.answers import ResponseWriter, response_to
+from ui.api.parameters import GenerationRequest
 from ui.api.remote_engine.routes import EngineHost, add_engine_routes
 from ui.api.replies import (
     EventStreamResponse,
@@ -218,7 +219,7 @@ class ApiState:
         self,
         stream: JobStream,
         builder: responses.ResponseBuilder,
-        body: types.GenerationRequest,
+        body: GenerationRequest,
         http: Request,
         count: int,
     ) -> Response:
@@ -485,5 +486,5 @@ def owner_of(http: Request) -> str:
     return key or f"{address} {http.headers.get('user-agent', '')}"
 
 
-def user_of(body: types.GenerationRequest) -> str | None:
+def user_of(body: GenerationRequest) -> str | None:
     return body.safety_identifier or body.user

@@ -15,16 +15,14 @@ from typing import Any
 from engine.prompts.control_marks import is_template
 from engine.records import MAX_PREDICTION_CHARS, MIN_TEMPERATURE, Request, RequestError
 from engine.sampling.grammar import choice_grammar, json_grammar, regex_grammar
-from ui.api.schemas import (
-    ChatRequest,
-    CompletionRequest,
+from ui.api.parameters import (
     GenerationRequest,
     JsonObjectFormat,
     JsonSchemaFormat,
-    PredictRequest,
     StructuredOutputs,
     TextPart,
 )
+from ui.api.schemas import ChatRequest, CompletionRequest, PredictRequest
 from ui.api.tool_calls import must_call, names_of, tools_of, with_calls
 
 NO_LIMIT = 1 << 53  # tokens of an answer, which the context limits

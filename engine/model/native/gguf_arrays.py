@@ -10,6 +10,7 @@ import numpy as np
 from engine.model import _kernels
 from engine.model.families.gguf_tensors import GgufTensors, Stored
 from engine.model.native.product import Array
+from engine.weights.gguf.gguf_file import in_8_bits
 
 
 class ArraySource(Protocol):
@@ -50,8 +51,5 @@ class StoredArrays(GgufArrays):
         is_merged = source in self.tensors.adapters.names
         if not is_merged or self.tensors.gguf.stored_as(source) in ("F32", "F16", "BF16"):
             return found
-        from gguf.constants import GGMLQuantizationType
-        from gguf.quants import quantize
-
-        kind = GGMLQuantizationType.Q8_0
-        return found._replace(kind=kind, rows=quantize(found.rows.view(np.float32), kind))
+        kind, rows = in_8_bits(found.rows.view(np.float32))
+        return found._replace(kind=kind, rows=rows)

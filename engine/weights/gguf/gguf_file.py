@@ -159,6 +159,15 @@ class Gguf:
         return np.asarray(dequantize(raw, kind), np.float32)
 
 
+def in_8_bits(values: NDArray[np.float32]) -> tuple[int, NDArray[np.uint8]]:
+    """Quantise rows of f32 as Q8_0: the number of the format, and uint8 [rows, row_bytes]."""
+    from gguf.constants import GGMLQuantizationType
+    from gguf.quants import quantize
+
+    kind = GGMLQuantizationType.Q8_0
+    return int(kind), quantize(values, kind)
+
+
 def is_gguf(path: Path) -> bool:
     """Return whether the file starts with GGUF's magic bytes."""
     with path.open("rb") as file:

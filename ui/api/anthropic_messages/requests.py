@@ -21,6 +21,7 @@ from ui.api.anthropic_messages.schemas import (
     UserMessage,
 )
 from ui.api.errors import ApiError
+from ui.api.parameters import json_format
 
 
 def chat_of(body: MessagesRequest) -> types.ChatRequest:
@@ -48,7 +49,7 @@ def chat_of(body: MessagesRequest) -> types.ChatRequest:
         tool_choice=choice_of(body),
         parallel_tool_calls=not (choice and choice.disable_parallel_tool_use),
         reasoning_effort=None if thinks else "none",
-        response_format=form and types.json_format(form.schema_),
+        response_format=form and json_format(form.schema_),
         user=body.metadata.user_id if body.metadata else None,
     )
 

@@ -23,7 +23,7 @@ from ui.api.fields import (
     Text,
     only_types,
 )
-from ui.api.schemas import RequestModel
+from ui.api.parameters import RequestModel
 
 BLOCKS = ("text", "thinking", "redacted_thinking", "tool_use", "tool_result")
 SupportedBlock = BeforeValidator(

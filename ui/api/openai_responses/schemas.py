@@ -22,7 +22,8 @@ from ui.api.fields import (
     Text,
     only_types,
 )
-from ui.api.schemas import ErrorBody, JsonObjectFormat, RequestModel, TextFormat
+from ui.api.parameters import JsonObjectFormat, RequestModel, TextFormat
+from ui.api.schemas import ErrorBody
 
 NO_STATE = "responses are not stored: send the whole conversation as `input`"
 ITEMS = ("message", "function_call", "function_call_output", "reasoning")
