@@ -133,9 +133,9 @@ REMEDIES = {
     "n": f"must be 1 to {MAX_CHOICES}",
     "stop": f"must be a string, or a list of up to {MAX_STOP_STRINGS}, of up to {MAX_STOP_CHARS} "
     "characters each",
-    "input": f"must be a text, or a list of 1 to {MAX_EMBEDDED_TEXTS}, none of them empty or over "
-    f"{MAX_TEXT_CHARS} characters; token ids are not supported: send the text (LangChain: "
-    "check_embedding_ctx_length=False)",
+    "input": f"must be a text or a list (/openapi.json); to embed, of 1 to {MAX_EMBEDDED_TEXTS} "
+    f"texts, none of them empty or over {MAX_TEXT_CHARS} characters; token ids are not supported: "
+    "send the text (LangChain: check_embedding_ctx_length=False)",
     "prompt": f"must be a string, or a list of 1 to {MAX_CHOICES}: token ids are not supported",
     "logit_bias": f"must be numbers of -100 to 100 by token id, at most {MAX_BIASES}",
     "content": f"must be a string, or a list of up to {MAX_MESSAGES} parts of type text",

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -291,6 +292,13 @@ def _is_inside(file: Gguf, key: str, number: int, count: int) -> bool:
     """Return whether a token is one of the vocabulary's `count`; others are ignored and logged."""
     if 0 <= number < count:
         return True
-    name = one_line(file.path.name)
-    log.warning("%s: '%s' is %d, outside of %d tokens: ignored", name, key, number, count)
+    _warn_once(
+        f"{one_line(file.path.name)}: '{key}' is {number}, outside of {count} tokens: ignored"
+    )
     return False
+
+
+@cache
+def _warn_once(message: str) -> None:
+    """Log a warning, for which several places may have a reason."""
+    log.warning("%s", message)
