@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from secrets import token_hex
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -37,7 +37,7 @@ from engine.records import (
 from engine.sampling.choices import Chances, Choices, needs_choices
 from engine.sampling.grammar import GrammarState
 from engine.sampling.rejection_sampling import rejecting
-from engine.sampling.verify import Verdict, agreed, cut, matching
+from engine.sampling.verify import Verdict, agreed, cut, matching, values_of
 from engine.text_stream import Origin, TextStream
 
 if TYPE_CHECKING:
@@ -129,8 +129,15 @@ def prefill(
         return
     answer.usage.cached = target.begin(answer.prompt.ids, answer.capacity, answer.owner)
     answer.attach(target)
-    on_chunk = partial(drafter.observe_prompt, target) if drafter.needs_prompt_states else None
-    yield from read(answer, target, answer.usage.cached, on_chunk, cancelled)
+    sinks = [drafter.observe_prompt] if drafter.needs_prompt_states else []
+    if answer.request.prompt_logprobs:
+        sinks.append(answer.observe_prompt)
+
+    def on_chunk(tokens: list[int], states: Any) -> None:
+        for sink in sinks:
+            sink(target, tokens, states)
+
+    yield from read(answer, target, answer.usage.cached, on_chunk if sinks else None, cancelled)
 
 
 def write_forced(
@@ -180,7 +187,8 @@ def read(
     for done in target.prefill(ids, answer.capacity, on_chunk, answer.owner):
         answer.attach(target)
         answer.chunk_tokens, cached = done - cached, done
-        yield Step(seconds=perf_counter() - start, prefill=(done + 1, len(ids)))
+        seconds, chances = perf_counter() - start, answer.take_chances()
+        yield Step(seconds=seconds, prefill=(done + 1, len(ids)), logprobs=chances)
         if cancelled():
             break
         start = perf_counter()
@@ -257,7 +265,8 @@ class Generation:
         probabilities, drafts are always verified by matching. `owner`: what the
         cache has of other owners is not used. RequestError where the prompt fills the context.
         """
-        self.request, self.prompt, self.owner = request, prompt, owner
+        self.request, self.prompt = request, prompt
+        self.owner = token_hex(16) if request.prompt_logprobs else owner  # then nothing is cached
         self.limit = max_new_tokens(prompt, context_tokens)
         self.context = DraftContext(
             prompt.ids,
@@ -293,6 +302,9 @@ class Generation:
         self.untold: Committed | None = None  # what was committed last, until its Step is made
         self._pieces: list[Piece] = []
         self._chances: list[Chances] = []
+        if self._choices and request.prompt_logprobs:
+            self._chances.append(self._choices.first_chance(prompt.ids[0]))
+        self._told = 1  # tokens of the prompt whose chances were noted
         self._takes_choices = verification == "match" or request.temperature == 0
 
     @property
@@ -373,7 +385,8 @@ class Generation:
         if self.text.matched is not None:
             self.reason = "stop"
             del self.output[len(self.output) - len(tokens) + used :]
-        self._chances = self._choices.chances[:used] if self._choices else []
+        if self._choices:
+            self._chances += self._choices.chances[:used]
         self._accepted = min(len(path), used)
         self.usage.accepted += self._accepted
 
@@ -390,8 +403,23 @@ class Generation:
             self._accepted,
             self.seconds,
             reasoning=reasoning,
-            logprobs=tuple(self._chances),
+            logprobs=self.take_chances(),
         )
+
+    def observe_prompt(self, target: Target, tokens: list[int], states: Any) -> None:
+        """Note the chances of the prompt's tokens behind these, which were just read."""
+        assert self._choices
+        first = len(target.tokens) - len(tokens) + 1
+        for place, row in enumerate(target.logits(states), first):
+            if place == self._told:  # else it was read again after another request
+                token = self.prompt.ids[place]
+                self._chances.append(self._choices.chances_of(values_of(row), token))
+                self._told += 1
+
+    def take_chances(self) -> tuple[Chances, ...]:
+        """Return the chances of tokens that no Step has told yet."""
+        found, self._chances = tuple(self._chances), []
+        return found
 
     def done(self) -> Done:
         """Make the event that ends the stream."""

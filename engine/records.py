@@ -96,6 +96,7 @@ class Request:
     frequency_penalty: float = 0.0
     repetition_penalty: float = 1.0
     logprobs: int | None = None  # likeliest tokens that each Step tells next to each of its own
+    prompt_logprobs: bool = False  # Steps tell them of the prompt's tokens, too, which is read anew
     # Functions that the model may call in a `chat`, each a JSON object with its name, description
     # and parameters, a JSON schema
     tools: tuple[str, ...] = ()
@@ -229,10 +230,13 @@ class Scores:
 
 
 class TokenChance(NamedTuple):
-    """A token's text in bytes, and the logarithm of the probability that the model gave it."""
+    """A token's text in bytes, and the logarithm of the probability that the model gave it.
+
+    Before the first token of a prompt there is none.
+    """
 
     data: tuple[int, ...]
-    logprob: float
+    logprob: float | None
 
 
 class Piece(NamedTuple):

@@ -352,8 +352,9 @@ REQUEST: dict[str, Read] = {
     "frequency_penalty": _number,
     "repetition_penalty": _number,
     "logprobs": _or_none(_count),
+    "prompt_logprobs": _flag,
 }
-CHANCE = _tuple(TokenChance, _list(_count, MAX_TOKEN_BYTES), _number)
+CHANCE = _tuple(TokenChance, _list(_count, MAX_TOKEN_BYTES), _or_none(_number))
 STEP: dict[str, Read] = {
     "pieces": _list(_tuple(Piece, _text, _text, _or_none(_span)), MAX_PIECES),
     "drafted": _count,

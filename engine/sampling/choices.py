@@ -69,7 +69,7 @@ class Choices:
             token = self._choice(own, position + depth)
             self._take(token)
             if self._request.logprobs is not None:
-                self.chances.append(self._chances(own, token, self._request.logprobs))
+                self.chances.append(self.chances_of(own, token))
             return token
 
         return accept(draft, choice)
@@ -127,7 +127,13 @@ class Choices:
             row[_known(self._ends, row)] = -np.inf
         return row
 
-    def _chances(self, own: Array, token: int, count: int) -> Chances:
+    def first_chance(self, token: int) -> Chances:
+        """Return what is told of a prompt's first token."""
+        return (TokenChance(tuple(self._bytes_of(token)), None),)
+
+    def chances_of(self, own: Array, token: int) -> Chances:
+        """Return what is told of a token, by the model's own logits in its place."""
+        count = self._request.logprobs or 0
         values = own.astype(np.float64)
         best = values.max()
         values -= best + np.log(np.exp(values - best).sum())

@@ -10,7 +10,7 @@ import httpx
 import numpy as np
 import pytest
 
-from engine.records import Request
+from engine.records import Request, RequestError
 from tests.support.protocols import CHAT, MESSAGES, openai_error
 from tests.support.server import (
     ANSWER,
@@ -191,6 +191,29 @@ def test_openai_s_client_reads_probabilities(reciting: LocalServer) -> None:
     told = text.choices[0].logprobs
     assert told and told.tokens and "".join(told.tokens) == f" {ANSWER}"
     assert told.text_offset == [*range(27)]
+
+
+def test_an_echo_has_the_probabilities_of_its_tokens(writing: LocalServer) -> None:
+    """Each time alike, though the prompt was read before; those of the answer stay."""
+    prompt = "def f(x):\n    return x\n" * 9
+    body = {"prompt": prompt, "logprobs": 2, "max_tokens": 5}
+    alone = post(writing, TEXT, **body)["choices"][0]
+    whole = post(writing, TEXT, **body, echo=True)
+    (choice,) = whole["choices"]
+    told, count = choice["logprobs"], whole["usage"]["prompt_tokens"]
+    assert choice["text"] == prompt + alone["text"]
+    assert "".join(told["tokens"][:count]) == prompt and told["text_offset"][count] == len(prompt)
+    assert told["token_logprobs"][0] is told["top_logprobs"][0] is None
+    assert told["token_logprobs"][count:] == alone["logprobs"]["token_logprobs"]
+    assert all(value <= 0 for value in told["token_logprobs"][1:])
+    assert whole["usage"]["completion_tokens"] == len(told["tokens"]) - count == 5
+    assert post(writing, TEXT, **body, echo=True)["choices"] == [choice]
+    one = parts(stream(writing, TEXT, **body, echo=True))[0]
+    assert (one["text"], one["tokens"]) == (choice["text"], told["token_logprobs"])
+    for name, value in (("suffix", "x"), ("max_tokens", 0)):
+        asked = CompletionRequest.model_validate(body | {"echo": True, name: value})
+        with pytest.raises(RequestError, match=f"^{name}.*: not together with echo"):
+            completion_request(asked)
 
 
 # -- what changes the model's choice ------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -115,6 +116,28 @@ def test_chances_are_the_models_own(
         assert [bytes(other.data) for other in others] == [*map(tokenizer.bytes_of, best)]
         found = [other.logprob for other in others]
         assert found == pytest.approx([values[token] for token in best], abs=1e-12)
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 99), st.booleans(), st.integers(0, 3))
+def test_chances_of_the_prompt_precede_those_of_the_answer(
+    tokenizer: Tokenizer, seed: int, sampled: bool, count: int
+) -> None:
+    target, sampling = HashTarget(VOCAB, seed=seed), SAMPLED if sampled else {}
+    request = Request("complete", seed=seed, logprobs=count, **sampling)
+    _, tokens, chances = written(target, tokenizer, request, NullDrafter())
+    request = replace(request, prompt_logprobs=True)
+    for name, drafter in drafters([*tokens, *range(VOCAB)], VOCAB).items():
+        _, others, (first, *told) = written(target, tokenizer, request, drafter)
+        assert (others, told[len(IDS) - 1 :]) == (tokens, chances), name
+        assert [(bytes(one.data), one.logprob) for one in first] == [
+            (tokenizer.bytes_of(IDS[0]), None)
+        ]
+        for place, (own, *likeliest_ones) in enumerate(told[: len(IDS) - 1], 1):
+            values = target.row(IDS[:place]).double().log_softmax(-1).tolist()
+            assert own.logprob == pytest.approx(values[IDS[place]], abs=1e-12)
+            best = sorted(range(VOCAB), key=lambda token: (-values[token], token))[:count]
+            assert [bytes(one.data) for one in likeliest_ones] == [*map(tokenizer.bytes_of, best)]
 
 
 @settings(max_examples=20)

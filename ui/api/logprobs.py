@@ -38,6 +38,7 @@ def chat_logprobs(chances: Sequence[Chances]) -> types.ChatLogprobs:
 
     def entry(chance: TokenChance) -> types.TokenLogprob:
         text = token_text(bytes(chance.data))
+        assert chance.logprob is not None  # it is no prompt's
         return types.TokenLogprob(token=text, logprob=chance.logprob, bytes=[*chance.data])
 
     return types.ChatLogprobs(
@@ -57,7 +58,9 @@ def text_logprobs(
     texts = [[token_text(bytes(one.data)) for one in entry] for entry in chances]
     values = [[one.logprob for one in entry] for entry in chances]
     pairs = [
-        dict(zip((*names[1:], names[0]), (*numbers[1:], numbers[0]), strict=True))
+        None
+        if numbers[0] is None
+        else dict(zip((*names[1:], names[0]), (*numbers[1:], numbers[0]), strict=True))
         for names, numbers in zip(texts, values, strict=True)
     ]
     return types.TextLogprobs(

@@ -159,9 +159,11 @@ def completion_request(
     texts = () if parse_special and is_template(prompt) else (prompt,)
     if body.best_of not in (None, body.n or 1):
         raise RequestError("best_of: the same as n only: leave it out")
-    if body.echo and body.logprobs is not None:
-        raise RequestError("echo: not together with logprobs: leave one out")
     limit = max_tokens_of(body)
+    echoed = bool(body.echo) and body.logprobs is not None
+    if echoed and (body.suffix or limit == 0):
+        name = "suffix" if body.suffix else "max_tokens: 0"
+        raise RequestError(f"{name}: not together with echo and logprobs: leave it out")
     return Request(
         "complete",
         prompt,
@@ -170,6 +172,7 @@ def completion_request(
         predictions=predictions(body, texts),
         max_tokens=NO_LIMIT if limit is None else limit,
         logprobs=body.logprobs,
+        prompt_logprobs=echoed,
         **common_options(body, choice),
     )
 

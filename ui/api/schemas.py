@@ -134,7 +134,7 @@ class CompletionRequest(GenerationRequest):
     suffix: Text | None = None
     """text behind the gap to fill in"""
     echo: bool | None = False
-    """the prompt before the answer; not together with `logprobs`"""
+    """the prompt before the answer; with `logprobs` those of its tokens, too"""
     best_of: Annotated[int, Field(ge=1, le=MAX_CHOICES), Integer] | None = None
     """the same as `n` only"""
     logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS), Integer] | None = None
@@ -293,8 +293,8 @@ class TextLogprobs(BaseModel):
     """The same in the form of /v1/completions; offsets are those in the answer, code points."""
 
     tokens: list[str]
-    token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]] | None = None
+    token_logprobs: list[float | None]  # None: of a prompt's first
+    top_logprobs: list[dict[str, float | None] | None] | None = None
     text_offset: list[int]
 
 
