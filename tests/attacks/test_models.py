@@ -565,7 +565,7 @@ class File:
             (name, tuple(reversed(one.shape)), one.kind, one.start - start)
             for name, one in sound.tensors.items()
         ]
-        self.data = bytes(sound.data[start:])
+        self.data = sound.data[0][start:]
         self.counts: tuple[int, int] | None = None
         self.alignment = 32
 
