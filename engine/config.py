@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Literal
 
 SMALL_MODEL, USUAL_MODEL = "qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b"
+NEXT_EDIT_MODELS = "sweepai/sweep-next-edit-0.5B", "sweepai/sweep-next-edit-1.5B"
 MODEL_VARIABLE = "DRAFTLINE_MODEL"
 PREFIXES_VARIABLE = "DRAFTLINE_PREFIXES"
 MIN_MEMORY_BYTES = 6_000_000_000  # bytes of a machine for the usual model, an editor and a browser
+MIN_NEXT_EDIT_BYTES = 10_000_000_000  # bytes for the larger model for next edits beside that
 Verification = Literal["match", "rejection"]
 Graphs = Literal["auto", "off", "static"]
 KV_FORMATS = ("auto", "q8")
@@ -22,6 +24,11 @@ def default_model(memory_bytes: int) -> str:
     """Choose the model where none is named, on a machine with so much memory."""
     by_memory = USUAL_MODEL if memory_bytes >= MIN_MEMORY_BYTES else SMALL_MODEL
     return os.environ.get(MODEL_VARIABLE) or by_memory
+
+
+def next_edit_model(name: str) -> str:
+    """Return the model for next edits that a setting names; "auto" stands for one by memory."""
+    return NEXT_EDIT_MODELS[memory_bytes() >= MIN_NEXT_EDIT_BYTES] if name == "auto" else name
 
 
 def memory_bytes() -> int:
@@ -54,6 +61,7 @@ class Config:
     # keys and values in the cache: auto (f32 on a CPU, the weights' format on a card) or, of a GGUF
     # file on a CPU q8: 8 bits and a scale for each 32 numbers, which take 3.6 times less memory
     kv: str = "auto"
+    lora: Sequence[str] = ()  # LoRA adapters, GGUF files, for a GGUF file: FILE or FILE:SCALE
     # auto: CUDA graphs on a card; static: passes of the same static shapes without capturing, also
     # on a CPU (for tests); off: passes of any shape, launched kernel by kernel
     graphs: Graphs = "auto"

@@ -36,8 +36,9 @@ from engine.prompts.fim import fim_format
 from engine.prompts.indexed_prompt import is_of_indexed_files
 from engine.prompts.prompt_encoder import Cancelled
 from engine.prompts.tokenizer import Tokenizer
-from engine.prompts.tool_grammar import grammar_of_calls
-from engine.records import Done, Event, Info, Message, Request, Step
+from engine.prompts.tool_grammar import grammar_of_calls, with_calls
+from engine.records import Done, Event, Info, Message, Request, RequestError, Step
+from engine.sampling.choices import check_tokens
 from engine.sampling.grammar import Grammars, GrammarState
 from engine.sampling.grammar_depth import check_rules
 from engine.weights import Progress, home, locate
@@ -47,6 +48,10 @@ from index.workspace.workspace import Workspace
 if TYPE_CHECKING:
     from engine.model.torch.torch_target import TorchTarget
 
+NO_TEMPLATE = (
+    "the model has no chat template: chats are shown to it as plain text, and its answers may be "
+    "poor; choose one that is made for chats"
+)
 MAX_CHUNK_TOKENS = 128  # tokens of a prompt that one pass on a CPU reads at most
 MAX_CHUNK_SECONDS = 0.2  # seconds of such a pass; a request can be cancelled between two
 CLOSE_SECONDS = 5.0  # seconds that storing prompts may hold up the end of an engine
@@ -141,6 +146,11 @@ class Engine:
         )
 
     @property
+    def warnings(self) -> list[str]:
+        """What is to be said about the model's answers to chats, a line each."""
+        return [NO_TEMPLATE] if self.parts.tokenizer.template is None else []
+
+    @property
     def failure(self) -> str | None:
         """The reason why the engine no longer answers, in one line; None while it does."""
         return self.worker.failure
@@ -216,6 +226,7 @@ class Engine:
         except Cancelled:
             return ended_job(request, client, Done("cancelled"))
         max_new_tokens(prompt, self.context)
+        check_tokens(request, self.parts.target.vocab)
         grammar = self._grammar(request, prompt)
         name = (drafter or self.config.drafter) if speculation else None
         if name is not None and name not in self.drafters:
@@ -268,10 +279,15 @@ class Engine:
         grammar, trigger = request.grammar or prompt.grammar, None
         if request.grammar:
             check_rules(request.grammar)
+            if request.tools:
+                grammar = with_calls(request, tokenizer)
         elif request.tools and not grammar:
             grammar, trigger = grammar_of_calls(request, tokenizer)
         if not grammar:
             return None
+        if request.min_tokens or request.ignore_end:
+            name = "min_tokens" if request.min_tokens else "ignore_eos"
+            raise RequestError(f"{name}: not together with tools or a format: leave one out")
         if trigger is not None:
             trigger = replace(trigger, in_reasoning=prompt.thinks)
         return self._grammars.start(grammar, tokenizer.eos | prompt.ends, trigger)

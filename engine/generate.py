@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from secrets import token_hex
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -34,9 +34,10 @@ from engine.records import (
     Step,
     Usage,
 )
-from engine.sampling.grammar import GrammarState, following
+from engine.sampling.choices import Chances, Choices, needs_choices
+from engine.sampling.grammar import GrammarState
 from engine.sampling.rejection_sampling import rejecting
-from engine.sampling.verify import Verdict, agreed, cut, matching
+from engine.sampling.verify import Verdict, agreed, cut, matching, values_of
 from engine.text_stream import Origin, TextStream
 
 if TYPE_CHECKING:
@@ -128,8 +129,15 @@ def prefill(
         return
     answer.usage.cached = target.begin(answer.prompt.ids, answer.capacity, answer.owner)
     answer.attach(target)
-    on_chunk = partial(drafter.observe_prompt, target) if drafter.needs_prompt_states else None
-    yield from read(answer, target, answer.usage.cached, on_chunk, cancelled)
+    sinks = [drafter.observe_prompt] if drafter.needs_prompt_states else []
+    if answer.request.prompt_logprobs:
+        sinks.append(answer.observe_prompt)
+
+    def on_chunk(tokens: list[int], states: Any) -> None:
+        for sink in sinks:
+            sink(target, tokens, states)
+
+    yield from read(answer, target, answer.usage.cached, on_chunk if sinks else None, cancelled)
 
 
 def write_forced(
@@ -179,7 +187,8 @@ def read(
     for done in target.prefill(ids, answer.capacity, on_chunk, answer.owner):
         answer.attach(target)
         answer.chunk_tokens, cached = done - cached, done
-        yield Step(seconds=perf_counter() - start, prefill=(done + 1, len(ids)))
+        seconds, chances = perf_counter() - start, answer.take_chances()
+        yield Step(seconds=seconds, prefill=(done + 1, len(ids)), logprobs=chances)
         if cancelled():
             break
         start = perf_counter()
@@ -252,10 +261,12 @@ class Generation:
         """Begin an answer to a prompt.
 
         `context_tokens`: tokens of the model's context. `history`: earlier answers that may be
-        copied from. With a `grammar`, drafts are always verified by matching. `owner`: what the
+        copied from. With a `grammar`, or where the request changes logits or asks for
+        probabilities, drafts are always verified by matching. `owner`: what the
         cache has of other owners is not used. RequestError where the prompt fills the context.
         """
-        self.request, self.prompt, self.owner = request, prompt, owner
+        self.request, self.prompt = request, prompt
+        self.owner = token_hex(16) if request.prompt_logprobs else owner  # then nothing is cached
         self.limit = max_new_tokens(prompt, context_tokens)
         self.context = DraftContext(
             prompt.ids,
@@ -267,13 +278,17 @@ class Generation:
             history=list(history),
             request=request,
             verification=verification,
-            eos_ids=tokenizer.eos | prompt.ends,
+            eos_ids=tokenizer.eos.union(prompt.ends, request.stop_tokens),
         )
+        self._choices = None
+        if needs_choices(request, grammar):
+            ends = tokenizer.eos | prompt.ends
+            self._choices = Choices(request, prompt.ids, ends, tokenizer.bytes_of, grammar)
         self.text = TextStream(
             tokenizer,
             prompt.stop,
             reasoning_filter(request, prompt, tokenizer),
-            continues=request.kind != "chat",
+            continues=request.kind != "chat" or request.continues,
             marks=marks_in_text(request, tokenizer),
         )
         self.usage = UsageCounter()
@@ -286,6 +301,10 @@ class Generation:
         self.seconds = 0.0  # seconds of the last step
         self.untold: Committed | None = None  # what was committed last, until its Step is made
         self._pieces: list[Piece] = []
+        self._chances: list[Chances] = []
+        if self._choices and request.prompt_logprobs:
+            self._chances.append(self._choices.first_chance(prompt.ids[0]))
+        self._told = 1  # tokens of the prompt whose chances were noted
         self._takes_choices = verification == "match" or request.temperature == 0
 
     @property
@@ -325,7 +344,9 @@ class Generation:
         """
         if self._grammar is None or len(self._grammar.forced) < MIN_FORCED_TOKENS:
             return []
-        return self._grammar.take_forced(self.limit - len(self.output))
+        if self._choices is None or self.request.logprobs is not None:  # then every row counts
+            return []
+        return self._choices.take_forced(self.limit - len(self.output))
 
     def allowed(self, draft: Draft) -> Draft:
         """Prune what the answer's grammar forbids from the draft."""
@@ -334,8 +355,8 @@ class Generation:
     def verify(self, draft: Draft, scores: Scores) -> tuple[list[int], int]:
         """Find the accepted path of `draft`, as node indices, and the model's token after it."""
         position = len(self.prompt.ids) + len(self.output)
-        if self._grammar:
-            return following(draft, scores.logits, position, self.request, self._grammar)
+        if self._choices:
+            return self._choices.verify(draft, scores.logits, position)
         if self._takes_choices and scores.chosen is not None:
             return agreed(draft, scores.chosen(self.request, position))
         return self._verdict(draft, scores.logits, position)
@@ -364,6 +385,8 @@ class Generation:
         if self.text.matched is not None:
             self.reason = "stop"
             del self.output[len(self.output) - len(tokens) + used :]
+        if self._choices:
+            self._chances += self._choices.chances[:used]
         self._accepted = min(len(path), used)
         self.usage.accepted += self._accepted
 
@@ -374,7 +397,29 @@ class Generation:
             self._pieces += self.text.finish()
         drafted, self.untold = len(self.untold.draft), None
         reasoning = self.text.take_reasoning()
-        return Step(tuple(self._pieces), drafted, self._accepted, self.seconds, reasoning=reasoning)
+        return Step(
+            tuple(self._pieces),
+            drafted,
+            self._accepted,
+            self.seconds,
+            reasoning=reasoning,
+            logprobs=self.take_chances(),
+        )
+
+    def observe_prompt(self, target: Target, tokens: list[int], states: Any) -> None:
+        """Note the chances of the prompt's tokens behind these, which were just read."""
+        assert self._choices
+        first = len(target.tokens) - len(tokens) + 1
+        for place, row in enumerate(target.logits(states), first):
+            if place == self._told:  # else it was read again after another request
+                token = self.prompt.ids[place]
+                self._chances.append(self._choices.chances_of(values_of(row), token))
+                self._told += 1
+
+    def take_chances(self) -> tuple[Chances, ...]:
+        """Return the chances of tokens that no Step has told yet."""
+        found, self._chances = tuple(self._chances), []
+        return found
 
     def done(self) -> Done:
         """Make the event that ends the stream."""

@@ -17,10 +17,11 @@ from index.records import Span
 Kind = Literal["edit", "complete", "chat"]
 Reason = Literal["stop", "length", "cancelled", "failed"]
 # {"role": "system" | "user" | "assistant" | "tool", "content": text}. An assistant's may have
-# "tool_calls", JSON of a list of {"id", "name", "arguments": {...}}, and "reasoning_content"; a
-# tool: "tool_call_id"
+# "tool_calls", JSON of a list of {"id", "name", "arguments": {...}} (a text where a client sent no
+# object), and "reasoning_content"; a tool: "tool_call_id"
 Message = dict[str, str]
 MIN_TEMPERATURE = 1e-6  # temperature of sampling; smaller ones would overflow
+NO_LOGPROB = -9999.0  # stands for the logarithm of 0, which JSON cannot write
 MAX_STOP_CHARS = 4096  # characters of a stop string that a client sends
 MAX_PREDICTIONS = 4096  # texts of a request that are used
 MAX_PREDICTION_CHARS = 512 << 10  # characters of predictions that are used: some 150,000 tokens
@@ -81,14 +82,28 @@ class Request:
     temperature: float = 0.0  # 0: greedy
     top_k: int = 0  # 0: all
     top_p: float = 1.0
+    min_p: float = 0.0  # least share of the likeliest token's probability, at the temperature
     seed: int = 0
     stop: tuple[str, ...] = ()
+    stop_tokens: tuple[int, ...] = ()  # end tokens next to the model's own
+    min_tokens: int = 0  # tokens that the answer has before an end token may come
+    ignore_end: bool = False  # the model's own end tokens never come
+    # What is added to logits: (token id, number); numbers for each token that the answer has
+    # already, once and for each time; and the number by which the logits of tokens that the prompt
+    # or the answer have are divided, or multiplied where they are negative.
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logprobs: int | None = None  # likeliest tokens that each Step tells next to each of its own
+    prompt_logprobs: bool = False  # Steps tell them of the prompt's tokens, too, which is read anew
     # Functions that the model may call in a `chat`, each a JSON object with its name, description
     # and parameters, a JSON schema
     tools: tuple[str, ...] = ()
     must_call: tuple[str, ...] = ()  # names of tools; the model must call one of them
     grammar: str = ""  # grammar that the answer follows (engine.sampling.grammar); "": none
     thinking: bool = True  # a model that reasons before it answers a `chat` may do so
+    continues: bool = False  # the answer goes on with the last message, the assistant's
 
     def __post_init__(self) -> None:
         if self.temperature != 0 and not MIN_TEMPERATURE <= self.temperature < math.inf:
@@ -99,8 +114,24 @@ class Request:
             raise RequestError(f"top_k {self.top_k}: must be 0 (all tokens) or more")
         if not 0 < self.top_p <= 1:
             raise RequestError(f"top_p {self.top_p}: must be above 0 and at most 1")
+        if not 0 <= self.min_p <= 1:
+            raise RequestError(f"min_p {self.min_p}: must be 0 to 1")
+        if self.repetition_penalty <= 0:
+            raise RequestError(f"repetition_penalty {self.repetition_penalty}: must be above 0")
         if self.max_tokens is not None and self.max_tokens < 0:
             raise RequestError(f"max_tokens {self.max_tokens}: must be 0 or more")
+
+    @property
+    def changes_logits(self) -> bool:
+        """Whether tokens are chosen from other logits than the model's own."""
+        return bool(
+            self.logit_bias
+            or self.presence_penalty
+            or self.frequency_penalty
+            or self.repetition_penalty != 1
+            or self.min_tokens
+            or self.ignore_end
+        )
 
 
 @dataclass(slots=True)
@@ -198,6 +229,16 @@ class Scores:
         return self._make is None
 
 
+class TokenChance(NamedTuple):
+    """A token's text in bytes, and the logarithm of the probability that the model gave it.
+
+    Before the first token of a prompt there is none.
+    """
+
+    data: tuple[int, ...]
+    logprob: float | None
+
+
 class Piece(NamedTuple):
     """Text of one step, and the source that its tokens were drafted from.
 
@@ -220,6 +261,8 @@ class Step:
     seconds: float = 0.0
     prefill: tuple[int, int] | None = None
     reasoning: str = ""  # text that is not the answer's; `pieces` have none of it
+    # Where the request asks for them: of each token, the likeliest ones in its place behind it
+    logprobs: tuple[tuple[TokenChance, ...], ...] = ()
 
     @property
     def text(self) -> str:

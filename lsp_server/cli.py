@@ -341,7 +341,8 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         "--next-edit-model",
         default="",
         metavar="M",
-        help="a model made for next edits (Sweep, Zeta 2.1), which runs beside the other one",
+        help="a model made for next edits (Sweep, Zeta 2.1), which runs beside the other one; "
+        "auto: Sweep's that suits the memory",
     )
     add(
         "--next-edit-format",

@@ -61,7 +61,7 @@ class Settings:
     context: int = 256  # tokens of other files in a completion's prompt
     ghostText: Switch = True  # inline completions while typing; invoked explicitly they stay
     nextEdit: Switch = True
-    nextEditModel: str = ""  # made for next edits; none: they are found by rule
+    nextEditModel: str = ""  # made for next edits, or auto; none: they are found by rule
     nextEditFormat: str = ""  # the format of its prompts; "": by the model's name
     languages: tuple[str, ...] = ()
     disabledGlobs: tuple[str, ...] = ()

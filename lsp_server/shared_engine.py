@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
-from engine.config import DEFAULT_MODEL
+from engine.config import DEFAULT_MODEL, next_edit_model
 from engine.model.slots import Slots
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class SharedEngine:
     @cached_property
     def for_next_edits(self) -> SharedEngine:
         """The engine of a model for next edits, next to this one."""
-        return SharedEngine(self.next_edits.model, self._fetch, self)
+        return SharedEngine(next_edit_model(self.next_edits.model), self._fetch, self)
 
     @cached_property
     def for_completions(self) -> SharedEngine:

@@ -25,6 +25,11 @@ class Target(Protocol):
     context: int  # tokens
     epoch: int  # changes whenever another sequence becomes current
 
+    @property
+    def tokens(self) -> list[int]:
+        """The tokens of the current sequence whose rows are in the cache."""
+        ...
+
     def begin(self, prompt: list[int], capacity: int, owner: str = "") -> int:
         """Make a sequence of an owner current that starts as `prompt` does.
 

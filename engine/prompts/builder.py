@@ -112,8 +112,11 @@ def unpredicted(request: Request, encoder: PromptEncoder, model: str = "") -> Pr
         encoder.expect(len(request.messages))  # each takes one token at least
         tools = [Tool.of(text) for text in request.tools]
         # A grammar that holds from the start is that of the whole answer.
-        thinking = request.thinking and not (request.grammar or request.must_call)
-        turns = tokenizer.turns(request.messages, "", encoder.encode, thinking, tools)
+        whole = request.grammar or request.must_call or request.continues
+        messages, begun = begun_reply(request)
+        turns = tokenizer.turns(
+            messages, begun, encoder.encode, request.thinking and not whole, tools
+        )
         ids = [token for _, part in turns for token in part]
         places_of = places(request.documents, turns, tokenizer)
         thinks = tokenizer.ends_in_reasoning(ids)
@@ -121,6 +124,19 @@ def unpredicted(request: Request, encoder: PromptEncoder, model: str = "") -> Pr
     if request.update:
         return apply_prompt(request, encoder, model)
     return edit_prompt(request, encoder)
+
+
+def begun_reply(request: Request) -> tuple[Sequence[Message], str]:
+    """Return a chat's messages, and the answer that the client has begun; "" for none.
+
+    RequestError where there is none to go on with.
+    """
+    if not request.continues:
+        return request.messages, ""
+    *messages, last = request.messages
+    if last["role"] != "assistant" or "tool_calls" in last or not messages:
+        raise RequestError("messages: to go on with, end with a text of the assistant after others")
+    return messages, last["content"]
 
 
 def completion_prompt(request: Request, encoder: PromptEncoder) -> Prompt:

@@ -8,11 +8,11 @@ line is one of the file or the update. The grammars are in the Lark syntax of ll
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
 
 from engine.editing.apply_snippet import ONLY_DOTS, is_mark
 from engine.editing.merge_ways import MergeWays
+from engine.sampling.grammar import literal
 
 NEWLINE = "\n"
 MAX_CHARS = 200_000  # characters of both texts; beyond them the answer is not limited
@@ -35,8 +35,8 @@ def ways_grammar(ways: MergeWays, end: str) -> str:
         [
             f"start: n{ways.start}",
             *(f"n{number}: {rule}" for number, rule in enumerate(rules) if number),
-            *(f"{name}: {_literal(line + NEWLINE)}" for line, name in names.items()),
-            f"END: {_literal(end)}",
+            *(f"{name}: {literal(line + NEWLINE)}" for line, name in names.items()),
+            f"END: {literal(end)}",
         ]
     )
 
@@ -51,8 +51,8 @@ def line_grammar(code: str, update: str, end: str) -> str:
     if len(code) + len(update) > MAX_CHARS:
         return ""
     lines, shown = code.split("\n"), update.split("\n")
-    first = _literal(f"{lines[0]}\n") if is_mark(shown[0]) else ""
-    last = _literal(f"{lines[-1]}\n") if is_mark(shown[-1]) and len(lines) > 1 else ""
+    first = literal(f"{lines[0]}\n") if is_mark(shown[0]) else ""
+    last = literal(f"{lines[-1]}\n") if is_mark(shown[-1]) and len(lines) > 1 else ""
     old = dict.fromkeys(line for line in lines if line.strip(" \t"))
     stripped = dict.fromkeys(line.strip(" \t") for line in shown)
     new = [line for line in stripped if line and not (is_mark(line) or ONLY_DOTS.fullmatch(line))]
@@ -63,17 +63,12 @@ def line_grammar(code: str, update: str, end: str) -> str:
             f"start: {first} ({' | '.join([*known, 'BLANK'])})* {last} END",
             *(f'{name}: {rule} "\\n"' for name, rule in known.items()),
             "BLANK: /[ \\t]*\\n/",
-            f"END: {_literal(end)}",
+            f"END: {literal(end)}",
         ]
     )
 
 
 def _any(texts: Collection[str]) -> str:
     """Make the rule of one of these texts; "" for none."""
-    literals = map(_literal, texts)
+    literals = map(literal, texts)
     return f"({' | '.join(literals)})" if texts else ""
-
-
-def _literal(text: str) -> str:
-    """Write a string of Lark: JSON's, which leaves one control character as it is."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

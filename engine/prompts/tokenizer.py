@@ -211,6 +211,15 @@ class Tokenizer:
         control = set(self.control.values())
         return [None if n in control else one for n, one in enumerate(self._vocabulary_bytes)]
 
+    def bytes_of(self, token: int) -> bytes:
+        """Return the bytes of a token's text, or of a control token's name."""
+        known = self._vocabulary_bytes
+        return self._names.get(token) or (known[token] if token < len(known) else None) or b""
+
+    @cached_property
+    def _names(self) -> dict[int, bytes]:
+        return {number: name.encode() for name, number in self.control.items()}
+
     @cached_property
     def _vocabulary_bytes(self) -> list[bytes | None]:
         """The same with control tokens."""

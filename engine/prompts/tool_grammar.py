@@ -52,17 +52,37 @@ def call_grammar(
     return "\n".join([HEADER, start, one, *rules])
 
 
-def grammar_of_calls(request: Request, tokenizer: Tokenizer) -> tuple[str, Trigger | None]:
+def with_calls(request: Request, tokenizer: Tokenizer) -> str:
+    """Make the grammar of an answer that follows the request's grammar or calls tools.
+
+    It only calls where the model must.
+    """
+    calls, _ = grammar_of_calls(request, tokenizer, start=True)
+    if request.must_call:
+        return calls
+    try:
+        (answer,) = json.loads(request.grammar)["grammars"]
+    except ValueError:
+        answer = {"lark_grammar": request.grammar}
+    parts = [{"lark_grammar": "start: @answer | @calls"}]
+    parts += [answer | {"name": "answer"}, {"name": "calls", "lark_grammar": calls}]
+    return json.dumps({"grammars": parts})
+
+
+def grammar_of_calls(
+    request: Request, tokenizer: Tokenizer, start: bool = False
+) -> tuple[str, Trigger | None]:
     """Make the grammar of the answer to a request with tools.
 
     Where the model must call one it holds from the start, and a schema that cannot be enforced is a
-    RequestError. Else it holds where the model begins a call with a control token, for which such a
-    schema is any object; ("", None) where nothing tells at once that a call begins.
+    RequestError; with `start` it holds from there for calls that are free. Else it holds where the
+    model begins a call with a control token. Where it is free, a schema that cannot be enforced is
+    any object; ("", None) where nothing tells at once that a call begins.
     """
     form = tokenizer.call_format
     must = bool(request.must_call)
-    trigger = None if must else trigger_of(form, tokenizer)
-    if not must and trigger is None:
+    trigger = None if must or start else trigger_of(form, tokenizer)
+    if not (must or start) and trigger is None:
         return "", None
     tools = [Tool.of(text) for text in request.tools]
     if must:

@@ -68,7 +68,7 @@ def _object(text: str) -> dict[str, Any]:
 def made_calls(message: Message) -> list[dict[str, Any]]:
     """Return the calls in an earlier answer. RequestError."""
     calls = _object(f'{{"calls": {message.get("tool_calls", "[]")}}}').get("calls")
-    types = {"id": str, "name": str, "arguments": dict}
+    types = {"id": str, "name": str, "arguments": dict | str}
     if not isinstance(calls, list) or not all(
         isinstance(call, dict) and all(isinstance(call.get(key), types[key]) for key in types)
         for call in calls
@@ -112,6 +112,8 @@ def tool_use(
 
     def arguments(call: dict[str, Any]) -> Any:
         found = call["arguments"]
+        if raw and isinstance(found, str):  # of no arguments by name
+            found = {"arguments": found}
         return {shown(key): argument(found[key]) for key in found} if raw else shown(found)
 
     fields: dict[int, dict[str, Any]] = {}

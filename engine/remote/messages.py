@@ -25,6 +25,7 @@ from engine.records import (
     Reason,
     Request,
     Step,
+    TokenChance,
     Usage,
 )
 from engine.worker import URGENCY
@@ -43,6 +44,9 @@ HTTP_PROTOCOL = 1  # the version of what is below it; raise it when older progra
 MAX_TEXTS = 1 << 15  # texts of a kind in one request
 MAX_TOOLS = 1024
 MAX_STOPS = 64
+MAX_BIASES = 1024
+MAX_LOGPROBS = 20  # likeliest tokens
+MAX_TOKEN_BYTES = 1 << 12
 MAX_PIECES = 1 << 18  # pieces of one step
 
 T = TypeVar("T")
@@ -338,7 +342,19 @@ REQUEST: dict[str, Read] = {
     "must_call": _list(_text, MAX_TOOLS),
     "grammar": _text,
     "thinking": _flag,
+    "continues": _flag,
+    "min_p": _number,
+    "stop_tokens": _list(_count, MAX_STOPS),
+    "min_tokens": _count,
+    "ignore_end": _flag,
+    "logit_bias": _list(_tuple(_pair, _count, _number), MAX_BIASES),
+    "presence_penalty": _number,
+    "frequency_penalty": _number,
+    "repetition_penalty": _number,
+    "logprobs": _or_none(_count),
+    "prompt_logprobs": _flag,
 }
+CHANCE = _tuple(TokenChance, _list(_count, MAX_TOKEN_BYTES), _or_none(_number))
 STEP: dict[str, Read] = {
     "pieces": _list(_tuple(Piece, _text, _text, _or_none(_span)), MAX_PIECES),
     "drafted": _count,
@@ -346,6 +362,7 @@ STEP: dict[str, Read] = {
     "seconds": _number,
     "prefill": _or_none(_tuple(_pair, _count, _count)),
     "reasoning": _text,
+    "logprobs": _list(_list(CHANCE, 1 + MAX_LOGPROBS), MAX_PIECES),
 }
 USAGE: dict[str, Read] = {
     field.name: _count if field.type == "int" else _number for field in dataclasses.fields(Usage)

@@ -34,6 +34,10 @@ def plan_of(request: Request, model: str, suffixes: bool, fim: FimFormat | None)
     """
     if request.tools or request.must_call or request.grammar:
         raise RequestError("tools and grammars need an engine of Draftline: leave out openai:")
+    if request.changes_logits or request.min_p or request.logprobs is not None:
+        raise RequestError("penalties, biases and probabilities need an engine of Draftline")
+    if request.stop_tokens or request.continues:
+        raise RequestError("end tokens and begun answers need an engine of Draftline")
     body: dict[str, Any] = {
         "model": model,
         "temperature": request.temperature,

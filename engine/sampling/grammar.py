@@ -9,7 +9,8 @@ the model.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
@@ -18,10 +19,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from engine.memory import give_back_memory
-from engine.records import Draft, Request, RequestError
+from engine.records import Draft, RequestError
 from engine.sampling.grammar_depth import TOO_DEEP, check_schema
 from engine.sampling.schema_references import refers_to_itself
-from engine.sampling.verify import Array, accept, choose, values_of
+from engine.sampling.verify import Array, values_of
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
@@ -35,6 +36,7 @@ NEVER = {"const": "\x00"}  # replaces one of several schemas; `{}` would stand f
 MAX_ERROR_CHARS = 120  # characters of a schema that an error quotes
 MAX_LEXER_STATES = 50_000  # states of a grammar, about 2 kB each
 TOO_COMPLEX = "the grammar is too complex: "
+UNESCAPED = re.compile(r"\\.|[/\n]", re.DOTALL)  # of a regular expression, for Lark
 MAX_TRIALS = 200  # compilations to find the part of a schema that cannot be enforced
 
 Phase = Literal["text", "reasoning", "grammar"]
@@ -55,14 +57,35 @@ def json_grammar(schema: dict[str, Any]) -> str:
     if len(text) > MAX_SCHEMA_CHARS:
         raise RequestError(f"the schema has {len(text):,} characters, over {MAX_SCHEMA_CHARS:,}")
     check_schema(schema)
+    if refers_to_itself(schema):
+        raise RequestError("the schema cannot be enforced: a $ref leads to itself")
     if problem := _problem(schema):
         part = shortened(".".join(_faulty_part(schema, problem)))
         where = f"the schema's {part}" if part else "the schema"
         raise RequestError(f"{where} cannot be enforced: {shortened(problem)}")
-    if refers_to_itself(schema):
-        raise RequestError("the schema cannot be enforced: a $ref leads to itself")
     grammar: str = LLMatcher.grammar_from_json_schema(text)  # not `schema`: large integers fail
     return grammar
+
+
+def choice_grammar(texts: Sequence[str]) -> str:
+    """Make the grammar of an answer that is one of some texts."""
+    return f"start: {' | '.join(map(literal, texts))}"
+
+
+def regex_grammar(pattern: str) -> str:
+    """Make the grammar of an answer that matches a regular expression. RequestError."""
+    from llguidance import LLMatcher
+
+    escaped = {"/": r"\/", "\n": r"\n"}
+    grammar = f"start: /{UNESCAPED.sub(lambda found: escaped.get(found[0], found[0]), pattern)}/"
+    if problem := LLMatcher.validate_grammar(grammar):
+        raise RequestError(f"the expression cannot be enforced: {shortened(problem)}")
+    return grammar
+
+
+def literal(text: str) -> str:
+    """Write a string of Lark: JSON's, which leaves one control character as it is."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _with_few_blanks(schema: dict[str, Any]) -> dict[str, Any]:
@@ -155,28 +178,6 @@ class Trigger:
         if phase == "reasoning" and token in self.closing:
             return "text"
         return phase
-
-
-def following(
-    draft: Draft, logits: Any, position: int, request: Request, state: GrammarState
-) -> tuple[list[int], int]:
-    """Verify a draft as `engine.sampling.verify.matching` does, where the answer follows a grammar.
-
-    The grammar's state advances by the accepted tokens and the one after them.
-    """
-
-    def choice(row: int, depth: int) -> int:
-        if forced := state.take_forced(1):
-            return forced[0]
-        if request.temperature == 0:  # most often the mask leaves it on top
-            token = choose(logits[row], position + depth, request)
-            if state.takes(token):
-                return token
-        token = choose(state.masked(logits[row]), position + depth, request)
-        state.advance(token)
-        return token
-
-    return accept(draft, choice)
 
 
 class Grammars:

@@ -8,6 +8,7 @@ keeps the distribution. All functions are pure.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -72,14 +73,15 @@ def values_of(row: Any) -> Array:
 
 
 def warp(logits: Any, request: Request) -> tuple[Array, Array]:
-    """Apply temperature, top-k and top-p, in this order, in f32, to one row [vocabulary].
+    """Apply temperature, min-p, top-k and top-p, in this order, in f32, to one row [vocabulary].
 
     Returns ids and log-weights of the surviving tokens. Ties at top-k survive; top-p drops a token
     when the tokens before it already have more than p; the best token always survives.
     """
     scaled = values_of(logits) / np.float32(request.temperature)
     best = scaled.max()
-    alive = scaled >= best - np.float32(NEGLIGIBLE)
+    least = min(-math.log(request.min_p), NEGLIGIBLE) if request.min_p else NEGLIGIBLE
+    alive = scaled >= best - np.float32(least)
     if 0 < request.top_k < len(scaled):
         alive &= scaled >= largest_values(scaled, request.top_k)
     ids = np.flatnonzero(alive)

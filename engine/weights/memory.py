@@ -7,6 +7,7 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 
 from engine.weights.errors import WeightsError
+from engine.weights.gguf.parts import size_of
 
 BITS = {"Q6_K": 6.6, "Q5_K_M": 5.7, "Q4_K_M": 4.9, "Q3_K_M": 3.9, "Q2_K": 3.2}  # bits of a weight
 SMALLER = 0.95  # times the file: another quantisation
@@ -36,7 +37,7 @@ def check_memory(path: Path, needed: int, parameters: int) -> None:
     available = psutil.virtual_memory().available
     if needed <= available:
         return
-    size = path.stat().st_size
+    size = size_of(path)
     smaller = {name: int(bits * parameters / 8) for name, bits in BITS.items()}
     fitting = [
         f"{name} (about {in_gb(bytes)})"

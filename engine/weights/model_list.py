@@ -17,7 +17,8 @@ from engine.config import DEFAULT_MODEL
 from engine.weights.bandwidth import bandwidth
 from engine.weights.catalogue.builtins import BUILTINS, LARGER, NEXT_EDITS, HubModel
 from engine.weights.catalogue.local_models import LocalModel, Program, details_of, local_models
-from engine.weights.errors import WeightsError, one_line
+from engine.weights.errors import WeightsError, one_line, shown
+from engine.weights.gguf.parts import size_of
 from engine.weights.memory import LIBRARIES_BYTES, folder_memory, gguf_memory, in_gb
 from engine.weights.resolve import ResolvedModel, find, folder_bytes, gguf, gguf_of, installed
 
@@ -193,7 +194,7 @@ def memory_of(name: str, machine: Machine) -> tuple[int, int]:
     """
     folder = find(name)
     if path := gguf(name) or (gguf_of(folder) if folder else None):
-        return gguf_memory(path.stat().st_size), 0
+        return gguf_memory(size_of(path)), 0
     if folder is not None:
         size = folder_bytes(folder)
         return folder_memory(size, widened=not machine.native_bf16), folder_memory(size)
@@ -269,11 +270,18 @@ def local_rows(machine: Machine) -> tuple[list[Row], list[str]]:
 
 
 def _local_row(program: Program, model: LocalModel, machine: Machine) -> Row | None:
-    """Make the row of another program's model; None if it is no language model."""
+    """Make the row of another program's model; None if it is no language model.
+
+    WeightsError for one that cannot run here, as far as the start of its file says it.
+    """
+    from engine.model.families import knows_architecture  # above this package: it knows them
+
     facts = details_of(model.path)
     if facts is None:
         return None
     folder = model.path.is_dir()
+    if not folder and not knows_architecture(facts.architecture):
+        raise WeightsError(f"not supported: {shown(facts.architecture)[1:-1]}")
     if folder:
         needed = folder_memory(facts.bytes, widened=not machine.native_bf16)
         fits = machine.fits(needed, folder_memory(facts.bytes))

@@ -20,11 +20,19 @@ from typing import Any
 import platformdirs
 
 from engine.weights.catalogue.builtins import BUILTINS
-from engine.weights.catalogue.local_models import gguf_problem, in_hub_cache, path_of_local
+from engine.weights.catalogue.local_models import (
+    gguf_files,
+    gguf_problem,
+    in_hub_cache,
+    ollama_template,
+    path_of_local,
+)
 from engine.weights.errors import WeightsError
+from engine.weights.gguf.parts import parts_of, size_of
 
 # Formats of a ready folder; raised when its content changes, so that no version takes another's.
 FORMAT = 1  # the folder has weights
+MAX_NAMED = 5  # files named in an error
 GGUF_FORMAT = 3  # it is that of a GGUF file, where the weights stay
 
 
@@ -42,7 +50,7 @@ class ResolvedModel:
 
     @property
     def gguf_bytes(self) -> int:
-        return self.gguf.stat().st_size if self.gguf else 0
+        return size_of(self.gguf) if self.gguf else 0
 
 
 def home() -> Path:
@@ -63,7 +71,7 @@ def find(name: str) -> Path | None:
     if path is not None and path.is_dir():
         return _own_folder(path)
     if path is not None:
-        return _ready(gguf_folder(path), gguf=str(path.resolve()), **identity(path))
+        return _ready(gguf_folder(path), gguf=str(path.resolve()), **identity(path, name))
     if _is_hub_id(name):
         return _own_hub_copy(name)
     raise _unknown(name)
@@ -83,9 +91,27 @@ def path_of(name: str) -> Path | None:
     path = Path(name).expanduser()
     if path.is_file() and (problem := gguf_problem(path)):
         raise WeightsError(f"{path}: {problem}")
-    if path.is_dir() or path.is_file():
+    if path.is_dir():
+        return _gguf_in(path) or path
+    if path.is_file():
         return path
     return in_hub_cache(name) if _is_hub_id(name) and not _own_hub_copy(name) else None
+
+
+def _gguf_in(folder: Path) -> Path | None:
+    """Find the one GGUF file of a folder that is no model folder itself.
+
+    WeightsError where there are several.
+    """
+    if (folder / "config.json").exists() or (folder / "draftline.json").exists():
+        return None
+    files = gguf_files(folder)
+    if len(files) > 1:
+        some = ", ".join(file.name for file in files[:MAX_NAMED])
+        raise WeightsError(f"{folder}: {len(files)} GGUF files: name one of them, as {some}")
+    if files and (problem := gguf_problem(files[0])):
+        raise WeightsError(f"{files[0]}: {problem}")
+    return files[0] if files else None
 
 
 def gguf(name: str) -> Path | None:
@@ -136,10 +162,16 @@ def gguf_of(folder: Path) -> Path | None:
     return folder / name if isinstance(name, str) else None
 
 
-def identity(path: Path) -> dict[str, Any]:
-    """Identify a version of a file by its name, size and time stamp, without reading it."""
-    status = path.stat()
-    return {"name": str(path.resolve()), "size": status.st_size, "modified": status.st_mtime_ns}
+def identity(path: Path, name: str = "") -> dict[str, Any]:
+    """Identify a version of a file by its name, size and time stamp, without reading it.
+
+    `name`: the name that stands for it; with one of Ollama's its template counts, too.
+    """
+    modified = max(part.stat().st_mtime_ns for part in parts_of(path))
+    found = {"name": str(path.resolve()), "size": size_of(path), "modified": modified}
+    if template := ollama_template(name):
+        found["template"] = hashlib.sha256(template.encode()).hexdigest()
+    return found
 
 
 def _own_hub_copy(repository: str) -> Path | None:
@@ -175,7 +207,7 @@ def _own_folder(path: Path) -> Path:
         if not any(path.glob(needed)):
             raise WeightsError(
                 f"{path}: this folder has no {needed}; a model folder holds config.json, "
-                "tokenizer.json and safetensors (pickled weights are not read)"
+                "tokenizer.json and safetensors (pickled weights are not read), or one GGUF file"
             )
     return path
 

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from engine.config import next_edit_model
 from engine.editing.edits import (
     LINE_END,
     Change,
@@ -99,7 +100,7 @@ class ModelPredictor:
         None while it is not there. Raises WeightsError where it cannot be used.
         """
         main, settings = session.shared_engine, session.settings
-        name = main.next_edits.model or settings.nextEditModel
+        name = next_edit_model(main.next_edits.model or settings.nextEditModel)
         format_name = main.next_edits.format or settings.nextEditFormat
         known = format_of(name, format_name) if name and main.loaded else None
         shared = self._second.shared(main, main.for_next_edits, name, settings)

@@ -30,11 +30,13 @@ TEXT, PREDICT = "/v1/completions", "/predict"
 
 # (route, invalid fields, the field that the error must name)
 INVALID: list[tuple[str, dict[str, Any], str]] = [
-    (TEXT, {"prompt": ["a", "b"]}, "prompt"),
-    (TEXT, {"prompt": [1, 2]}, "prompt"),
+    (TEXT, {"prompt": ["a", 7]}, "prompt.1"),
+    (TEXT, {"prompt": ["a"] * 129}, "prompt"),
+    (TEXT, {"prompt": ["a"] * 65, "n": 2}, "n"),
+    (TEXT, {"prompt": [1, 2]}, "prompt.0"),
     (TEXT, {"prompt": ""}, "prompt"),
-    (TEXT, {"best_of": 3}, "best_of"),
-    (TEXT, {"logprobs": 1}, "logprobs"),
+    (TEXT, {"best_of": 0}, "best_of"),
+    (TEXT, {"logprobs": 21}, "logprobs"),
     (TEXT, {"echo": 1}, "echo"),
     (PREDICT, {"prompt": ""}, "prompt"),
     (PREDICT, {"prompt": ["a"]}, "prompt"),

@@ -80,13 +80,14 @@ def test_any_split_into_blocks_gives_the_same_prompt(
     assert chat_of(MessagesRequest.model_validate(body)) == chat_of(whole)
 
 
-@given(TEXTS.filter(bool), TEXTS)
-def test_results_come_before_the_text_beside_them(text: str, result: str) -> None:
+@given(TEXTS.filter(bool), TEXTS, st.booleans())
+def test_results_come_before_the_text_beside_them(text: str, result: str, failed: bool) -> None:
+    """The model reads that a tool has failed."""
     blocks = [
         {"type": "text", "text": text},
-        {"type": "tool_result", "tool_use_id": "a", "content": result, "is_error": True},
+        {"type": "tool_result", "tool_use_id": "a", "content": result, "is_error": failed},
     ]
-    expected = [("tool", result), ("user", text)]
+    expected = [("tool", f"Error: {result}" if failed else result), ("user", text)]
     for content in (blocks, blocks[::-1]):
         body = {"messages": [{"role": "user", "content": content}]}
         messages = chat_of(MessagesRequest.model_validate(body)).messages

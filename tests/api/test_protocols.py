@@ -41,7 +41,7 @@ from tests.support.server import (
     thinker,
     wait_until,
 )
-from ui.api import chat_parts
+from ui.api import replies
 
 every_protocol = pytest.mark.parametrize("protocol", PROTOCOLS, ids=str)
 other_protocols = pytest.mark.parametrize("protocol", [AS_MESSAGES, AS_RESPONSES], ids=str)
@@ -188,13 +188,17 @@ def test_what_agents_send_next_to_it_changes_nothing(
 
 @pytest.mark.parametrize(
     ("protocol", "event"),
-    [(AS_MESSAGES, "ping"), (AS_RESPONSES, "response.in_progress")],
+    [
+        (AS_CHAT, ": the answer is in progress"),
+        (AS_MESSAGES, "event: ping"),
+        (AS_RESPONSES, "event: response.in_progress"),
+    ],
     ids=str,
 )
 def test_a_quiet_stream_says_that_it_is_in_progress(
     reciting: LocalServer, monkeypatch: pytest.MonkeyPatch, protocol: Protocol, event: str
 ) -> None:
-    monkeypatch.setattr(chat_parts, "QUIET_SECONDS", 0.001)
+    monkeypatch.setattr(replies, "QUIET_SECONDS", 0.001)
     body = protocol.hello | protocol.streaming
     with (
         occupied(reciting.engine) as release,
@@ -203,9 +207,10 @@ def test_a_quiet_stream_says_that_it_is_in_progress(
     ):
         lines = stream.iter_lines()
         for _ in range(3):
-            assert next(line for line in lines if line == f"event: {event}")
+            assert next(line for line in lines if line == event)
         release()
-        assert {"event: message_stop", "event: response.completed"} & {*lines}
+        ends = {"event: message_stop", "event: response.completed", "data: [DONE]"}
+        assert ends & {*lines}
 
 
 # -- errors ------------------------------------------------------------------------------------
@@ -219,11 +224,10 @@ TOOL: Any = {"name": "read", "description": "reads a file", "input_schema": SCHE
 FUNCTION: Any = {"type": "function", "name": "read", "parameters": SCHEMA, "strict": False}
 USE = {"type": "tool_use", "id": "a", "name": "read", "input": {}}
 PART = {"type": "text", "text": "x"}
-CALL = {"type": "function_call", "call_id": "a", "name": "b", "arguments": "["}
 
 # Protocol -> invalid fields, and how the error begins.
 INVALID: list[tuple[Protocol, dict[str, Any], str]] = [
-    (AS_CHAT, {"n": 2}, "n"),
+    (AS_CHAT, {"n": 0}, "n"),
     (AS_CHAT, {"n": "1"}, "n"),
     (AS_CHAT, {"messages": []}, "messages"),
     (AS_CHAT, {"messages": "hi"}, "messages"),
@@ -232,15 +236,15 @@ INVALID: list[tuple[Protocol, dict[str, Any], str]] = [
     (AS_CHAT, {"messages": [*HELLO, {"content": "x"}]}, "messages.1.role"),
     (AS_CHAT, {"messages": [{"role": "user", "content": "\ud800"}]}, "messages.0.content"),
     (AS_CHAT, user(PART, {"type": "image_url"}), "messages.0.content.1.type"),
-    (AS_CHAT, {"stop": list("abcde")}, "stop"),
+    (AS_CHAT, {"stop": ["a"] * 65}, "stop"),
     (AS_CHAT, {"stop": 5}, "stop"),
     (AS_CHAT, {"temperature": "hot"}, "temperature"),
     (AS_CHAT, {"temperature": -1}, "temperature"),
     (AS_CHAT, {"temperature": 2.1}, "temperature"),
     (AS_CHAT, {"temperature": float("nan")}, "temperature"),
     (AS_CHAT, {"top_p": 1.1}, "top_p"),
-    (AS_CHAT, {"top_k": -1}, "top_k"),
-    (AS_CHAT, {"max_tokens": -1}, "max_tokens"),
+    (AS_CHAT, {"top_k": -2}, "top_k"),
+    (AS_CHAT, {"max_tokens": -2}, "max_tokens"),
     (AS_CHAT, {"max_completion_tokens": 1.5}, "max_completion_tokens"),
     (AS_CHAT, {"seed": 1.5}, "seed"),
     (AS_CHAT, {"stream": "yes"}, "stream"),
@@ -249,9 +253,10 @@ INVALID: list[tuple[Protocol, dict[str, Any], str]] = [
     (AS_CHAT, {"prediction": {"type": "diff", "content": ""}}, "prediction.type"),
     (AS_CHAT, {"prediction": {"type": "content"}}, "prediction.content"),
     (AS_CHAT, {"tools": [{"type": "function"}]}, "tools.0.function"),
-    (AS_CHAT, {"logprobs": True}, "logprobs"),
-    (AS_CHAT, {"presence_penalty": 0.5}, "presence_penalty"),
-    (AS_CHAT, {"logit_bias": {"5": 1}}, "logit_bias"),
+    (AS_CHAT, {"logprobs": 2}, "logprobs"),
+    (AS_CHAT, {"presence_penalty": 2.5}, "presence_penalty"),
+    (AS_CHAT, {"logit_bias": {"5": 101}}, "logit_bias"),
+    (AS_CHAT, {"logit_bias": {"five": 1}}, "logit_bias"),
     (AS_CHAT, {"response_format": {"type": "xml"}}, "response_format"),
     (AS_CHAT, {"response_format": {"type": "json_schema"}}, "response_format.json_schema."),
     (AS_MESSAGES, {"messages": []}, "messages"),
@@ -259,7 +264,7 @@ INVALID: list[tuple[Protocol, dict[str, Any], str]] = [
     (AS_MESSAGES, {"messages": [{"role": "secret", "content": "x"}]}, "messages.0"),
     (AS_MESSAGES, {"messages": [{"role": "user", "content": 5}]}, "messages.0.user.content"),
     (AS_MESSAGES, {"messages": [{"role": "user", "content": "\ud800"}]}, "messages.0.user.content"),
-    (AS_MESSAGES, {"messages": [*HELLO, {"role": "assistant", "content": "x"}]}, "messages"),
+    (AS_MESSAGES, {"messages": [{"role": "assistant", "content": "x"}]}, "messages: to go on"),
     (AS_MESSAGES, user({"type": "image", "source": {}}), "messages.0.user.content.0: images"),
     (AS_MESSAGES, user(USE), "messages.0.user.content.0"),
     (AS_MESSAGES, user({"type": "text"}), "messages.0.user.content.0.text.text: missing"),
@@ -270,9 +275,9 @@ INVALID: list[tuple[Protocol, dict[str, Any], str]] = [
     (AS_MESSAGES, {"max_tokens": -1}, "max_tokens"),
     (AS_MESSAGES, {"temperature": 2.1}, "temperature"),
     (AS_MESSAGES, {"top_p": "x"}, "top_p"),
-    (AS_MESSAGES, {"stop_sequences": list("abcde")}, "stop_sequences"),
+    (AS_MESSAGES, {"stop_sequences": ["a"] * 65}, "stop_sequences"),
     (AS_MESSAGES, {"stream": "yes"}, "stream"),
-    (AS_MESSAGES, {"tools": [{"name": "a b", "input_schema": {}}]}, "tools.0.name"),
+    (AS_MESSAGES, {"tools": [{"name": "", "input_schema": {}}]}, "tools.0.name"),
     (AS_MESSAGES, {"tools": [{"name": "a"}]}, "tools.0.input_schema: missing"),
     (AS_MESSAGES, {"tools": [{"type": "web_search", "name": "x"}]}, "tools.0: only tools"),
     (AS_MESSAGES, {"tool_choice": {"type": "sometimes"}}, "tool_choice"),
@@ -286,7 +291,6 @@ INVALID: list[tuple[Protocol, dict[str, Any], str]] = [
     (AS_RESPONSES, {"input": [{"role": "user", "content": [{"type": "input_image"}]}]},
      "input.0.message.content.0: only text"),
     (AS_RESPONSES, {"input": [{"type": "computer_call"}]}, "input.0: only messages"),
-    (AS_RESPONSES, {"input": [CALL]}, "tool_calls"),
     (AS_RESPONSES, {"input": [{"type": "function_call_output", "call_id": "a"}]},
      "input.0.function_call_output"),
     (AS_RESPONSES, {"previous_response_id": "resp_1"}, "previous_response_id: responses are not"),
@@ -297,7 +301,7 @@ INVALID: list[tuple[Protocol, dict[str, Any], str]] = [
     (AS_RESPONSES, {"max_output_tokens": -1}, "max_output_tokens"),
     (AS_RESPONSES, {"temperature": 2.1}, "temperature"),
     (AS_RESPONSES, {"stream": "yes"}, "stream"),
-    (AS_RESPONSES, {"tools": [{"type": "function", "name": "a b"}]}, "tools.0.function.name"),
+    (AS_RESPONSES, {"tools": [{"type": "function", "name": ""}]}, "tools.0.function.name"),
     (AS_RESPONSES, {"tools": [{"name": "a"}]}, "tools.0.other.type"),
     (AS_RESPONSES, {"tool_choice": "sometimes"}, "tool_choice"),
     (AS_RESPONSES, {"tools": [FUNCTION], "tool_choice": {"type": "function", "name": "x"}},

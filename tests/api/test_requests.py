@@ -143,7 +143,7 @@ def test_timings_add_up() -> None:
 
 def test_an_error_names_the_field_without_its_python_types() -> None:
     with pytest.raises(ValueError) as caught:
-        chat(stop=list("abcde"))
+        chat(stop=["a"] * 65)
     errors = [error | {"loc": ("body", *error["loc"])} for error in caught.value.errors()]  # type: ignore[attr-defined]
     message, param = describe_validation_errors(errors)
-    assert param == "stop" and message.startswith("stop: must be a string, or a list of up to 4")
+    assert param == "stop" and message.startswith("stop: must be a string, or a list of up to 64")

@@ -62,8 +62,9 @@ def assert_clean_exit(process: Any) -> None:
 def test_serve_runs_until_ctrl_c(model: Path, tmp_path: Path) -> None:
     """It listens on loopback and needs no key. A stream in progress ends with an error."""
     options = ("--alias", "gpt-4o-mini", "--queue", "1")
-    with started(tmp_path, "--model", model, *options) as (process, url, _):
+    with started(tmp_path, "--model", model, *options) as (process, url, told):
         assert url.startswith("http://127.0.0.1:")
+        assert any("no chat template" in line for line in told)
         with http(url) as client:
             body = {"model": "gpt-4o-mini", "messages": HELLO, "max_tokens": 3}
             answer = client.post(CHAT, json=body).json()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.prompts.tokenizer import Tokenizer
+from engine.prompts.tools import NAME, Tool
 from tests.conftest import tiny_model
 from tests.support.protocols import AS_CHAT
 from tests.support.server import (
@@ -203,6 +206,84 @@ def test_results_of_calls_reach_the_model(caller: LocalServer) -> None:
     assert ask(caller, messages=HISTORY)[2] == []  # the tools are gone
 
 
+@pytest.mark.parametrize("arguments", ['{"city": "Ro', "[1]", "Rome", "7", '{"a": <|end|>'])
+@pytest.mark.parametrize("family", ["words", "template", "tags"])
+def test_arguments_that_are_no_json_object_are_shown_as_they_are(
+    models: Path, arguments: str, family: str
+) -> None:
+    """Whatever the template does with them. A control token's name in them is text."""
+    folder = models / f"{family}-{abs(hash(arguments))}"
+    tiny_model(folder)
+    if family != "words":
+        template = TEMPLATE if family == "template" else TAGS
+        (folder / "chat_template.jinja").write_text(template, "utf-8")
+    call = {"id": "c", "function": {"name": "weather", "arguments": arguments}}
+    messages = [HISTORY[0], HISTORY[1] | {"tool_calls": [call]}, HISTORY[2]]
+    request = chat_request(ChatRequest.model_validate({"messages": messages, "tools": TOOLS}))
+    tokenizer = Tokenizer(folder)
+    ids = tokenizer.turns(request.messages, tools=[Tool.of(text) for text in request.tools])
+    text = "".join(tokenizer.decode(part) for _, part in ids)
+    assert arguments in text or json.dumps(arguments)[1:-1] in text
+
+
+NAMES = [
+    "github/create issue", "github/create-issue", "a b", "a/b", "a_b", "get.one", "x" * 300,
+    "\u00e9\u4eba",
+]  # fmt: skip
+
+
+def test_names_with_other_characters_are_mapped(models: Path) -> None:
+    """The model knows each by a name of its own, and the client hears its own names."""
+    tools = [tool(name) for name in NAMES]
+    body = {"messages": HELLO, "tools": tools, "tool_choice": "required"}
+    request = chat_request(ChatRequest.model_validate(body))
+    known = [json.loads(text)["name"] for text in request.tools]
+    assert len({*known}) == len(known) and all(map(NAME.fullmatch, known))
+    assert [one for one in known if one in NAMES] == ["a_b", "get.one", NAMES[-1]]
+    assert request.must_call == (*known,)
+    call = {"id": "c", "function": {"name": "a/b", "arguments": "{}"}}
+    result = {"role": "tool", "content": "x", "tool_call_id": "c", "name": "a/b"}
+    history = [*HELLO, {"role": "assistant", "tool_calls": [call]}, result]
+    request = chat_request(ChatRequest.model_validate(body | {"messages": history}))
+    assert json.loads(request.messages[1]["tool_calls"])[0]["name"] == known[3]
+    assert request.messages[2]["name"] == known[3]
+    said = f'<tool_call>{{"name": "{known[3]}", "arguments": {{}}}}</tool_call>'
+    with serve_model(speaker(models / "gateway", *re.findall("<?[^<]+", said))) as served:
+        calls = [("a/b", "{}")]
+        assert ask(served, tools=tools)[2] == streamed(served, tools=tools)[2] == calls
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("calls_first", [False, True])
+def test_a_format_of_the_answers_together_with_tools(
+    writing: LocalServer, temperature: float, calls_first: bool
+) -> None:
+    """Every answer is a call, where the model likes to begin one, or fits; a draft does not change
+    it."""
+    schema = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"enum": [1, 22]}}}
+    (begin,) = writing.engine.encode("<")
+    for seed in range(3 if temperature else 1):
+        body = {"tools": TOOLS[:1], "response_format": schema, "seed": seed, "max_tokens": 300}
+        body |= {"temperature": temperature, "logit_bias": {begin: 100 if calls_first else -100}}
+        message = content, _, calls, reason = ask(writing, **body)
+        assert streamed(writing, **body) == message
+        if calls_first:
+            ((name, arguments),) = calls
+            assert (name, content, reason) == ("weather", "", "tool_calls")
+            jsonschema.validate(json.loads(arguments), CITY)
+        else:
+            assert reason == "stop" and json.loads(content) in (1, 22)
+        body["logit_bias"] = {str(begin): body["logit_bias"][begin]}
+        request = chat_request(ChatRequest.model_validate({"messages": HELLO} | body))
+        texts = [writing.engine.submit(request, flag).result().text for flag in (False, True)]
+        assert texts[0] == texts[1]
+
+
+def test_a_required_call_is_one_whatever_the_format(writing: LocalServer) -> None:
+    body = {"tools": TOOLS[:1], "tool_choice": "required", "max_tokens": 300}
+    assert ask(writing, **body, response_format={"type": "json_object"}) == ask(writing, **body)
+
+
 # -- bad input ---------------------------------------------------------------------------------
 
 FISH = {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "fish"}}}}
@@ -215,16 +296,11 @@ BAD: list[tuple[dict[str, Any], str]] = [
      "tool_choice: no tool has this name"),
     ({"tool_choice": "required"}, "tool_choice: required, but there are no tools"),
     ({"tools": [{"type": "web_search"}]}, "tools.0.type"),
-    ({"tools": [tool("a b")]}, "tools.0.function.name"),
+    ({"tools": [tool("")]}, "tools.0.function.name"),
     ({"tools": TOOLS, "tool_choice": "sometimes"}, "tool_choice"),
     ({"tools": [tool("a"), tool("a")]}, "tools: two are named a"),
-    ({"tools": TOOLS, "response_format": {"type": "json_object"}}, "response_format: not together"),
     ({"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": FISH}}},
      "response_format: the schema's properties.a.items cannot be enforced"),
-    ({"messages": [HISTORY[1] | {"tool_calls": [
-        {"function": {"name": "weather", "arguments": "{"}}]}]}, "tool_calls: arguments that are"),
-    ({"messages": [HISTORY[1] | {"tool_calls": [
-        {"function": {"name": "weather", "arguments": "[1]"}}]}]}, "no JSON object"),
     ({"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {
         "properties": {"x\n" * 999: {"type": "fish\x07" * 999}}}}}}, "the schema's properties.x"),
 ]  # fmt: skip
@@ -297,6 +373,17 @@ TEMPLATE = (
     "{{ c.function.arguments | tojson }}{{ '}\\n</tool_call>' }}{% endfor %}"
     "{{ '<|end|>\\n' }}{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|start|>assistant\\n' }}{% endif %}"
+)
+
+
+# As that of Qwen3-Coder.
+TAGS = (
+    "{# <tool_call><function= and <parameter= #}"
+    "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}"
+    "{% for m in messages %}{{ m.role }}: {{ m.content }}{% for c in m.tool_calls or [] %}"
+    "<tool_call><function={{ c.function.name }}>{% for k, v in c.function.arguments | items %}"
+    "<parameter={{ k }}>{{ v }}</parameter>{% endfor %}</function></tool_call>"
+    "{% endfor %}{% endfor %}"
 )
 
 

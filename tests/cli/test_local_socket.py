@@ -27,7 +27,7 @@ from tests.support.server import serve_locally
 from tests.support.shared_server import private_runtime
 from ui.api.security import AccessRules
 from ui.cli import local_socket
-from ui.cli.serve import _address
+from ui.cli.serve import TEXT_OPTIONS, _address
 
 RULES = AccessRules(key="a key that commands need not know")
 
@@ -165,10 +165,11 @@ def test_one_program_shares_a_model(engine: Engine, address: Address) -> None:
 
 
 def test_an_engine_with_another_text_is_not_shared(engine: Engine) -> None:
-    usual: dict[str, Any] = {"dtype": None, "kv": None, "verification": None, "exact": None}
+    usual: dict[str, Any] = dict.fromkeys(TEXT_OPTIONS)
     for option in (
         {"dtype": "q8"},
         {"kv": "q8"},
+        {"lora": ["a.gguf"]},
         {"verification": "rejection"},
         {"exact": True},
         {"exact": False},

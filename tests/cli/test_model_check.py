@@ -24,6 +24,7 @@ def test_a_model_is_loaded_checked_and_timed(kind: str, tiny: Any, tmp_path: Pat
     assert found["dtype"] == ("stored" if kind == "gguf" else found["dtype"])
     assert [one["rows"] for one in found["passes"]] == [1, 8, 16]
     assert found["tokens_per_second"] * found["passes"][0]["seconds"] == pytest.approx(1)
+    assert found["chat_template"] is True
     assert found["weight_bytes"] > 0 and Path(found["folder"]).is_dir()
 
 
@@ -35,6 +36,14 @@ def test_the_text_has_a_line_for_each_number_of_rows(tiny: Any, tmp_path: Path) 
     assert lines[2].startswith(" 1 row ") and lines[2].endswith("tokens/s without speculation")
     assert lines[3].startswith(" 8 rows") and lines[4].startswith("16 rows")
     assert lines[5].startswith("weights: ")
+
+
+def test_a_model_without_a_chat_template_says_so(tmp_path: Path) -> None:
+    write_gguf(file := tmp_path / "tiny.gguf")
+    data = file.read_bytes()
+    file.write_bytes(data.replace(b"tokenizer.chat_template", b"tokenizer.chat_nothings"))
+    result = draftline(tmp_path, "models", "check", file)
+    assert b"the model has no chat template" in result.stdout
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from engine import config
 from engine.editing.edits import plain
 from engine.prompts.next_edit.context import NextEditPrompt, NoEdit
 from engine.prompts.next_edit.formats import FORMATS
 from engine.records import Done, Piece, Step
 from engine.remote.address import shared_address
+from engine.weights.catalogue.builtins import NEXT_EDITS
 from engine.weights.model_list import Machine
 from lsp_server import cli
 from lsp_server.next_edit import by_model
@@ -27,7 +29,7 @@ from lsp_server.next_edit.edit_history import EditHistory
 from lsp_server.protocol.positions import Text
 from lsp_server.protocol.text_sync import OpenDocument
 from tests.support.command import EOS, FENCE, chain_model
-from tests.support.lsp_editor import Editor, LocalServer, local_server, ready, started
+from tests.support.lsp_editor import Asked, Editor, LocalServer, local_server, ready, started
 from tests.support.server import occupied, renamed, wait_until
 
 pytestmark = pytest.mark.filterwarnings("error::pytest_lsp.checks.LspSpecificationWarning")
@@ -416,3 +418,24 @@ def test_lines_of_the_shown_text_are_found_in_the_document(
     low, high = by_model._original_span(text, start, stop)
     assert plain(text[low:high]) == plain(text)[start:stop]
     assert text[:low].lstrip("\ufeff") == "".join(line + end for line in shown[:first])
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("memory", "model"), [(8e9, "0.5B"), (16e9, "1.5B")])
+async def test_a_model_by_memory_is_offered_with_its_licence(
+    server: LocalServer, main: str, monkeypatch: pytest.MonkeyPatch, memory: float, model: str
+) -> None:
+    """Once `auto` is set, as the default model is; refused, next edits are found by rule."""
+    monkeypatch.setattr(config, "memory_bytes", lambda: memory)
+    name = f"sweepai/sweep-next-edit-{model}"
+    async with editor(server, main, nextEditModel="auto") as one:
+        asked = Asked(one, "Not Now")
+        typed(one)
+        await next_edit(one)
+        await one.until(lambda: asked.questions)
+        assert asked.titles == [f"Download {name}", "Not Now"]
+        assert NEXT_EDITS[name].licence in asked.questions[0].message
+        beside = server.shared_engine.for_next_edits
+        await one.until(lambda: beside.state == "error")
+        found = await next_edit(one)
+        assert "was not fetched" not in str(found["reason"])

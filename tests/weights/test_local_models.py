@@ -31,6 +31,7 @@ from engine.weights.memory import (
     USUAL_TOKEN_BYTES,
     gguf_memory,
 )
+from engine.weights.model_list import Machine, local_rows
 from tests.conftest import tiny_model
 from tests.support.local_models import (
     COMMIT,
@@ -467,17 +468,33 @@ def test_links_of_the_user_in_lm_studio_s_folder_are_followed(user: Path, model:
     assert list(problems()) == ["lmstudio:maker/linked/loop.gguf"]
 
 
-def test_split_files_are_said_not_to_be_supported_once(home: Path, user: Path, model: Path) -> None:
+def test_split_files_are_one_model_by_their_first_part(home: Path, user: Path, model: Path) -> None:
     place = user / ".lmstudio" / "models" / "maker" / "big"
-    for part in (1, 2, 3):
-        copy(model, place / f"big-0000{part}-of-00003.gguf")
+    place.mkdir(parents=True)
+    write_gguf(place / "big.gguf", split=9)
     copy(model, place / "small-00001-of-00001.gguf")  # whole
-    first = "lmstudio:maker/big/big-00001-of-00003.gguf"
-    assert list(problems()) == [first] and "llama-gguf-split --merge" in problems()[first]
-    assert names() == ["lmstudio:maker/big/small-00001-of-00001.gguf"]
-    fails(lambda: weights.locate(first), first, "split GGUF files are not supported")
-    path = str(place / "big-00002-of-00003.gguf")
-    fails(lambda: weights.locate(path), path, "split GGUF files are not supported")
+    parts = sorted(path.name for path in place.glob("big-*"))
+    first = f"lmstudio:maker/big/{parts[0]}"
+    assert len(parts) > 2 and names() == [first, "lmstudio:maker/big/small-00001-of-00001.gguf"]
+    facts = details_of(place / parts[0])
+    assert facts and facts.bytes == sum((place / name).stat().st_size for name in parts)
+    assert weights.locate(first).is_dir()
+    later = str(place / parts[1])
+    fails(lambda: weights.locate(later), later, "name the first")
+    (place / parts[2]).unlink()
+    assert list(problems()) == [first] and f"part {parts[2]} is missing" in problems()[first]
+    fails(lambda: weights.locate(first), first, parts[2], "download it again")
+
+
+def test_what_cannot_run_is_said_in_the_list(home: Path, store: Path, tmp_path: Path) -> None:
+    """Where using it would be refused by its architecture; Ollama's names of some are known."""
+    for name in ("gemma2", "qwen2", "gptoss"):
+        file = write_model(tmp_path / f"{name}.gguf", architecture=name)
+        add_to_ollama(store, ollama_manifest(store, file), name)
+    rows, lines = local_rows(Machine(1 << 40, 1 << 40, 0, False))
+    assert [row.name for row in rows] == ["ollama:gptoss:1b", "ollama:qwen2:1b"]
+    assert lines == ["ollama:gemma2:1b: not supported: gemma2"]
+    fails(lambda: weights.locate("ollama:gemma2:1b"), "gemma2", "not supported")
 
 
 @pytest.mark.parametrize(

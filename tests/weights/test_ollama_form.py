@@ -193,8 +193,7 @@ def test_all_tokens_that_end_an_answer_are_read(model: Any, tmp_path: Path) -> N
     }
     for bad in (-1, 1 << 30):
         file = read(model, tmp_path, "gpt-oss", forms.tokenizer(eos_token_ids=[bad]))
-        with pytest.raises(WeightsError, match="eos_token_ids"):
-            generation_config(file)
+        assert bad not in generation_config(file)["eos_token_id"]
 
 
 @pytest.mark.parametrize(

@@ -250,8 +250,8 @@ def test_runs_that_gemma_defines_are_text_and_the_longest_one_is_taken() -> None
         ({"scores": "none"}, "not an array"),
         ({"model": "t5"}, "t5"),
         ({"model": 5}, "model"),
-        ({"unknown_token_id": 1 << 20}, "unknown_token_id"),
-        ({"add_bos_token": True, "bos_token_id": -1}, "bos_token_id"),
+        ({"unknown_token_id": "0"}, "unknown_token_id"),
+        ({"add_bos_token": True, "bos_token_id": "1"}, "bos_token_id"),
     ],
 )
 def test_metadata_that_describe_no_sentencepiece_are_refused(

@@ -14,6 +14,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,10 +29,11 @@ from ui.api import apply, embeddings, requests, responses
 from ui.api import schemas as types
 from ui.api.anthropic_messages import requests as anthropic_requests
 from ui.api.anthropic_messages import schemas as anthropic_types
-from ui.api.anthropic_messages.answers import MessageWriter
+from ui.api.anthropic_messages.answers import MessageWriter, ping
 from ui.api.chat_parts import parts_of
 from ui.api.embeddings import EmbeddingModel
 from ui.api.errors import ApiError, add_handlers
+from ui.api.fields import MAX_CHOICES
 from ui.api.infill import Infill
 from ui.api.jobs import Jobs, JobStream, QueueFull
 from ui.api.json_body import BodySlots, JsonRoute
@@ -40,6 +42,7 @@ from ui.api.metrics import CONTENT_TYPE, Metrics, MetricsMiddleware
 from ui.api.openai_responses import requests as response_requests
 from ui.api.openai_responses import schemas as response_types
 from ui.api.openai_responses.answers import ResponseWriter, response_to
+from ui.api.parameters import GenerationRequest
 from ui.api.remote_engine.routes import EngineHost, add_engine_routes
 from ui.api.replies import (
     EventStreamResponse,
@@ -49,7 +52,7 @@ from ui.api.replies import (
     wait_until_accepted,
 )
 from ui.api.security import OWNER, AccessGuard, AccessRules
-from ui.api.tool_calls import CallReader, schemas_of
+from ui.api.tool_calls import CallReader, call_reader
 
 if TYPE_CHECKING:
     from engine.remote.any_engine import ServedEngine
@@ -91,6 +94,11 @@ class ApiState:
     embedding: EmbeddingModel | None
     started: int = field(default_factory=lambda: int(time.time()))
 
+    @property
+    def warnings(self) -> list[str]:
+        """What is to be said about answers to chats, where the engine is in this process."""
+        return self.engine.warnings if isinstance(self.engine, Engine) else []
+
     def resolve_model(self, name: str | None) -> str:
         """Return the model name for a response. Raises ApiError for any other model."""
         if name is None:
@@ -101,10 +109,17 @@ class ApiState:
         raise ApiError(404, message, "model", "model_not_found")
 
     def model(self, name: str) -> types.Model:
-        """Describe to clients the model under one of its names."""
-        context = self.engine.context
+        """Describe to clients the model under one of its names, or the embedding model."""
+        embeds = self.embedding is not None and name == self.embedding.name
+        context = None if embeds else self.engine.context
+        created = datetime.fromtimestamp(self.started, UTC).isoformat()
         return types.Model(
-            id=name, created=self.started, max_model_len=context, context_length=context
+            id=name,
+            created=self.started,
+            max_model_len=context,
+            context_length=context,
+            display_name=name,
+            created_at=created.replace("+00:00", "Z"),
         )
 
     def embedding_model(self, name: str | None) -> EmbeddingModel:
@@ -135,13 +150,8 @@ class ApiState:
         async with cancel_on_disconnect(stream, http.receive):
             return await anext(stream)
 
-    def response_builder(
-        self, chat: bool, body: types.GenerationRequest, echo: str = ""
-    ) -> responses.ResponseBuilder:
-        return self.builder(chat, body.model, requests.predicted_text(body), echo)
-
     def builder(
-        self, chat: bool, model: str | None, prediction: str = "", echo: str = ""
+        self, chat: bool, model: str | None, prediction: str = "", **options: Any
     ) -> responses.ResponseBuilder:
         return responses.ResponseBuilder(
             chat,
@@ -149,24 +159,35 @@ class ApiState:
             f"draftline-{self.engine.info.dtype}",
             self.engine.encode,
             prediction,
-            echo,
+            **options,
         )
 
     def submit(
-        self, make: Callable[[], EngineRequest], http: Request, user: str | None = None
+        self,
+        make: Callable[[], EngineRequest] | Sequence[Callable[[], EngineRequest]],
+        http: Request,
+        user: str | None = None,
     ) -> JobStream:
-        """Submit the request that `make` returns. Raises ApiError if the queue is full."""
+        """Submit the request that `make` returns, or several one by one.
+
+        Raises ApiError if the queue is full.
+        """
         with self.queue_errors():
             return self.jobs.submit(make, client_of(http, user), owner=owner_of(http))
 
-    def submit_chat(self, body: types.ChatRequest, http: Request) -> tuple[JobStream, CallReader]:
+    def submit_chat(
+        self, body: types.ChatRequest, http: Request
+    ) -> tuple[JobStream, Callable[[], CallReader]]:
         """Submit a conversation; returns the answer, and how to read it. Raises ApiError."""
         update = apply.apply_in_chat(body)
         if update is not None:
+            if (body.n or 1) > 1 or body.logprobs:
+                name = "logprobs" if body.logprobs else "n"
+                raise ApiError(400, f"{name}: not for an update of a file: leave it out", name)
             make = partial(apply.apply_request, update)
-            return self.submit(make, http, user_of(body)), CallReader()
-        calls = CallReader(schemas_of(body), body.parallel_tool_calls is not False)
-        return self.submit(partial(requests.chat_request, body), http, user_of(body)), calls
+            return self.submit(make, http, user_of(body)), CallReader
+        makes = [partial(requests.chat_request, body, choice) for choice in range(body.n or 1)]
+        return self.submit(makes, http, user_of(body)), partial(call_reader, body)
 
     async def prompt_tokens(self, body: types.ChatRequest, http: Request) -> int:
         """Count the tokens of a conversation's prompt.
@@ -198,13 +219,14 @@ class ApiState:
         self,
         stream: JobStream,
         builder: responses.ResponseBuilder,
-        body: types.GenerationRequest,
+        body: GenerationRequest,
         http: Request,
+        count: int,
     ) -> Response:
-        """Respond to one of OpenAI's requests."""
+        """Respond to one of OpenAI's requests with `count` choices."""
         if body.stream:
-            include_usage = bool(body.stream_options and body.stream_options.include_usage)
-            return EventStreamResponse(stream, responses.chunks(stream, builder, include_usage))
+            usage = bool(body.stream_options and body.stream_options.include_usage)
+            return EventStreamResponse(stream, responses.chunks(stream, builder, usage, count))
         return await json_response(stream, responses.whole(stream, builder), http)
 
 
@@ -253,7 +275,7 @@ def app(
     add_agent_routes(application, state)
     add_other_routes(application, state)
     if host:
-        lines = partial(EventStreamResponse, media_type="application/x-ndjson")
+        lines = partial(EventStreamResponse, sign=lambda: b"\n", media_type="application/x-ndjson")
         add_engine_routes(application, host, lines, state.queue_errors)
     build_schema(application)
     application.add_middleware(AccessGuard, rules=rules)
@@ -261,6 +283,7 @@ def app(
     application.add_middleware(LargeBodies)
     application.state.slots = BodySlots()
     application.state.jobs, application.state.names = jobs, state.model_names
+    application.state.warnings = state.warnings
     application.state.indexes = host.indexes if host else None
     return application
 
@@ -281,22 +304,45 @@ def add_openai_routes(application: FastAPI, state: ApiState) -> None:
     )
     async def chat(body: types.ChatRequest, http: Request) -> Response:
         """Answer a conversation."""
-        builder = state.response_builder(True, body)
-        stream, builder.calls = state.submit_chat(body, http)
-        return await state.respond(stream, builder, body, http)
+        count = body.n or 1
+        builder = state.builder(
+            True,
+            body.model,
+            requests.predicted_text(body),
+            per_prompt=count,
+            top_logprobs=(body.top_logprobs or 0) if body.logprobs else None,
+            warnings=state.warnings,
+        )
+        stream, builder.make_calls = state.submit_chat(body, http)
+        return await state.respond(stream, builder, body, http, count)
 
     @application.post("/v1/completions", response_model=types.TextAnswer, responses={200: STREAM})
     async def completions(body: types.CompletionRequest, http: Request) -> Response:
-        """Continue a text, or fill in the middle between `prompt` and `suffix`."""
-        prompt = requests.prompt_of(body)
-        builder = state.response_builder(False, body, prompt if body.echo else "")
-        if not prompt and not body.suffix:
+        """Continue texts, or fill in the middle between `prompt` and `suffix`."""
+        prompts, each = requests.prompts_of(body), body.n or 1
+        builder = state.builder(
+            False,
+            body.model,
+            requests.predicted_text(body),
+            echoes=prompts if body.echo else (),
+            per_prompt=each,
+            top_logprobs=body.logprobs,
+        )
+        if not all(prompts) and not body.suffix:
             raise ApiError(400, "prompt: empty: give text to continue", "prompt")
         if body.suffix and not state.engine.info.fills_middle:
             message = "suffix: this model cannot fill in the middle: leave it out"
             raise ApiError(400, message, "suffix")
-        stream = state.submit(partial(requests.completion_request, body), http, user_of(body))
-        return await state.respond(stream, builder, body, http)
+        count = len(prompts) * each
+        if count > MAX_CHOICES:
+            raise ApiError(400, f"n: over {MAX_CHOICES} answers: send fewer prompts", "n")
+        makes = [
+            partial(requests.completion_request, body, prompt, choice)
+            for prompt in prompts
+            for choice in range(each)
+        ]
+        stream = state.submit(makes, http, user_of(body))
+        return await state.respond(stream, builder, body, http, count)
 
     @application.post("/v1/embeddings", response_model=types.EmbeddingsAnswer)
     async def embed(body: types.EmbeddingsRequest, http: Request) -> Response:
@@ -305,13 +351,18 @@ def add_openai_routes(application: FastAPI, state: ApiState) -> None:
 
     @application.get("/v1/models", response_model=types.Models)
     async def models() -> types.Models:
-        """Return the names of the model."""
+        """Return the names of the model, and the embedding model."""
         names = [name for name in state.model_names if name != ANY_MODEL]
-        return types.Models(data=[state.model(name) for name in names])
+        if state.embedding is not None:
+            names.append(state.embedding.name)
+        found = [state.model(name) for name in names]
+        return types.Models(data=found, first_id=names[0], last_id=names[-1])
 
     @application.get("/v1/models/{model:path}", response_model=types.Model)
     async def model(model: str) -> types.Model:
-        """Return one name of the model."""
+        """Return one name of the model, or the embedding model."""
+        if state.embedding is not None and model == state.embedding.name:
+            return state.model(model)
         return state.model(state.resolve_model(model))
 
 
@@ -327,9 +378,9 @@ def add_agent_routes(application: FastAPI, state: ApiState) -> None:
         """Answer a conversation, in Anthropic's protocol."""
         writer = MessageWriter.of(state.resolve_model(body.model))
         stream, calls = state.submit_chat(anthropic_requests.chat_of(body), http)
-        parts = parts_of(stream, calls)
+        parts = parts_of(stream, calls())
         if body.stream:
-            return EventStreamResponse(stream, writer.chunks(parts))
+            return EventStreamResponse(stream, writer.chunks(parts), ping)
         return await json_response(stream, writer.whole(parts), http)
 
     @application.post(
@@ -353,9 +404,9 @@ def add_agent_routes(application: FastAPI, state: ApiState) -> None:
         response = response_to(body, state.resolve_model(body.model))
         writer = ResponseWriter(response, state.engine.encode)
         stream, calls = state.submit_chat(response_requests.chat_of(body), http)
-        parts = parts_of(stream, calls)
+        parts = parts_of(stream, calls())
         if body.stream:
-            return EventStreamResponse(stream, writer.chunks(parts))
+            return EventStreamResponse(stream, writer.chunks(parts), writer.in_progress)
         return await json_response(stream, writer.whole(parts), http)
 
 
@@ -401,6 +452,7 @@ def add_other_routes(application: FastAPI, state: ApiState) -> None:
         responses.finish_reason(done)
         return JSONResponse(body.prompt + done.text)
 
+    @application.head("/health", include_in_schema=False)
     @application.get("/health", response_model=types.Health, responses={503: HEALTH})
     async def health() -> Response:
         """Return whether the model is loaded and works. Needs no key."""
@@ -434,5 +486,5 @@ def owner_of(http: Request) -> str:
     return key or f"{address} {http.headers.get('user-agent', '')}"
 
 
-def user_of(body: types.GenerationRequest) -> str | None:
+def user_of(body: GenerationRequest) -> str | None:
     return body.safety_identifier or body.user

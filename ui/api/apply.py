@@ -13,7 +13,7 @@ from engine.editing.apply_answer import by_model
 from engine.records import Request
 from ui.api import schemas as types
 from ui.api.errors import ApiError
-from ui.api.requests import seed_of, temperature_of, text_of, top_p_of
+from ui.api.requests import max_tokens_of, seed_of, temperature_of, text_of, top_p_of
 from ui.api.responses import ResponseBuilder, finish_reason, timings
 
 if TYPE_CHECKING:
@@ -58,16 +58,15 @@ def apply_in_chat(body: types.ChatRequest) -> types.ApplyRequest | None:
     if len(parts) > 2:
         message = "messages: the file has </code> and <update> too: send it to /v1/apply"
         raise ApiError(400, message, "messages")
-    limit = body.max_completion_tokens
     return types.ApplyRequest(
         code=parts[0].removeprefix(CODE),
         update=parts[1].removesuffix(END),
         instruction=lead[2].strip() if lead else "",
         model=body.model,
-        max_tokens=body.max_tokens if limit is None else limit,
+        max_tokens=max_tokens_of(body),
         temperature=body.temperature,
         top_p=body.top_p,
-        top_k=body.top_k,
+        top_k=max(body.top_k or 0, 0),
         seed=body.seed,
     )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
-from time import monotonic
 from typing import Any, Literal
 
 from engine.editing.edits import EditRefused
@@ -15,8 +14,6 @@ from ui.api.responses import event_of, finish_reason
 from ui.api.schemas import AnswerCall
 from ui.api.tool_calls import CallReader, calls_in_answer
 
-QUIET_SECONDS = 15.0  # seconds without a part; then a client hears that the answer is in progress
-
 
 @dataclass(frozen=True, slots=True)
 class Delta:
@@ -26,21 +23,14 @@ class Delta:
     text: str
 
 
-# None: nothing new for QUIET_SECONDS. A Done is the last part.
-Part = Delta | AnswerCall | Done | None
+Part = Delta | AnswerCall | Done  # a Done is the last one
 
 
 async def parts_of(stream: JobStream, calls: CallReader) -> AsyncIterator[Part]:
     """Yield the parts of an answer, as they come. Raises ApiError if the answer is incomplete."""
-    sent = monotonic()
     try:
-        async for event in stream.with_ticks(QUIET_SECONDS):
-            parts: list[Part] = [] if event is None else [*parts_in(event, calls)]
-            if not parts and monotonic() - sent >= QUIET_SECONDS:
-                parts = [None]
-            if parts:
-                sent = monotonic()
-            for part in parts:
+        async for event in stream:
+            for part in parts_in(event, calls):
                 yield part
     except EditRefused as error:
         raise refused(error) from error

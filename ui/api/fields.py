@@ -7,17 +7,24 @@ from collections.abc import Callable, Collection
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field
-from pydantic_core import PydanticCustomError
+from pydantic_core import CoreSchema, PydanticCustomError
+from pydantic_core.core_schema import no_info_plain_validator_function
 
 from engine.records import MAX_STOP_CHARS
 from index.documents.embeddings import MAX_TEXT_CHARS
 
-MAX_STOP_STRINGS = 4
+MAX_STOP_STRINGS = 64
+MAX_STOP_TOKENS = 64
+MAX_CHOICES = 128  # answers of a request
+MAX_LOGPROBS = 20  # likeliest tokens next to each token
+MAX_BIASES = 1024
+MAX_GUIDED_CHOICES = 256
 MAX_MESSAGES = 1 << 13  # messages of a chat, and parts of a message
 MAX_TOOLS = 1024
 MAX_EMBEDDED_TEXTS = 2048  # texts of a request, as at OpenAI
 TOO_MANY = "context_length_exceeded"  # the error of more messages, and its code
 UNSUPPORTED = "unsupported"  # the error whose message has a remedy of its own
+NOT_SUPPORTED = "not supported: leave it out"
 MAX_INT = 2**53 - 1  # the largest that every JSON parser reads exactly
 
 
@@ -68,11 +75,38 @@ def only_types(types: Collection[str], message: str) -> Callable[[Any], Any]:
     return check
 
 
-def check_false(value: bool) -> bool:
-    """`Literal[False]` would also accept 0."""
-    if value:
-        raise PydanticCustomError("literal_error", "Input should be false")
-    return value
+class Only:
+    """Marks a field that must be left out, or have a value without an effect."""
+
+    def __init__(self, *neutral: Any) -> None:
+        """Take the values without an effect; None is one, too."""
+        self.neutral = (None, *neutral)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> CoreSchema:
+        return no_info_plain_validator_function(self._checked)
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
+        return {"enum": [*self.neutral]}
+
+    def _checked(self, value: Any) -> Any:
+        if not any(value == one and type(value) in _like(one) for one in self.neutral):
+            raise PydanticCustomError(UNSUPPORTED, NOT_SUPPORTED)
+        return value
+
+
+def _like(value: Any) -> tuple[type, ...]:
+    """Return the types of values that JSON writes as it writes this one."""
+    return (int, float) if type(value) in (int, float) else (type(value),)
+
+
+def object_of(value: Any) -> Any:
+    """Read a JSON schema that a client sends as a text."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        raise PydanticCustomError("json", "The text is no JSON") from None
 
 
 NotTooMany = BeforeValidator(check_count)
@@ -80,41 +114,30 @@ Text = Annotated[str, AfterValidator(check_characters)]
 JsonObject = Annotated[dict[str, Any], AfterValidator(check_values)]
 NonEmptyText = Annotated[Text, Field(min_length=1)]
 Integer = BeforeValidator(to_integer)
-AlwaysFalse = Annotated[
-    bool, Field(json_schema_extra={"const": False}), AfterValidator(check_false)
-]
-EmptyList = Annotated[list[Any], Field(max_length=0)]
-AlwaysZero = Annotated[float, Field(ge=0, le=0)]
-AlwaysOne = Annotated[int, Field(ge=1, le=1), Integer]
 Count = Annotated[int, Field(ge=0, le=MAX_INT), Integer]
+Limit = Annotated[int, Field(ge=-1, le=MAX_INT), Integer]  # -1: none
 Seed = Annotated[int, Integer]  # an integer of any size
-FunctionNameText = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,128}$")]
+Schema = Annotated[JsonObject, BeforeValidator(object_of)]
+FunctionNameText = Annotated[Text, Field(min_length=1, max_length=512)]
+TokenId = Annotated[int, Field(ge=0, lt=1 << 31), Integer]
+Bias = Annotated[float, Field(ge=-100, le=100)]
+Biases = Annotated[
+    dict[Annotated[str, Field(pattern=r"^[0-9]{1,9}$")], Bias], Field(max_length=MAX_BIASES)
+]
+Penalty = Annotated[float, Field(ge=-2, le=2)]
 StopText = Annotated[Text, Field(max_length=MAX_STOP_CHARS)]
 StopList = Annotated[list[StopText], Field(max_length=MAX_STOP_STRINGS)]
 
 # What to do about an invalid value, by field.
 REMEDIES = {
-    "n": "only 1 is supported: send another request for another answer",
-    "best_of": "only 1 is supported: leave it out",
+    "n": f"must be 1 to {MAX_CHOICES}",
     "stop": f"must be a string, or a list of up to {MAX_STOP_STRINGS}, of up to {MAX_STOP_CHARS} "
     "characters each",
-    "input": f"must be a text, or a list of 1 to {MAX_EMBEDDED_TEXTS}, none of them empty or over "
-    f"{MAX_TEXT_CHARS} characters",
-    "prompt": "must be one string: lists and token ids are not supported",
+    "input": f"must be a text or a list (/openapi.json); to embed, of 1 to {MAX_EMBEDDED_TEXTS} "
+    f"texts, none of them empty or over {MAX_TEXT_CHARS} characters; token ids are not supported: "
+    "send the text (LangChain: check_embedding_ctx_length=False)",
+    "prompt": f"must be a string, or a list of 1 to {MAX_CHOICES}: token ids are not supported",
+    "logit_bias": f"must be numbers of -100 to 100 by token id, at most {MAX_BIASES}",
     "content": f"must be a string, or a list of up to {MAX_MESSAGES} parts of type text",
     "messages": f"must be a list of 1 to {MAX_MESSAGES} messages",
-    **dict.fromkeys(
-        (
-            "audio",
-            "frequency_penalty",
-            "function_call",
-            "functions",
-            "logit_bias",
-            "logprobs",
-            "modalities",
-            "presence_penalty",
-            "top_logprobs",
-        ),
-        "not supported: leave it out",
-    ),
 }

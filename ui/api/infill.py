@@ -53,6 +53,7 @@ class Infill:
             temperature=temperature_of(body.temperature),
             top_k=max(body.top_k or 0, 0),
             top_p=top_p_of(body.top_p),
+            min_p=body.min_p or 0.0,
             seed=seed_of(seed, body.temperature),
             stop=stop_strings(body.stop),
         )

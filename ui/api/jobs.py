@@ -8,7 +8,7 @@ the queue is full, an owner, a key or else a client, still gets the slots that a
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -49,7 +49,8 @@ class _Owner:
 class JobStream(Stream[Event]):
     """The events of one request.
 
-    ACCEPTED once the engine has it, then the job's, the last of which is a Done.
+    ACCEPTED once the engine has it, then the job's, the last of which is a Done. Several requests
+    follow each other.
     """
 
     def __init__(self, client: str) -> None:
@@ -131,7 +132,7 @@ class Jobs:
 
     def submit(
         self,
-        make: Callable[[], Request],
+        make: Callable[[], Request] | Sequence[Callable[[], Request]],
         client: str,
         speculation: bool = True,
         isolated: bool = False,
@@ -139,8 +140,9 @@ class Jobs:
         owner: str = "",
         **options: Any,
     ) -> JobStream:
-        """Submit the request that `make`, called in a thread, returns.
+        """Submit the request that `make`, called in a thread, returns; of several one by one.
 
+        Each has a Done; one that fails or is cancelled is the last.
         `isolated`: the engine forgets the client's answers before and after. The text of a request
         with an `update` is the new file, in one Step at the end; EditRefused is raised to the
         reader. `raw`: it is the model's answer instead. `owner`: the key, whose slots and time it
@@ -153,7 +155,8 @@ class Jobs:
         with self._lock:  # the job cannot end before it is in the set
             preparing = self._take_slot(holder)
             stream = JobStream(name)
-            self._pool.submit(self._prepare, stream, make, isolated, raw, preparing, options)
+            makes = make if isinstance(make, Sequence) else [make]
+            self._pool.submit(self._prepare, stream, makes, isolated, raw, preparing, options)
             self._open[stream] = holder
         return stream
 
@@ -195,26 +198,32 @@ class Jobs:
     def _prepare(
         self,
         stream: JobStream,
-        make: Callable[[], Request],
+        makes: Sequence[Callable[[], Request]],
         isolated: bool,
         raw: bool,
         preparing: Semaphore,
         options: dict[str, Any],
+        first: bool = True,
     ) -> None:
-        """Tokenize a request, and let its job fill the stream."""
+        """Tokenize a request, and let its job fill the stream, before the others' jobs do."""
         try:
             if isolated:
                 self.engine.forget(client=stream.client)
             with preparing:
-                request = make()
+                request = makes[0]()
                 update = request if request.update and not raw else None
                 done = merged_job(update, stream.client) if update else None
                 job = done or self.engine.submit(
                     request, client=stream.client, cancelled=lambda: stream.cancelled, **options
                 )
             stream.attach(job)
-            stream.put(ACCEPTED)
-            job.deliver(partial(self._pass_on, stream, job, isolated, update))
+            if first:
+                stream.put(ACCEPTED)
+            more = None
+            if makes[1:]:
+                rest = (stream, makes[1:], isolated, raw, preparing, options, False)
+                more = partial(self._prepare, *rest)
+            job.deliver(partial(self._pass_on, stream, job, isolated, update, more))
         except Exception as error:
             self._end(stream, error)
 
@@ -224,6 +233,7 @@ class Jobs:
         job: Submitted,
         isolated: bool,
         update: Request | None,
+        more: Callable[[], None] | None,
         event: Event,
     ) -> None:
         """Pass an event on to the reader. Called in the model's thread."""
@@ -238,6 +248,10 @@ class Jobs:
             self.on_end(stream, event)
             if update and event.reason not in ("failed", "cancelled"):
                 self._pool.submit(self._put_file, stream, update, event)
+                return
+            if more is not None and event.reason in ("stop", "length"):
+                stream.put(event)
+                self._pool.submit(more)
                 return
             self._release(stream)  # before the reader sees the end
             stream.put(event)

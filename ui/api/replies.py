@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any
 
 from fastapi import Request, Response
@@ -18,6 +18,7 @@ from ui.api.errors import CONTEXT_CODE, ApiError, refused
 from ui.api.jobs import JobStream
 from ui.api.security import Receive, Scope, Send
 
+QUIET_SECONDS = 15.0  # seconds without an event; then a client hears that the answer is in progress
 CONTEXT_ERROR = "the model's context is"  # part of the engine's message for too long a prompt
 
 
@@ -28,9 +29,8 @@ async def json_response(
     async with cancel_on_disconnect(stream, http.receive):
         try:
             await wait_until_accepted(stream)
-            return JSONResponse((await answer).model_dump())
-        except EditRefused as error:
-            raise refused(error) from error
+            with request_errors():  # of the second request and the following ones, too
+                return JSONResponse((await answer).model_dump())
         finally:
             answer.close()
 
@@ -72,18 +72,47 @@ async def cancel_on_disconnect(stream: Stream[Any], receive: Receive) -> AsyncIt
         stream.cancel()
 
 
+def comment() -> bytes:
+    """Return a comment, which keeps a stream of events alive."""
+    return b": the answer is in progress\n\n"
+
+
+async def with_signs(
+    chunks: AsyncIterator[bytes], sign: Callable[[], bytes]
+) -> AsyncIterator[bytes]:
+    """Yield the chunks, and a sign of life whenever QUIET_SECONDS pass without one."""
+    next_one = asyncio.ensure_future(anext(chunks, None))
+    try:
+        while True:
+            done, _ = await asyncio.wait({next_one}, timeout=QUIET_SECONDS)
+            if not done:
+                yield sign()
+            elif (chunk := next_one.result()) is None:
+                return
+            else:
+                yield chunk
+                next_one = asyncio.ensure_future(anext(chunks, None))
+    finally:
+        next_one.cancel()
+
+
 class EventStreamResponse(Response):
     """An answer as server-sent events. The job is cancelled if the client disconnects."""
 
     media_type = "text/event-stream"
 
     def __init__(
-        self, stream: JobStream, chunks: AsyncIterator[bytes], media_type: str | None = None
+        self,
+        stream: JobStream,
+        chunks: AsyncIterator[bytes],
+        sign: Callable[[], bytes] = comment,
+        media_type: str | None = None,
     ) -> None:
+        """Take the job and its events. `sign` makes what is sent while there is none."""
         headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
         super().__init__(headers=headers, media_type=media_type)
         del self.headers["content-length"]
-        self.stream, self.chunks = stream, chunks
+        self.stream, self.chunks = stream, with_signs(chunks, sign)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with cancel_on_disconnect(self.stream, receive):

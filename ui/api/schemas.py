@@ -8,51 +8,34 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from index.documents.embeddings import MAX_TEXT_CHARS
 from ui.api.fields import (
+    MAX_CHOICES,
     MAX_EMBEDDED_TEXTS,
     MAX_INT,
+    MAX_LOGPROBS,
     MAX_MESSAGES,
     MAX_TOOLS,
-    AlwaysFalse,
-    AlwaysOne,
-    AlwaysZero,
     Count,
-    EmptyList,
     FunctionNameText,
     Integer,
     JsonObject,
     NonEmptyText,
     NotTooMany,
+    Only,
     Seed,
     StopList,
     StopText,
     Text,
 )
-
-
-class RequestModel(BaseModel):
-    """Part of a request body: types are strict, as with OpenAI, and numbers are finite."""
-
-    model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
-
-
-class TextPart(RequestModel):
-    type: Literal["text"]
-    text: Text
-
-
-# Validation stops at the first invalid part, or a list of zeros would get millions of errors.
-Content = (
-    Text | Annotated[list[TextPart], Field(max_length=MAX_MESSAGES, fail_fast=True), NotTooMany]
-)
+from ui.api.parameters import Content, GenerationRequest, RequestModel
 
 
 class CalledFunction(RequestModel):
     name: Text
-    arguments: Text  # a JSON object
+    arguments: Text  # a JSON object; what is none is shown to the model as it is
 
 
 class ToolCall(RequestModel):
@@ -70,6 +53,7 @@ class Message(RequestModel):
     tool_call_id: Text | None = None
     name: Text | None = None
     reasoning_content: Text | None = None  # an extension: of an earlier answer, for the template
+    prefix: bool | None = None  # an extension: the answer goes on with this last message
 
 
 class FunctionName(RequestModel):
@@ -103,75 +87,6 @@ def named_tool(name: str) -> NamedTool:
     return NamedTool(type="function", function=FunctionName(name=name))
 
 
-class Prediction(RequestModel):
-    """Text that much of the answer is expected to repeat."""
-
-    type: Literal["content"]
-    content: Content
-
-
-class StreamOptions(RequestModel):
-    include_usage: bool | None = None
-
-
-class TextFormat(RequestModel):
-    type: Literal["text"]
-
-
-class JsonObjectFormat(RequestModel):
-    """The answer is a JSON object."""
-
-    type: Literal["json_object"]
-
-
-class JsonSchema(RequestModel):
-    """A schema that the answer fits, always: `strict` changes nothing."""
-
-    name: Text
-    description: Text | None = None
-    schema_: Annotated[JsonObject, Field(alias="schema")] = {}
-    strict: bool | None = None
-
-
-class JsonSchemaFormat(RequestModel):
-    """The answer is JSON that fits a schema."""
-
-    type: Literal["json_schema"]
-    json_schema: JsonSchema
-
-
-ResponseFormat = Annotated[
-    TextFormat | JsonObjectFormat | JsonSchemaFormat, Field(discriminator="type")
-]
-
-
-def json_format(schema: dict[str, Any]) -> JsonSchemaFormat:
-    """Return the format of JSON that fits a schema."""
-    return JsonSchemaFormat(
-        type="json_schema", json_schema=JsonSchema.model_construct(name="", schema_=schema)
-    )
-
-
-class GenerationRequest(RequestModel):
-    """The fields that chats and completions have in common."""
-
-    model: Text | None = None  # None: the served one
-    prediction: Prediction | None = None
-    stream: bool | None = False
-    stream_options: StreamOptions | None = None
-    stop: StopText | StopList | None = None
-    seed: Seed | None = None
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = None  # 0: greedy
-    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    top_k: Count | None = None  # an extension
-    user: Text | None = None
-    safety_identifier: Text | None = None
-    n: AlwaysOne | None = 1
-    frequency_penalty: AlwaysZero | None = 0
-    presence_penalty: AlwaysZero | None = 0
-    logit_bias: Annotated[dict[Text, Any], Field(max_length=0)] | None = None
-
-
 class TemplateOptions(RequestModel):
     """Variables of the model's chat template: its switches for reasoning."""
 
@@ -185,39 +100,47 @@ class ChatRequest(GenerationRequest):
     messages: Annotated[
         list[Message], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True), NotTooMany
     ]
-    max_tokens: Count | None = None
-    max_completion_tokens: Count | None = None
-    # An extension, llama.cpp's: -1 is the default, and 0 asks that the prompt is read.
-    n_predict: Annotated[int, Field(ge=-1, le=MAX_INT), Integer] | None = None
-    # "none" and "minimal" ask for an answer without reasoning; all else leaves it to the model
+    """texts of `system`, `developer`, `user`, `assistant` and `tool`; no images"""
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
-    chat_template_kwargs: TemplateOptions | None = None  # an extension
-    logprobs: AlwaysFalse | None = None
-    top_logprobs: Annotated[int, Field(ge=0, le=0), Integer] | None = None
+    """"none" and "minimal": an answer without reasoning; all else leaves it to the model"""
+    chat_template_kwargs: TemplateOptions | None = None
+    """`enable_thinking` or `thinking` false: an answer without reasoning"""
+    continue_final_message: bool | None = None
+    """the answer goes on with the last message, the assistant's; so does `"prefix": true` there"""
+    add_generation_prompt: bool | None = None
+    """`false` only together with `continue_final_message`"""
+    echo: Annotated[Any, Only(False)] = None
+    logprobs: bool | None = None
+    """the logarithm of the probability that the model itself gives each token of the answer"""
+    top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS), Integer] | None = None
+    """0 to 20 likeliest tokens next to each of the answer; with `logprobs` only"""
     tools: Annotated[list[ToolDefinition], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = (
         None
     )
+    """functions that the model may call, also together with a format of its other answers"""
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    """as at OpenAI"""
     parallel_tool_calls: bool | None = None
-    functions: EmptyList | None = None
-    function_call: Literal["none", "auto"] | None = None
-    response_format: ResponseFormat | None = None
+    """`false`: one call at most"""
     modalities: Annotated[list[Literal["text"]], Field(fail_fast=True)] | None = None
-    audio: None = None
+    """text only"""
 
 
 class CompletionRequest(GenerationRequest):
     """The body of /v1/completions."""
 
-    prompt: Text | Annotated[list[Text], Field(min_length=1, max_length=1)]
+    prompt: Text | Annotated[list[Text], Field(min_length=1, max_length=MAX_CHOICES)]
+    """a text, or up to 128, answered one after another; no token ids"""
     suffix: Text | None = None
+    """text behind the gap to fill in"""
     echo: bool | None = False
-    max_tokens: Count | None = None
-    best_of: AlwaysOne | None = None
-    logprobs: None = None
-    # An extension: marks for fill in the middle, files and regions in a prompt without a suffix
-    # count as such; false makes them text.
+    """the prompt before the answer; with `logprobs` those of its tokens, too"""
+    best_of: Annotated[int, Field(ge=1, le=MAX_CHOICES), Integer] | None = None
+    """the same as `n` only"""
+    logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS), Integer] | None = None
+    """0 to 20 likeliest tokens next to each of the answer, and its own probability"""
     parse_special: bool | None = True
+    """`false`: marks in the prompt are text"""
 
 
 class InfillChunk(RequestModel):
@@ -234,7 +157,7 @@ class InfillRequest(RequestModel):
     input_suffix: Text
     input_extra: Annotated[
         list[InfillChunk], Field(max_length=MAX_MESSAGES, fail_fast=True), NotTooMany
-    ] = []
+    ] = Field(default_factory=list)
     prompt: Text = ""  # the current line up to the cursor, after `input_prefix`
     model: Text | None = None
     n_predict: Annotated[int, Field(ge=-1, le=MAX_INT), Integer] | None = None  # -1: the default
@@ -244,6 +167,7 @@ class InfillRequest(RequestModel):
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None  # 0: greedy
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     top_k: Annotated[int, Field(le=MAX_INT), Integer] | None = None
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
     t_max_predict_ms: Annotated[float, Field(le=MAX_INT)] | None = None  # 0 and less: no limit
     response_fields: (
         Annotated[list[Text], Field(max_length=MAX_MESSAGES, fail_fast=True), NotTooMany] | None
@@ -348,17 +272,43 @@ class ChatMessage(BaseModel):
     refusal: None = None
 
 
+class TokenLogprob(BaseModel):
+    """A token of an answer, or one in its place, and the logarithm of its probability."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class AnswerLogprob(TokenLogprob):
+    top_logprobs: list[TokenLogprob] = []
+
+
+class ChatLogprobs(BaseModel):
+    content: list[AnswerLogprob]
+    refusal: None = None
+
+
+class TextLogprobs(BaseModel):
+    """The same in the form of /v1/completions; offsets are those in the answer, code points."""
+
+    tokens: list[str]
+    token_logprobs: list[float | None]  # None: of a prompt's first
+    top_logprobs: list[dict[str, float | None] | None] | None = None
+    text_offset: list[int]
+
+
 class ChatChoice(BaseModel):
     index: int = 0
     message: ChatMessage
-    logprobs: None = None
+    logprobs: ChatLogprobs | None = None
     finish_reason: Literal["stop", "length", "tool_calls"]
 
 
 class TextChoice(BaseModel):
     index: int = 0
     text: str
-    logprobs: None = None
+    logprobs: TextLogprobs | None = None
     finish_reason: Literal["stop", "length"] | None = None
 
 
@@ -371,6 +321,7 @@ class ChatAnswer(BaseModel):
     choices: list[ChatChoice]
     usage: TokenUsage
     timings: Timings
+    warnings: list[str] = []  # an extension: what is to be said about the model's answers
 
 
 class TextAnswer(BaseModel):
@@ -439,13 +390,22 @@ class Model(BaseModel):
     object: Literal["model"] = "model"
     created: int
     owned_by: str = "draftline"
-    max_model_len: int
-    context_length: int
+    max_model_len: int | None = None  # None: of an embedding model
+    context_length: int | None = None
+    # Anthropic's
+    type: Literal["model"] = "model"
+    display_name: str
+    created_at: str  # RFC 3339
+    lifecycle: Literal["active"] = "active"
 
 
 class Models(BaseModel):
     object: Literal["list"] = "list"
     data: list[Model]
+    # Anthropic's: there is one page
+    has_more: Literal[False] = False
+    first_id: str
+    last_id: str
 
 
 class Embedding(BaseModel):

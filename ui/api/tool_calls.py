@@ -3,22 +3,53 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from engine.prompts.call_formats.call_format import Call
 from engine.prompts.tool_calls import held_back, read_calls
+from engine.prompts.tools import NAME
 from engine.records import Done, Message, RequestError
 from ui.api import schemas as types
+
+OTHER = re.compile(r"[^\w.-]")  # characters that no name has
+MAX_NAME_CHARS = 120  # characters of a shortened name, without a number behind it
+
+
+def names_of(body: types.ChatRequest) -> dict[str, str]:
+    """Return a name for each function that every format of calls can write, by the client's own.
+
+    Most stay. Gateways of MCP write some with other characters.
+    """
+    names = [tool.function.name for tool in body.tools or ()]
+    found = {name: name for name in names if NAME.fullmatch(name)}
+    taken = {*found}
+    for name in names:
+        if name not in found:
+            base = OTHER.sub("_", name)[:MAX_NAME_CHARS]
+            free = (f"{base}_{number}" for number in count(2))
+            found[name] = (
+                base if base not in taken else next(one for one in free if one not in taken)
+            )
+            taken.add(found[name])
+    return found
+
+
+def functions_of(body: types.ChatRequest) -> list[types.Function]:
+    """Return the functions that the model may call, by the names that it knows."""
+    if body.tool_choice == "none":
+        return []
+    names = names_of(body)
+    functions = [tool.function for tool in body.tools or ()]
+    return [one.model_copy(update={"name": names[one.name]}) for one in functions]
 
 
 def tools_of(body: types.ChatRequest) -> tuple[str, ...]:
     """Return the functions that the model may call, as the engine has them."""
-    if body.tool_choice == "none":
-        return ()
-    functions = [tool.function for tool in body.tools or ()]
     return tuple(
         json.dumps(
             {
@@ -27,17 +58,17 @@ def tools_of(body: types.ChatRequest) -> tuple[str, ...]:
                 "parameters": function.parameters or {"type": "object", "properties": {}},
             }
         )
-        for function in functions
+        for function in functions_of(body)
     )
 
 
-def schemas_of(body: types.ChatRequest) -> dict[str, Any]:
-    """Return the JSON schemas of the arguments of the functions that the model may call.
-
-    They are by name.
-    """
-    functions = [] if body.tool_choice == "none" else [tool.function for tool in body.tools or ()]
-    return {function.name: function.parameters for function in functions}
+def call_reader(body: types.ChatRequest) -> CallReader:
+    """Return a reader of the calls in an answer."""
+    return CallReader(
+        {function.name: function.parameters for function in functions_of(body)},
+        body.parallel_tool_calls is not False,
+        {short: name for name, short in names_of(body).items()},
+    )
 
 
 def must_call(body: types.ChatRequest) -> tuple[str, ...]:
@@ -45,23 +76,24 @@ def must_call(body: types.ChatRequest) -> tuple[str, ...]:
 
     RequestError for a choice of what is not there, or between two of one name.
     """
-    names = tuple(tool.function.name for tool in body.tools or ())
+    names = [tool.function.name for tool in body.tools or ()]
+    known = names_of(body)
     choice = body.tool_choice
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise RequestError(f"tools: two are named {twice}: give each a name of its own")
     if isinstance(choice, types.NamedTool):
         if choice.function.name not in names:
             raise RequestError("tool_choice: no tool has this name: choose one of `tools`")
-        return (choice.function.name,)
+        return (known[choice.function.name],)
     if choice == "required" and not names:
         raise RequestError("tool_choice: required, but there are no tools")
-    return names if choice == "required" else ()
+    return tuple(known[name] for name in names) if choice == "required" else ()
 
 
-def with_calls(message: types.Message, found: Message) -> Message:
+def with_calls(message: types.Message, found: Message, names: Mapping[str, str]) -> Message:
     """Return a message with its reasoning and calls, or as the result of one.
 
-    RequestError for arguments that are no JSON object.
+    `names`: those that the model knows, by the client's.
     """
     if message.role == "assistant" and message.reasoning_content:
         found["reasoning_content"] = message.reasoning_content
@@ -71,26 +103,26 @@ def with_calls(message: types.Message, found: Message) -> Message:
             calls.append(
                 {
                     "id": call.id,
-                    "name": call.function.name,
+                    "name": names.get(call.function.name, call.function.name),
                     "arguments": arguments_of(call.function),
                 }
             )
         found["tool_calls"] = json.dumps(calls)
-    for key, value in (("tool_call_id", message.tool_call_id), ("name", message.name)):
-        if message.role == "tool" and value is not None:
-            found[key] = value
+    if message.role == "tool":
+        if message.tool_call_id is not None:
+            found["tool_call_id"] = message.tool_call_id
+        if message.name is not None:
+            found["name"] = names.get(message.name, message.name)
     return found
 
 
-def arguments_of(function: types.CalledFunction) -> dict[str, Any]:
-    """Return the arguments of an earlier call."""
+def arguments_of(function: types.CalledFunction) -> dict[str, Any] | str:
+    """Return the arguments of an earlier call; as they are where they are no JSON object."""
     try:
         found = json.loads(function.arguments or "{}")
     except (ValueError, RecursionError):
         found = None
-    if not isinstance(found, dict):
-        raise RequestError("tool_calls: arguments that are no JSON object: send one, as a string")
-    return found
+    return found if isinstance(found, dict) else function.arguments
 
 
 def calls_in_answer(calls: list[Call]) -> list[types.AnswerCall]:
@@ -113,6 +145,7 @@ class CallReader:
 
     schemas: Mapping[str, Any] = field(default_factory=dict)  # by the functions' names
     many: bool = True
+    names: Mapping[str, str] = field(default_factory=dict)  # the client's, by the functions' names
     _text: str = ""
     _passed: int = 0  # characters
 
@@ -134,4 +167,5 @@ class CallReader:
             return "", []
         cut = done.reason == "length" or done.matched is not None
         content, calls = read_calls(self._text, self.schemas, cut)
+        calls = [call._replace(name=self.names.get(call.name, call.name)) for call in calls]
         return content[self._passed :], calls if self.many else calls[:1]

@@ -89,7 +89,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _talk(chat: Chat, multiline: bool) -> None:
     if sys.stdin and sys.stdin.isatty():
+        from engine import Engine
+
         say("/help shows the commands, /bye ends the conversation")
+        for line in chat.engine.warnings if isinstance(chat.engine, Engine) else ():
+            say(line)
         with contextlib.suppress(ImportError):
             import readline  # noqa: F401  line editing in input()
     while (message := read_message(multiline)) is not None:

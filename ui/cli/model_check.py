@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ui.cli.options import MODEL_HELP, add_device, add_yes
@@ -34,7 +35,7 @@ def check(args: argparse.Namespace) -> None:
     from engine.model.speed import measured
     from ui.common.loading import load_runtime
 
-    chosen = {name: getattr(args, name) for name in ("device", "dtype", "kv", "exact")}
+    chosen = {name: getattr(args, name) for name in ("device", "dtype", "kv", "lora", "exact")}
     config = Config(model=args.name, **{key: one for key, one in chosen.items() if one is not None})
     target = load_runtime(args.name, config, args.yes)
     try:
@@ -55,6 +56,7 @@ def _fields(name: str, target: Loaded, speed: Speed) -> dict[str, Any]:
         "dtype": target.dtype_name,
         "context": target.context,
         "exact": target.exact,
+        "chat_template": has_template(target),
         "weight_bytes": speed.weight_bytes,
         "passes": [{"rows": rows, "seconds": one} for rows, one in speed.seconds.items()],
         "tokens_per_second": speed.tokens_per_second,
@@ -62,6 +64,8 @@ def _fields(name: str, target: Loaded, speed: Speed) -> dict[str, Any]:
 
 
 def _write(name: str, target: Loaded, speed: Speed) -> None:
+    from engine.engine import NO_TEMPLATE
+
     write_line(f"{name}: {target.dtype_name} on {target.device_name}, {target.context:,} tokens")
     if target.exact:
         write_line("exact: yes, a row of a pass gets the same bits alone and in a draft")
@@ -75,5 +79,14 @@ def _write(name: str, target: Loaded, speed: Speed) -> None:
             f"{rows:2} row{'s' if rows > 1 else ' '} {seconds * 1000:8.1f} ms a pass"
             f"{plain if rows == 1 else f', {seconds / speed.seconds[1]:.2f} times that of one row'}"
         )
+    if not has_template(target):
+        write_line(NO_TEMPLATE)
     rate = format_bytes(int(speed.bytes_per_second))
     write_line(f"weights: {format_bytes(speed.weight_bytes)} read a pass of one row, {rate}/s")
+
+
+def has_template(target: Loaded) -> bool:
+    """Return whether the model says how chats are shown to it."""
+    from engine.prompts.chat_template import chat_template
+
+    return chat_template(Path(target.folder)) is not None

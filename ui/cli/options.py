@@ -94,13 +94,13 @@ def add_options(
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
-    """Add --model, --device, --dtype, --kv and --exact."""
+    """Add --model, and the options of `add_device`."""
     group(parser, MODEL).add_argument("--model", metavar="M", help=MODEL_HELP)
     add_device(parser)
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:
-    """Add --device, --dtype, --kv and --exact."""
+    """Add --device, --dtype, --kv, --lora and --exact."""
     add = group(parser, MODEL).add_argument
     add(
         "--device",
@@ -121,6 +121,12 @@ def add_device(parser: argparse.ArgumentParser) -> None:
         metavar="T",
         help="of the keys and values of what is read: auto, or q8 for a GGUF file on a CPU, which "
         "takes 3.6 times less memory",
+    )
+    add(
+        "--lora",
+        action="append",
+        metavar="FILE[:SCALE]",
+        help="merge a LoRA adapter, a GGUF file, into the GGUF file of its model; may be repeated",
     )
     add(
         "--exact",

@@ -68,7 +68,7 @@ DEFAULT_QUEUE = 32
 MAX_QUEUE = 1000  # requests; each may take a thread
 SHUTDOWN_TIMEOUT_S = 2  # seconds that open connections have to end
 KEEP_ALIVE_S = 30  # seconds; longer than clients keep theirs
-TEXT_OPTIONS = ("dtype", "kv", "verification", "exact")  # options that may change a text
+TEXT_OPTIONS = ("dtype", "kv", "lora", "verification", "exact")  # options that may change a text
 
 
 def add_parser(commands: Any) -> None:
@@ -291,6 +291,8 @@ def _serve(
                         except (AddressError, OSError) as error:  # another server has this model
                             log.info("commands cannot join this server: %s", error)
                     parts = "/ (page) and /v1 (API)" if page else "/v1"
+                    for line in app.state.warnings:
+                        say(line)
                     say(f"{app.state.names[0]} at {url}{parts}")
                     await self.ended.wait()
             finally:

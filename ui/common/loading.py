@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 Progress = Callable[[str, int, int], None]  # (stage, done, total)
 CONFIG_OPTIONS = (
-    "model", "device", "dtype", "kv", "drafter", "corpus", "verification", "workspace", "exact",
+    "model", "device", "dtype", "kv", "lora", "drafter", "corpus", "verification", "workspace",
+    "exact",
 )  # fmt: skip
 OWN_OPTIONS = CONFIG_OPTIONS[2:]  # options that a server's engine cannot follow
 

@@ -30,6 +30,9 @@ export async function flip(feature: Feature, language: string = OTHERS): Promise
   const on = flipped(switchOf(feature), language)[language] ?? true;
   const target = inWorkspace ? vscode.ConfigurationTarget.Workspace : vscode.ConfigurationTarget.Global;
   await configuration.update(feature, { ...own, [language]: on }, target);
+  if (on && feature === "nextEdit" && configuration.get("nextEditModel", "") === "") {
+    await configuration.update("nextEditModel", "auto", target); // the server offers it for download
+  }
 }
 
 function command(icon: string, text: string, id: string): Item {

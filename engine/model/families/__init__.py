@@ -22,6 +22,7 @@ from engine.model.model_config import ModelConfig
 from engine.weights.config_json import check_config
 from engine.weights.errors import shown
 from engine.weights.gguf.gguf_file import Gguf
+from engine.weights.gguf.ollama_form import FORMS
 
 FAMILIES: tuple[Family, ...] = (
     *llama.FAMILIES,
@@ -34,6 +35,13 @@ FAMILIES: tuple[Family, ...] = (
     *gated_delta_net.FAMILIES,
 )
 BY_MODEL_TYPE = {family.model_type: family for family in FAMILIES}
+
+
+def knows_architecture(name: str) -> bool:
+    """Return whether GGUF files of this architecture may run here."""
+    form = FORMS.get(name)
+    known = {family.architecture for family in FAMILIES}
+    return (form.architecture if form else name) in known
 
 
 def family_of(settings: Settings) -> Family | None:

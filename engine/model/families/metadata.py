@@ -68,6 +68,7 @@ def sizes(
         raise file.unsupported(f"'{name}.attention.value_length' unlike its key_length")
     if file.field(f"{name}.attention.causal", True) is not True:
         raise file.unsupported(f"attention in both directions ('{name}.attention.causal')")
+    file.field("tokenizer.ggml.eos_token_id")  # may be outside of the vocabulary, but not missing
     return {
         "model_type": model_type,
         "vocab_size": file.shape("token_embd.weight")[0],
@@ -84,7 +85,7 @@ def sizes(
         "attention_bias": False,
         "tie_word_embeddings": tied(file),
         "bos_token_id": token_id(file, "bos"),
-        "eos_token_id": file.integer("tokenizer.ggml.eos_token_id", LIMITS["vocab_size"], least=0),
+        "eos_token_id": token_id(file, "eos"),
     }
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from engine.model import _kernels
 from engine.model.families.gguf_tensors import GgufTensors, Stored
 from engine.model.native.product import Array
+from engine.weights.gguf.gguf_file import in_8_bits
 
 
 class ArraySource(Protocol):
@@ -45,4 +46,10 @@ class StoredArrays(GgufArrays):
     """Arrays in f32 by their safetensors names, and matrices also as they are stored."""
 
     def stored(self, name: str) -> Stored:
-        return self.tensors.read(name)
+        """Read a matrix as it is stored, or in 8 bits where adapters change a quantised one."""
+        found, source = self.tensors.read(name), self.tensors.outputs[name].source
+        is_merged = source in self.tensors.adapters.names
+        if not is_merged or self.tensors.gguf.stored_as(source) in ("F32", "F16", "BF16"):
+            return found
+        kind, rows = in_8_bits(found.rows.view(np.float32))
+        return found._replace(kind=kind, rows=rows)

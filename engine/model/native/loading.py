@@ -17,10 +17,12 @@ from engine.model.native.gguf_arrays import GgufArrays, StoredArrays
 from engine.model.native.model import NativeModel, q8_bytes
 from engine.model.native.weights import NativeWeights
 from engine.model.unsupported import UnsupportedModel
+from engine.weights.gguf.parts import size_of
 from engine.weights.memory import check_memory, gguf_memory
 
 DTYPES = ("stored", "q8", "q4")  # formats of the kernels' integer products
 BITS = {"q8": 8, "q4": 4, "bf16": 16, "f32": 32}  # bits of a weight
+BYTES = {"q8": 1.13, "q4": 0.7, "bf16": 2, "f32": 4}  # bytes of a weight, with its scale
 CHUNK_TOKENS = 128  # prompt tokens; few, so that a request can be cancelled between passes
 KV_BYTES = 4  # bytes of a number in a cache in f32
 MAX_HEAD_SIZE = 512  # dimensions of a head, at most, for the attention kernel
@@ -57,8 +59,13 @@ def config_of_known(settings: dict[str, Any]) -> ModelConfig | None:
 def check_weights_fit(file: GgufTensors, config: ModelConfig, dtype: str, kv: str = "auto") -> None:
     """Raise WeightsError where the available memory does not hold a GGUF file's model."""
     parameters = sum(math.prod(info.shape) for info in file.infos().values())
-    width = {"q8": 1.13, "q4": 0.7, "bf16": 2, "f32": 4}.get(dtype)
-    size = file.path.stat().st_size if width is None else int(width * parameters)
+    width = BYTES.get(dtype)
+    merged = sum(
+        int(BYTES["q8"] * math.prod(one.shape))
+        for one in file.outputs.values()
+        if one.source in file.adapters.names
+    )
+    size = size_of(file.path) + merged if width is None else int(width * parameters)
     token_bytes = sum(
         2 * len(layers) * heads * (q8_bytes(d) if kv == "q8" else KV_BYTES * d)
         for heads, d, layers in config.cache_groups

@@ -56,7 +56,7 @@ class NativeTarget(PooledTarget):
         self.folder = folder
         self.dtype_name = native_dtype(config.dtype)
         use_threads(config.threads)
-        file = tensors_of_gguf(folder, on_read)
+        file = tensors_of_gguf(folder, on_read, config.lora)
         if file is None:
             raise WeightsError(f"{folder}: it names no GGUF file: choose one")
         with file:

@@ -12,12 +12,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from engine.model import _kernels
-from engine.model.families.gguf_tensors import Stored
+from engine.model.families.gguf_tensors import F32_KIND, Stored
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Part: TypeAlias = Stored | Array  # a matrix: rows as a file stores them, or [out, in]
 
-F32_KIND, BF16_KIND = 0, 30  # GGUF's types of numbers that are not quantised
+BF16_KIND = 30  # GGUF's type of numbers in bfloat16
 
 
 class NativeProduct:

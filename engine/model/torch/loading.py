@@ -99,7 +99,7 @@ def load(
     read of a GGUF file, and all of them. UnsupportedModel, WeightsError, ValueError or OSError with
     one line.
     """
-    file = None if weights else tensors_of_gguf(folder, on_read)
+    file = None if weights else tensors_of_gguf(folder, on_read, config.lora)
     with file or contextlib.nullcontext():
         settings = config_of(folder) if file is None else file.settings
         return _load(folder, settings, config, file, weights)

@@ -1,7 +1,7 @@
 """Models from the hub, by huggingface_hub: safetensors, configs and tokenizers.
 
 Pickled weights and repository code are never fetched. Nothing is asked of the hub unless the user
-named a hub model or `--from hub`.
+agreed to fetch a model.
 """
 
 from __future__ import annotations
@@ -19,8 +19,13 @@ from engine.weights.catalogue.local_models.hub_cache import blobs
 from engine.weights.errors import OFFLINE, Progress, WeightsError
 from engine.weights.fetch.checksums import check_sum, sha256_of
 
+ANSWER_SECONDS = 5.0  # in which the hub must begin to answer
 PATTERNS = (".safetensors", ".json", "merges.txt", ".jinja")
 log = logging.getLogger(__name__)
+
+
+class HubUnreachable(WeightsError):
+    """No answer of the hub."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +108,10 @@ def from_hub(
 
 
 def gguf_from_hub(model: Builtin, target: Path, work: Path, progress: Progress) -> None:
-    """Fetch the publisher's own GGUF of a built-in model, and verify it by the same checksum."""
+    """Fetch the publisher's own GGUF of a built-in model, and verify it by the same checksum.
+
+    HubUnreachable where the hub does not answer at all.
+    """
     if model.hub is None:
         raise WeightsError(f"{model.name}: the hub has no such file; pull it without `--from hub`")
     repository, file = model.hub
@@ -115,9 +123,22 @@ def gguf_from_hub(model: Builtin, target: Path, work: Path, progress: Progress) 
     got = folder / file
     folder.mkdir()
     if not _linked(repository, model.sha256, got):
+        _check_answers()
         _get(repository, "main", [file], folder, work, report)
     check_sum(model.name, got.stat().st_size, sha256_of(got), model.size, model.sha256)
     got.rename(target)
+
+
+def _check_answers() -> None:
+    """Raise HubUnreachable where the hub does not answer: its own client tries for long."""
+    try:
+        with _client("anything"):
+            from huggingface_hub import constants, get_session
+
+            get_session().head(constants.ENDPOINT, timeout=ANSWER_SECONDS)
+    except WeightsError as error:
+        reason = f"{type(error.__cause__).__name__}: {error.__cause__}"
+        raise HubUnreachable(f"the hub cannot be reached ({reason})") from error
 
 
 def _linked(repository: str, sha256: str | None, target: Path) -> bool:

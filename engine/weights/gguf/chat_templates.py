@@ -1,10 +1,53 @@
 """Chat templates of families whose GGUF files from Ollama have none.
 
-Ollama keeps its own next to them, in another language. The templates here write no tools, which the
-prompt then describes in words.
+Ollama keeps its own next to them, in another language; they are known by their marks. The templates
+here write no tools, which the prompt then describes in words.
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection
+
+CHATML = r"""
+{%- for m in messages %}
+    {{- "<|im_start|>" ~ m.role ~ "\n" ~ m.content ~ "<|im_end|>\n" }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- "<|im_start|>assistant\n" }}
+{%- endif %}
+""".strip()
+
+LLAMA3 = r"""
+{{- bos_token }}
+{%- for m in messages %}
+    {{- "<|start_header_id|>" ~ m.role ~ "<|end_header_id|>\n\n" ~ m.content | trim }}
+    {{- "<|eot_id|>" }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- "<|start_header_id|>assistant<|end_header_id|>\n\n" }}
+{%- endif %}
+""".strip()
+
+PHI3 = r"""
+{%- for m in messages %}
+    {{- "<|" ~ m.role ~ "|>\n" ~ m.content ~ "<|end|>\n" }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- "<|assistant|>\n" }}
+{%- endif %}
+""".strip()
+
+MISTRAL = r"""
+{{- bos_token }}
+{%- set first = messages[0].content ~ "\n\n" if messages[0].role == "system" else "" %}
+{%- for m in messages if m.role != "system" %}
+    {%- if m.role == "assistant" %}
+        {{- " " ~ m.content | trim ~ eos_token }}
+    {%- else %}
+        {{- "[INST] " ~ (first if loop.first else "") ~ m.content ~ " [/INST]" }}
+    {%- endif %}
+{%- endfor %}
+""".strip()
 
 GEMMA3 = r"""
 {{- bos_token }}
@@ -38,3 +81,21 @@ GPT_OSS = r"""
     {{- "<|start|>assistant" }}
 {%- endif %}
 """.strip()
+
+# The marks of a family's turns, which its template has, and its vocabulary, unless they are in [];
+# and its template.
+BY_MARKS = (
+    (("<|im_start|>", "<|im_end|>"), CHATML),
+    (("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"), LLAMA3),
+    (("<start_of_turn>", "<end_of_turn>"), GEMMA3),
+    (("<|user|>", "<|assistant|>", "<|end|>"), PHI3),
+    (("[INST]", "[/INST]"), MISTRAL),
+)
+
+
+def of_ollama(template: str, tokens: Collection[str]) -> str:
+    """Return the chat template that stands for one of Ollama's; "" where it is not understood."""
+    for marks, found in BY_MARKS:
+        if all(mark in template and (mark[0] == "[" or mark in tokens) for mark in marks):
+            return found
+    return ""

@@ -14,12 +14,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from engine.weights.errors import shown
+from engine.weights.errors import WeightsError, shown
 from engine.weights.gguf import chat_templates
 from engine.weights.gguf.gguf_file import Gguf, Tensor, read_gguf
 from engine.weights.gguf.sentencepiece import BYTE, CONTROL, NORMAL
 from engine.weights.gguf.tokenizer import vocabulary_of
 
+NO_MODELS = {  # values of general.type
+    "adapter": "an adapter (LoRA)",
+    "mmproj": "the part of a model that sees or hears",
+    "imatrix": "a matrix of importances",
+}
 ARCHITECTURE, PRE, MODEL = "general.architecture", "tokenizer.ggml.pre", "tokenizer.ggml.model"
 TEMPLATE = "tokenizer.chat_template"
 TOKENS, KINDS = "tokenizer.ggml.tokens", "tokenizer.ggml.token_type"
@@ -71,10 +76,18 @@ class Form:
 def read_model(path: Path) -> Gguf:
     """Parse a GGUF file of either converter.
 
-    WeightsError as of `read_gguf`, and for fields and tensors of Ollama's form that contradict
-    others.
+    WeightsError as of `read_gguf`, for what is no language model, and for fields and tensors of
+    Ollama's form that contradict others.
     """
-    return llama_cpp_form(read_gguf(path))
+    file = read_gguf(path)
+    kind = file.fields.get("general.type", "model")
+    if file.fields.get(ARCHITECTURE) == "clip":
+        kind = "mmproj"
+    if isinstance(kind, str) and kind in NO_MODELS:
+        raise WeightsError(f"{path}: {NO_MODELS[kind]}, no model: name the model's own file")
+    if not file.tensors:
+        raise WeightsError(f"{path}: it has a vocabulary only, no weights: choose a whole model")
+    return llama_cpp_form(file)
 
 
 def llama_cpp_form(file: Gguf) -> Gguf:

@@ -10,16 +10,20 @@ already the tokens are the same, and any other text keeps its exact bytes.
 from __future__ import annotations
 
 import json
+import logging
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from engine.weights.config_json import LIMITS
-from engine.weights.errors import shown
+from engine.weights.errors import one_line, shown
 from engine.weights.gguf import sentencepiece
+from engine.weights.gguf.chat_templates import of_ollama
 from engine.weights.gguf.end_tokens import turn_ends
 from engine.weights.gguf.gguf_file import Gguf
 from engine.weights.gguf.pre_tokenizers import ADD_BOS, IGNORES_MERGES, PRE_TOKENIZERS, byte_level
 from engine.weights.gguf.sentencepiece import BLANK, BYTE, CONTROL, UNKNOWN, UNUSED, USER_DEFINED
+
+log = logging.getLogger(__name__)
 
 # What a SentencePiece file without these fields means by them.
 SENTENCEPIECE_IDS = {"unknown": 0, "bos": 1, "eos": 2}
@@ -28,15 +32,22 @@ END_IDS = "tokenizer.ggml.eos_token_ids"
 SPECIAL_TOKENS = (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding"))
 
 
-def write_folder(file: Gguf, folder: Path) -> None:
+def write_folder(file: Gguf, folder: Path, ollamas: str = "") -> None:
     """Write the model folder of a GGUF file.
 
+    `ollamas`: the template that Ollama has for it, for a file without one of its own.
     WeightsError for a file whose tokenizer is not known.
     """
     folder.mkdir()
     _write_json(folder / "generation_config.json", generation_config(file))
     _write_json(folder / "tokenizer.json", tokenizer(file, file.shape("token_embd.weight")[0]))
-    _write_json(folder / "tokenizer_config.json", tokenizer_config(file))
+    config = tokenizer_config(file)
+    if "chat_template" not in config and ollamas:
+        if known := of_ollama(ollamas, frozenset(file.field("tokenizer.ggml.tokens"))):
+            config["chat_template"] = known
+        else:
+            log.warning("%s: Ollama's template is not understood", one_line(file.path.name))
+    _write_json(folder / "tokenizer_config.json", config)
 
 
 def _write_json(path: Path, value: dict[str, Any]) -> None:
@@ -193,10 +204,12 @@ def _bos_template(file: Gguf, tokens: list[str]) -> dict[str, Any] | None:
 
     None where a text does not begin with it.
     """
-    bos = token_id(file, "bos")
+    bos, named = token_id(file, "bos"), "tokenizer.ggml.bos_token_id" in file.fields
     usual = not _is_byte_level(file) or file.field("tokenizer.ggml.pre", "") in ADD_BOS
     if not file.field("tokenizer.ggml.add_bos_token", usual and bos is not None):
         return None
+    if bos is None and named:
+        return None  # it is outside of the vocabulary
     if bos is None:
         raise file.damaged("it has no 'tokenizer.ggml.bos_token_id'")
     first = {"SpecialToken": {"id": tokens[bos], "type_id": 0}}
@@ -250,9 +263,7 @@ def _end_ids(file: Gguf) -> list[int]:
     if END_IDS not in file.fields:
         return []
     ends, count = file.entries(END_IDS, int), len(file.entries("tokenizer.ggml.tokens", str))
-    if not all(0 <= end < count for end in ends):
-        raise file.damaged(f"'{END_IDS}' has one that is not below {count}")
-    return ends
+    return [end for end in ends if _is_inside(file, END_IDS, end, count)]
 
 
 def _turn_ends(file: Gguf) -> list[int]:
@@ -262,7 +273,7 @@ def _turn_ends(file: Gguf) -> list[int]:
 
 
 def token_id(file: Gguf, name: str) -> int | None:
-    """Find the id of a special token; None where the file has none.
+    """Find the id of a special token; None where the file has none, or one of no token.
 
     `name`: "bos", "eos", "eot", "padding" or "unknown".
     """
@@ -271,7 +282,23 @@ def token_id(file: Gguf, name: str) -> int | None:
     if key not in file.fields:
         usual = None if _is_byte_level(file) else SENTENCEPIECE_IDS.get(name)
         return usual if usual is not None and usual < count else None
-    number = file.integer(key, LIMITS["vocab_size"], least=0)
-    if number >= count:
-        raise file.damaged(f"'{key}' is {number}, and 'tokenizer.ggml.tokens' has {count} entries")
-    return number
+    number = file.field(key)
+    if type(number) is not int:
+        raise file.damaged(f"'{key}' is {shown(number)}, not an integer")
+    return number if _is_inside(file, key, number, count) else None
+
+
+def _is_inside(file: Gguf, key: str, number: int, count: int) -> bool:
+    """Return whether a token is one of the vocabulary's `count`; others are ignored and logged."""
+    if 0 <= number < count:
+        return True
+    _warn_once(
+        f"{one_line(file.path.name)}: '{key}' is {number}, outside of {count} tokens: ignored"
+    )
+    return False
+
+
+@cache
+def _warn_once(message: str) -> None:
+    """Log a warning, for which several places may have a reason."""
+    log.warning("%s", message)

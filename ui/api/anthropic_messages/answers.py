@@ -26,6 +26,11 @@ from ui.api.errors import ApiError
 from ui.api.schemas import AnswerCall
 
 
+def ping() -> bytes:
+    """Return the event that keeps a stream alive."""
+    return named_event({"type": "ping"})
+
+
 @dataclass
 class MessageWriter:
     """Writes one answer. `message` grows with the events."""
@@ -59,9 +64,7 @@ class MessageWriter:
                 yield event
 
     def _written(self, part: Part) -> Iterator[dict[str, Any]]:
-        if part is None:
-            yield {"type": "ping"}
-        elif isinstance(part, Delta):
+        if isinstance(part, Delta):
             yield from self._delta(part)
         elif isinstance(part, AnswerCall):
             yield from self._call(part)

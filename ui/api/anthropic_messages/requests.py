@@ -21,13 +21,14 @@ from ui.api.anthropic_messages.schemas import (
     UserMessage,
 )
 from ui.api.errors import ApiError
+from ui.api.parameters import json_format
 
 
 def chat_of(body: MessagesRequest) -> types.ChatRequest:
-    """Return the conversation as a request of /v1/chat/completions. Raises ApiError."""
-    if body.messages[-1].role == "assistant":
-        message = "messages: the last one is the assistant's: end with one of the user"
-        raise ApiError(400, message, "messages")
+    """Return the conversation as a request of /v1/chat/completions. Raises ApiError.
+
+    The answer goes on with a last message of the assistant.
+    """
     system = text_of(body.system)
     begun = [types.Message(role="system", content=system)] if system else []
     choice = body.tool_choice
@@ -42,12 +43,13 @@ def chat_of(body: MessagesRequest) -> types.ChatRequest:
         temperature=body.temperature,
         top_p=body.top_p,
         top_k=body.top_k,
+        continue_final_message=body.messages[-1].role == "assistant",
         seed=body.seed,
         tools=tools_of(body),
         tool_choice=choice_of(body),
         parallel_tool_calls=not (choice and choice.disable_parallel_tool_use),
         reasoning_effort=None if thinks else "none",
-        response_format=form and types.json_format(form.schema_),
+        response_format=form and json_format(form.schema_),
         user=body.metadata.user_id if body.metadata else None,
     )
 
@@ -61,7 +63,7 @@ def turns_of(message: Message) -> Iterator[types.Message]:
     if isinstance(message, UserMessage):
         results = [block for block in message.content if isinstance(block, ToolResultBlock)]
         for result in results:
-            content = text_of(result.content)
+            content = ("Error: " if result.is_error else "") + text_of(result.content)
             yield types.Message(role="tool", content=content, tool_call_id=result.tool_use_id)
         if text or not results:
             yield types.Message(role="user", content=text)

@@ -16,13 +16,14 @@ from ui.api.fields import (
     Count,
     FunctionNameText,
     JsonObject,
+    Limit,
     NotTooMany,
     Seed,
     StopList,
     Text,
     only_types,
 )
-from ui.api.schemas import RequestModel
+from ui.api.parameters import RequestModel
 
 BLOCKS = ("text", "thinking", "redacted_thinking", "tool_use", "tool_result")
 SupportedBlock = BeforeValidator(
@@ -66,6 +67,7 @@ class ToolResultBlock(RequestModel):
     type: Literal["tool_result"]
     tool_use_id: Text
     content: Text | TextBlocks | None = None
+    is_error: bool | None = None  # the model reads "Error: " before the content
 
 
 UserBlock = Annotated[TextBlock | ToolResultBlock, Field(discriminator="type"), SupportedBlock]
@@ -159,7 +161,7 @@ class MessagesRequest(RequestModel):
     stream: bool | None = False
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None  # None, 0: greedy
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    top_k: Count | None = None
+    top_k: Limit | None = None
     seed: Seed | None = None
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None

@@ -81,6 +81,10 @@ class ResponseWriter:
             self.response.error = types.ErrorBody(**error.body()["error"])
             yield named_event(self._event("failed", response=self.response.model_dump()))
 
+    def in_progress(self) -> bytes:
+        """Return the event that keeps a stream alive: some clients wait for one."""
+        return named_event(self._event("in_progress", response=self.response.model_dump()))
+
     async def events(self, parts: AsyncIterator[Part]) -> AsyncIterator[dict[str, Any]]:
         """OpenAI's events. The counts of tokens come with the last one."""
         yield self._event("created", response=self.response.model_dump())
@@ -90,9 +94,7 @@ class ResponseWriter:
                 yield event
 
     def _written(self, part: Part) -> Iterator[dict[str, Any]]:
-        if part is None:
-            yield self._event("in_progress", response=self.response.model_dump())
-        elif isinstance(part, Delta):
+        if isinstance(part, Delta):
             yield from self._delta(part)
         elif isinstance(part, types.AnswerCall):
             yield from self._call(part)

@@ -22,6 +22,7 @@ from ui.api.openai_responses.schemas import (
     ResponsesRequest,
     TextContent,
 )
+from ui.api.parameters import ResponseFormat, json_format
 
 log = logging.getLogger(__name__)
 
@@ -116,6 +117,6 @@ def tools_of(body: ResponsesRequest) -> list[types.ToolDefinition]:
     ]
 
 
-def format_of(body: ResponsesRequest) -> types.ResponseFormat | None:
+def format_of(body: ResponsesRequest) -> ResponseFormat | None:
     form = body.text.format if body.text else None
-    return types.json_format(form.schema_) if isinstance(form, ResponsesJsonSchemaFormat) else form
+    return json_format(form.schema_) if isinstance(form, ResponsesJsonSchemaFormat) else form

@@ -13,17 +13,17 @@ from pydantic_core import PydanticCustomError
 from ui.api.fields import (
     MAX_MESSAGES,
     MAX_TOOLS,
-    AlwaysFalse,
     Count,
     FunctionNameText,
-    Integer,
     JsonObject,
     NotTooMany,
+    Only,
     Seed,
     Text,
     only_types,
 )
-from ui.api.schemas import ErrorBody, JsonObjectFormat, RequestModel, TextFormat
+from ui.api.parameters import JsonObjectFormat, RequestModel, TextFormat
+from ui.api.schemas import ErrorBody
 
 NO_STATE = "responses are not stored: send the whole conversation as `input`"
 ITEMS = ("message", "function_call", "function_call_output", "reasoning")
@@ -180,8 +180,8 @@ class ResponsesRequest(RequestModel):
     previous_response_id: NoState = None
     conversation: NoState = None
     prompt: NoState = None
-    background: AlwaysFalse | None = None
-    top_logprobs: Annotated[int, Field(ge=0, le=0), Integer] | None = None
+    background: Annotated[Any, Only(False)] = None
+    top_logprobs: Annotated[Any, Only(0)] = None
 
 
 # -- responses ---------------------------------------------------------------------------------

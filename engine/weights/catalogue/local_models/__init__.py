@@ -8,15 +8,23 @@ file. The programs' folders are only read: nothing in them is changed, moved, li
 
 from engine.weights.catalogue.local_models.details import Details, details_of
 from engine.weights.catalogue.local_models.local_model import LocalModel, Program, gguf_problem
-from engine.weights.catalogue.local_models.lookup import in_hub_cache, local_models, path_of_local
+from engine.weights.catalogue.local_models.lookup import (
+    in_hub_cache,
+    local_models,
+    ollama_template,
+    path_of_local,
+)
+from engine.weights.catalogue.local_models.repository import gguf_files
 
 __all__ = [
     "Details",
     "LocalModel",
     "Program",
     "details_of",
+    "gguf_files",
     "gguf_problem",
     "in_hub_cache",
     "local_models",
+    "ollama_template",
     "path_of_local",
 ]

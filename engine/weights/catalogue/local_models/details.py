@@ -15,7 +15,8 @@ from typing import Any, BinaryIO
 from engine.weights.catalogue.local_models.local_model import entries, read_json
 from engine.weights.config_json import LIMITS
 from engine.weights.errors import WeightsError
-from engine.weights.gguf.gguf_file import ARRAY, MAGIC, SCALARS, STRING, read_gguf
+from engine.weights.gguf.gguf_file import ARRAY, MAGIC, SCALARS, STRING, read_gguf, version_problem
+from engine.weights.gguf.parts import size_of
 
 HEAD_BYTES = 256 << 10  # bytes of a GGUF file: more than the fields before the vocabulary take
 MAX_VOCABULARY_BYTES = 32 << 20
@@ -75,7 +76,7 @@ def _of_gguf(path: Path) -> Details | None:
     if f"{name}.pooling_type" in fields:
         return None
     return Details(
-        path.stat().st_size,
+        size_of(path),
         _type_name(kind) or _commonest_type(path),
         name,
         label if isinstance(label, str) else "",
@@ -98,8 +99,8 @@ class _Fields:
         if self.head[: len(MAGIC)] != MAGIC:
             raise ValueError("its first four bytes are not 'GGUF'")
         self.at = len(MAGIC)
-        if (version := self._scalar(4)) not in (2, 3):
-            raise ValueError(f"GGUF version {version}, only 2 and 3 can be read")
+        if problem := version_problem(self._scalar(4)):
+            raise ValueError(problem)
         _tensors, count = self._scalar(10), self._scalar(10)
         fields = {}
         for _ in range(count):

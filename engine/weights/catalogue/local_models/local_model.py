@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -12,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from engine.weights.errors import WeightsError, shown
+from engine.weights.gguf.parts import is_later_part, parts_of
 
 MAX_ENTRIES = 10_000  # entries of a folder
-PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +24,7 @@ class LocalModel:
     path: Path  # a GGUF file or a model folder
     aliases: tuple[str, ...] = ()  # other names, which several models may share
     problem: str = ""  # why it cannot be run, and the remedy
+    template: Path | None = None  # a file with Ollama's template
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +80,9 @@ def read_json(file: Path, max_bytes: int) -> dict[str, Any]:
 
 def gguf_problem(file: Path) -> str:
     """Say why a GGUF file of this name cannot be run; "" if it may be one that can."""
-    part = PART.search(file.name)
-    if part and int(part[2]) > 1:
-        return "split GGUF files are not supported: join the parts with llama-gguf-split --merge"
-    if not file.is_file():
-        return "its file is missing or incomplete: download it again"
+    if is_later_part(file):
+        return "a later part of a split GGUF file: name the first, which ends with -00001-of-..."
+    if missing := [part.name for part in parts_of(file) if not part.is_file()]:
+        name = f"part {missing[0]}" if len(parts_of(file)) > 1 else "its file"
+        return f"{name} is missing or incomplete: download it again"
     return ""
-
-
-def is_later_part(file: Path) -> bool:
-    """Return whether this is a part of a split GGUF file, but not the first one."""
-    part = PART.search(file.name)
-    return part is not None and int(part[1]) > 1

@@ -12,6 +12,7 @@ from engine.weights.catalogue.local_models.local_model import LocalModel, Progra
 from engine.weights.errors import WeightsError
 
 MAX_MODELS = 2000  # models of a program
+MAX_TEMPLATE_BYTES = 1 << 16
 MAX_NAMED = 12  # models named in an error
 PROGRAMS = (ollama.PROGRAM, lmstudio.PROGRAM, hub_cache.PROGRAM, llama_cpp.PROGRAM)
 
@@ -22,7 +23,22 @@ def local_models() -> list[tuple[Program, LocalModel]]:
 
 
 def path_of_local(name: str) -> Path | None:
-    """Find the GGUF file or folder that `PROGRAM:NAME` stands for.
+    """Find the GGUF file or folder that `PROGRAM:NAME` stands for, as of `local_model`."""
+    model = local_model(name)
+    return model.path if model else None
+
+
+def ollama_template(name: str) -> str:
+    """Read the template that Ollama has for a model; "" where it has none. WeightsError."""
+    model = local_model(name)
+    if model is None or model.template is None or not model.template.is_file():
+        return ""
+    with model.template.open("rb") as file:
+        return file.read(MAX_TEMPLATE_BYTES).decode("utf-8", "replace")
+
+
+def local_model(name: str) -> LocalModel | None:
+    """Find the model that `PROGRAM:NAME` stands for.
 
     None for any other kind of name. WeightsError where the program has no such model, or one that
     cannot be run.
@@ -37,7 +53,7 @@ def path_of_local(name: str) -> Path | None:
     found = _matching(name, models)
     if not found:
         raise _unknown(name, wanted, program, models)
-    return _path(name, found)
+    return _only(name, found)
 
 
 def in_hub_cache(repository: str) -> Path | None:
@@ -47,16 +63,16 @@ def in_hub_cache(repository: str) -> Path | None:
     """
     name = f"{hub_cache.PROGRAM.prefix}:{repository}"
     found = _matching(name, hub_cache.models_of(repository))
-    return _path(name, found) if found else None
+    return _only(name, found).path if found else None
 
 
-def _path(name: str, found: list[LocalModel]) -> Path:
-    """Return the path of the model that was found, if it is one and can be run."""
+def _only(name: str, found: list[LocalModel]) -> LocalModel:
+    """Return the model that was found, if it is one and can be run."""
     if len(found) > 1:
         raise WeightsError(f"{name}: several models: choose {_named(found, ' or ')}")
     if found[0].problem:
         raise WeightsError(f"{found[0].name}: {found[0].problem}")
-    return found[0].path
+    return found[0]
 
 
 def _listed(program: Program) -> list[LocalModel]:

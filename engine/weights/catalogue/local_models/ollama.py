@@ -62,14 +62,15 @@ def _model(store: Path, manifest: Path, host: str, space: str, model: str, tag: 
     short = f"{PROGRAM.prefix}:{where}{model}"
     aliases = (short,) if tag == "latest" else ()
     try:
-        return LocalModel(f"{short}:{tag}", _blob_of_model(store, manifest), aliases)
+        blob, template = _blobs_of_model(store, manifest)
+        return LocalModel(f"{short}:{tag}", blob, aliases, template=template)
     except WeightsError as error:
         problem = f"{error}: run `ollama pull {where}{model}:{tag}` again"
         return LocalModel(f"{short}:{tag}", manifest, aliases, problem)
 
 
-def _blob_of_model(store: Path, manifest: Path) -> Path:
-    """Find the GGUF file that a manifest names.
+def _blobs_of_model(store: Path, manifest: Path) -> tuple[Path, Path | None]:
+    """Find the GGUF file that a manifest names, and its template, if it has one.
 
     WeightsError where there is none that can be run.
     """
@@ -86,7 +87,8 @@ def _blob_of_model(store: Path, manifest: Path) -> Path:
     size = weights[0].get("size")
     if not blob.is_file() or blob.stat().st_size != size:
         raise WeightsError(f"its file {blob.name[:19]}... is missing or incomplete")
-    return blob
+    templates = [layer for layer in layers if layer.get("mediaType") == f"{LAYER}template"]
+    return blob, _blob(store, templates[0].get("digest")) if templates else None
 
 
 def _layers(store: Path, manifest: dict[str, Any]) -> list[dict[str, Any]]:

@@ -11,10 +11,10 @@ from engine.weights.catalogue.local_models.local_model import (
     LocalModel,
     entries,
     gguf_problem,
-    is_later_part,
     read_json,
 )
 from engine.weights.errors import WeightsError
+from engine.weights.gguf.parts import is_later_part, parts_of
 
 MAX_CONFIG_BYTES = 1 << 20
 MAX_INDEX_BYTES = 32 << 20  # bytes of a sharded model's list of tensors
@@ -38,7 +38,7 @@ def repository_models(name: str, folder: Path, inside: Path | None = None) -> li
     for file in files:
         long = f"{name}/{file.relative_to(folder).as_posix()}"
         problem = gguf_problem(file)
-        if not problem and inside and not is_inside(file, inside):
+        if not problem and inside and not all(is_inside(one, inside) for one in parts_of(file)):
             problem = f"a link out of {inside}: download it again"
         if shared and len(files) == 1:
             return [LocalModel(name, file, (long,), problem)]
