@@ -153,20 +153,26 @@ class ApiState:
         )
 
     def submit(
-        self, make: Callable[[], EngineRequest], http: Request, user: str | None = None
+        self,
+        make: Callable[[], EngineRequest],
+        http: Request,
+        user: str | None = None,
+        speculation: bool | None = None,
     ) -> JobStream:
         """Submit the request that `make` returns. Raises ApiError if the queue is full."""
+        drafted = speculation is not False
         with self.queue_errors():
-            return self.jobs.submit(make, client_of(http, user), owner=owner_of(http))
+            return self.jobs.submit(make, client_of(http, user), drafted, owner=owner_of(http))
 
     def submit_chat(self, body: types.ChatRequest, http: Request) -> tuple[JobStream, CallReader]:
         """Submit a conversation; returns the answer, and how to read it. Raises ApiError."""
         update = apply.apply_in_chat(body)
         if update is not None:
             make = partial(apply.apply_request, update)
-            return self.submit(make, http, user_of(body)), CallReader()
+            return self.submit(make, http, user_of(body), body.speculation), CallReader()
         calls = CallReader(schemas_of(body), body.parallel_tool_calls is not False)
-        return self.submit(partial(requests.chat_request, body), http, user_of(body)), calls
+        make = partial(requests.chat_request, body)
+        return self.submit(make, http, user_of(body), body.speculation), calls
 
     async def prompt_tokens(self, body: types.ChatRequest, http: Request) -> int:
         """Count the tokens of a conversation's prompt.
@@ -295,7 +301,8 @@ def add_openai_routes(application: FastAPI, state: ApiState) -> None:
         if body.suffix and not state.engine.info.fills_middle:
             message = "suffix: this model cannot fill in the middle: leave it out"
             raise ApiError(400, message, "suffix")
-        stream = state.submit(partial(requests.completion_request, body), http, user_of(body))
+        make = partial(requests.completion_request, body)
+        stream = state.submit(make, http, user_of(body), body.speculation)
         return await state.respond(stream, builder, body, http)
 
     @application.post("/v1/embeddings", response_model=types.EmbeddingsAnswer)

@@ -164,6 +164,7 @@ class GenerationRequest(RequestModel):
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None  # 0: greedy
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     top_k: Count | None = None  # an extension
+    speculation: bool | None = None  # an extension; false: decoded plainly, the same text, slower
     user: Text | None = None
     safety_identifier: Text | None = None
     n: AlwaysOne | None = 1
