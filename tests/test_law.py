@@ -1,8 +1,10 @@
-"""The law: speculation never changes the answer. Here on a model that is only a hash."""
+"""The law: speculation never changes the answer. Here on a model that is only a hash, and from
+outside, over HTTP, with the requests of `draftline verify`."""
 
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,17 +12,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import engine.generate as loop
+from engine import Config, Engine
 from engine.drafting import DraftContext, NullDrafter
 from engine.generate import Generation, generate
 from engine.prompts.builder import Prompt
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Done, Request, RequestError
+from engine.remote.engine_url import EngineUrl
 from index import Workspace
-from tests.conftest import HashTarget
+from tests.conftest import HashTarget, tiny_model
 from tests.support import law
 from tests.support.drafters import CHEAP, DEAR, KINDS_OF_WEIGHTS, drafters, real
 from tests.support.encoders import Bytes
+from tests.support.gguf_of_model import VOCABULARY, write_gguf_of
 from tests.support.law import SAMPLED, answer, plain, run
+from tests.support.server import TIMEOUT_S, serve_engine
+from ui.verify.opening import idle, open_modes
+from ui.verify.run import VerifyRun, comparisons, measure
+from ui.verify.server import VerifiedServer
+from ui.verify.tasks import TASKS, tasks
 
 VOCAB = 11
 tokenizer, endless = law.tokenizer, law.endless  # fixtures
@@ -216,3 +226,62 @@ def test_observed_tokens_are_the_committed_ones(endless: Tokenizer) -> None:
     target = HashTarget(VOCAB, seed=3)
     _, done = run(target, endless, Prompt([4, 5], max_tokens=25), Watching())
     assert len(seen) == done.usage.completion_tokens == 25
+
+
+# -- over HTTP ---------------------------------------------------------------------------------
+
+
+def verified(model: Path, count: int, threads: int = 1, chunk: int = 0) -> VerifyRun:
+    """What a server of this model answers to the requests of `draftline verify`. `chunk`: prompt
+    tokens of a pass."""
+    with (
+        Engine(Config(model=str(model), threads=threads, library=False)) as engine,
+        serve_engine(engine) as served,
+    ):
+        engine.parts.target.chunk = chunk or engine.parts.target.chunk
+        server = VerifiedServer(EngineUrl(f"{served.url}/v1"), "", TIMEOUT_S)
+        found = VerifyRun(1, tasks(1, count))
+        assert open_modes(found, server, None, "") == ""
+        measure(found)
+        server.close()
+    return found
+
+
+def assert_lawful(found: VerifyRun) -> None:
+    """Every request was answered, drafts were accepted, and no text differs from another."""
+    assert not found.failed and found.seeded and idle(found) == ""
+    assert sum(reply.accepted or 0 for each in found.replies.values() for reply in each.values())
+    table = comparisons(found)
+    assert [(row.mode, row.name) for row in table if row.mode == "both"] == [
+        ("both", "alone, second time"),
+        ("both", "four at once"),
+        ("both", "by chance, with a seed"),
+    ]
+    assert {row.name: row.differing for row in table if row.differing} == {}
+    assert all(row.of == len(found.tasks) for row in table if row.name == "four at once")
+
+
+@pytest.fixture(params=["safetensors", "gguf"])
+def stored_model(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A random model that reads the requests, for each of the two runtimes."""
+    if request.param == "safetensors":
+        return tiny_model(tmp_path / "model", context=1024)
+    folder = tiny_model(tmp_path / "weights", context=1024, vocab_size=VOCABULARY)
+    write_gguf_of(folder, tmp_path / "model.gguf")
+    return tmp_path / "model.gguf"
+
+
+def test_the_law_holds_over_http(stored_model: Path) -> None:
+    assert_lawful(verified(stored_model, 3))
+
+
+@pytest.mark.full
+def test_the_law_holds_over_http_for_all_requests(stored_model: Path) -> None:
+    """And no text depends on the number of threads or on the pieces in which prompts are read."""
+    ways: list[dict[str, int]] = [{}, {"threads": 2}, {"chunk": 7}]
+    found = [verified(stored_model, TASKS, **way) for way in ways]
+    for each in found:
+        assert_lawful(each)
+        for condition in ("warm", "four", "sampled"):
+            for mode in each.modes:
+                assert each.texts(mode, condition) == found[0].texts(mode, condition)

@@ -8,7 +8,8 @@ from typing import Any
 
 from bench.assist.score import HARMFUL, OUTCOMES, RIGHT, WRONG
 from bench.common import report
-from bench.quality.tables import percent, wilson
+from bench.quality.tables import percent
+from ui.verify.rates import wilson
 
 Row = dict[str, Any]
 PARTS = ("edits", "completions")

@@ -10,7 +10,7 @@ from bench.common.tasks import EDITS, Task
 from bench.decode.methods import Run, relative_cost
 from bench.decode.peers.programs import program_of
 from bench.decode.runners import Runners
-from bench.quality.tables import wilson
+from ui.verify.rates import wilson
 
 Runs = dict[tuple[str, str], list[Run]]  # (task, method) -> one a repeat
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from typing import Any
 
 from bench.common import report
 from bench.quality import tried
+from ui.verify.rates import wilson
 
 Row = dict[str, Any]
-Z = 1.96  # standard errors on either side of a 95 % interval's middle
 
 
 def summary(rows: list[Row]) -> Row:
@@ -55,15 +54,6 @@ def figures(rows: list[Row]) -> Row:
         "different": sum(not row["equal"] for row in rows),
         **(tried.figures(rows) if "greedy" in rows[0] else {}),
     }
-
-
-def wilson(hits: int, of: int) -> tuple[float, float]:
-    """Wilson's 95 % score interval of a share."""
-    share = hits / of
-    middle = share + Z * Z / (2 * of)
-    half = Z * math.sqrt(share * (1 - share) / of + Z * Z / (4 * of * of))
-    scale = 1 + Z * Z / of
-    return max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale)
 
 
 def show(record: Row) -> None:

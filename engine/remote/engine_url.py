@@ -75,11 +75,11 @@ class EngineUrl:
             raise AddressError(f"the key ring: {why}: unlock it, or set {KEY_VARIABLE}") from error
 
 
-def parse_engine(text: str) -> EngineUrl:
+def parse_engine(text: str, option: str = "--engine") -> EngineUrl:
     """Parse `http://HOST:PORT`, `https://HOST`, or either after `openai:`.
 
-    Raises AddressError, which repeats the scheme and the host at most: what else there is may be a
-    key.
+    Raises AddressError, which names the `option` and repeats the scheme and the host at most: what
+    else there is may be a key.
     """
     is_openai = text.startswith(OPENAI)
     url = text.removeprefix(OPENAI).rstrip("/")
@@ -87,14 +87,14 @@ def parse_engine(text: str) -> EngineUrl:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port  # ValueError for a port that is none
     except ValueError:
-        raise AddressError("--engine: not a host and a port: write http://HOST:PORT") from None
+        raise AddressError(f"{option}: not a host and a port: write http://HOST:PORT") from None
     if "@" in parts.netloc:
-        raise AddressError(f"--engine: an address has no key or name: set {KEY_VARIABLE}")
+        raise AddressError(f"{option}: an address has no key or name: set {KEY_VARIABLE}")
     if parts.scheme not in ("http", "https") or not host or not url.isprintable() or " " in url:
-        raise AddressError("--engine: not an address: write http://HOST:PORT")
+        raise AddressError(f"{option}: not an address: write http://HOST:PORT")
     if "?" in url or "#" in url:
         shown = f"{parts.scheme}://{parts.netloc}"
         raise AddressError(
-            f"--engine {shown}: leave out what follows ? or #; for a key set {KEY_VARIABLE}"
+            f"{option} {shown}: leave out what follows ? or #; for a key set {KEY_VARIABLE}"
         )
     return EngineUrl(url, is_openai)

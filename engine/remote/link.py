@@ -112,14 +112,16 @@ class Link:
         compress: bool = True,
         opened: Callable[[httpx.Response | None], None] = lambda answer: None,
         most: int = MAX_JSON_BYTES,
+        silence_s: float = READ_TIMEOUT_S,
     ) -> Iterator[bytes]:
         """Post a body, and yield the lines that answer it as they arrive.
 
         The first is an empty one, once the server has accepted the body; further empty ones are
         signs of life. The lines have at most `most` bytes together. `opened` is called before the
-        first one, and with None at the end, before the connection is used again. Raises LinkError.
+        first one, and with None at the end, before the connection is used again. Raises LinkError,
+        also where no byte comes for `silence_s`.
         """
-        with self._answer("POST", path, body, compress) as answer:
+        with self._answer("POST", path, body, compress, silence_s) as answer:
             opened(answer)
             try:
                 yield b""

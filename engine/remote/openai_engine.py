@@ -23,7 +23,15 @@ from engine.prompts.fim import FORMATS, FimFormat
 from engine.records import Done, Event, Info, Piece, Request, Step, Usage
 from engine.remote.address import AddressError
 from engine.remote.engine_url import EngineUrl
-from engine.remote.link import LinkError, Lost, Refused, check_silence, printable
+from engine.remote.link import (
+    READ_TIMEOUT_S,
+    Link,
+    LinkError,
+    Lost,
+    Refused,
+    check_silence,
+    printable,
+)
 from engine.remote.link_engine import LinkEngine, LinkJob, max_bytes
 from engine.remote.openai_bodies import RequestPlan, plan_of
 from engine.remote.secret_texts import without_secrets
@@ -88,9 +96,9 @@ class OpenAiJob(LinkJob):
         matched: str | None = None
         before = time.perf_counter()
         try:
-            for message in self._messages():
+            for message in messages(self._engine.url, self.lines, lambda: self.opened(None)):
                 usage = _usage(message, usage)
-                text, thought, ended = _delta(message)
+                text, thought, ended = delta_of(message)
                 text, thought = (
                     text[: self.chars_left],
                     thought[: max(0, self.chars_left - len(text))],
@@ -130,32 +138,49 @@ class OpenAiJob(LinkJob):
             found = "length" if reason == "length" else "stop"
             yield Done(found, stops.text, matched, usage, reasoning=reasoning)  # type: ignore[arg-type]
 
-    def _messages(self) -> Iterator[dict[str, Any]]:
-        """Yield the server-sent events.
 
-        Raises LinkError.
-        """
+def messages(
+    url: EngineUrl, lines: Iterator[bytes], on_last: Callable[[], None] = lambda: None
+) -> Iterator[dict[str, Any]]:
+    """Yield the server-sent events of an answer's lines; after the last one, `on_last` is called.
+
+    Raises LinkError.
+    """
+    heard = time.monotonic()
+    for line in lines:
+        if not line.startswith(DATA):
+            check_silence(url, heard)
+            continue
         heard = time.monotonic()
-        for line in self.lines:
-            if not line.startswith(DATA):
-                check_silence(self._engine.url, heard)
-                continue
-            heard = time.monotonic()
-            data = line.removeprefix(DATA).strip()
-            if data == LAST:
-                self.opened(None)
-                for _ in islice(self.lines, MAX_LINES_AFTER_LAST):
-                    pass  # up to the end, so that the next request can use the connection
-                return
-            try:
-                message = json.loads(data)
-            except (ValueError, RecursionError) as error:
-                raise LinkError(f"{self._engine.url}: a wrong answer: not JSON") from error
-            if not isinstance(message, dict):
-                raise LinkError(f"{self._engine.url}: a wrong answer: not an object")
-            if message.get("error"):
-                raise LinkError(f"{self._engine.url}: {_error_of(message['error'])}")
-            yield message
+        data = line.removeprefix(DATA).strip()
+        if data == LAST:
+            on_last()
+            for _ in islice(lines, MAX_LINES_AFTER_LAST):
+                pass  # up to the end, so that the next request can use the connection
+            return
+        try:
+            message = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise LinkError(f"{url}: a wrong answer: not JSON") from error
+        if not isinstance(message, dict):
+            raise LinkError(f"{url}: a wrong answer: not an object")
+        if message.get("error"):
+            raise LinkError(f"{url}: {_error_of(message['error'])}")
+        yield message
+
+
+def listed_models(link: Link, silence_s: float = READ_TIMEOUT_S) -> list[dict[str, Any]]:
+    """List the models of a server, each with its `id`.
+
+    Raises LinkError.
+    """
+    answer = link.get("/models", silence_s)
+    listed = answer.get("data") if isinstance(answer, dict) else None
+    return [
+        model
+        for model in (listed if isinstance(listed, list) else [])
+        if isinstance(model, dict) and isinstance(model.get("id"), str)
+    ]
 
 
 def _error_of(error: Any) -> str:
@@ -163,7 +188,7 @@ def _error_of(error: Any) -> str:
     return printable(text if isinstance(text, str) else "the server failed")
 
 
-def _delta(message: dict[str, Any]) -> tuple[str, str, str | None]:
+def delta_of(message: dict[str, Any]) -> tuple[str, str, str | None]:
     """Read the text, the reasoning and the finish reason of one event."""
     choices = message.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else {}
@@ -234,7 +259,7 @@ class OpenAiEngine(LinkEngine):
     def _choose(self, name: str) -> dict[str, Any]:
         """Find the server's model of this name."""
         try:
-            answer = self.link.get("/models")
+            models = listed_models(self.link)
         except Refused as error:
             if error.status == 404:
                 raise AddressError(
@@ -242,16 +267,6 @@ class OpenAiEngine(LinkEngine):
                     "/v1"
                 ) from error
             raise
-        listed = answer.get("data") if isinstance(answer, dict) else None
-        models = (
-            [
-                model
-                for model in listed
-                if isinstance(model, dict) and isinstance(model.get("id"), str)
-            ]
-            if isinstance(listed, list)
-            else []
-        )
         if not models:
             raise AddressError(f"{self.url}: lists no model: load one there, or check the address")
         found = [model for model in models if model["id"] == name] if name else models

@@ -224,6 +224,23 @@ def test_code_blocks_in_the_prompt_are_drafted_from(reciting: LocalServer) -> No
     assert with_block > token_counts(reciting, "plain", messages=plain)[2]
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+def test_a_request_can_turn_speculation_off(reciting: LocalServer, path: str) -> None:
+    """The text is the same."""
+    text = f"Repeat:\n```\n{ANSWER}\n```\n "
+    body: dict[str, Any] = {"prompt": text, "messages": [{"role": "user", "content": text}]}
+    found = []
+    with reciting.http() as client:
+        for option in ({}, {"speculation": True}, {"speculation": None}, {"speculation": False}):
+            answer = client.post(path, json=body | {"max_tokens": 26} | option).json()
+            choice = answer["choices"][0]
+            written = choice["text"] if "text" in choice else choice["message"]["content"]
+            found.append((written, answer["timings"]["drafted"] > 0))
+        wrong = client.post(path, json=body | {"speculation": "no"})
+    assert found == [(ANSWER, True)] * 3 + [(ANSWER, False)]
+    assert wrong.status_code == 400 and wrong.json()["error"]["param"] == "speculation"
+
+
 def test_usage_counts_cached_tokens(reciting: LocalServer) -> None:
     create = reciting.client().chat.completions.create
     messages: Any = [{"role": "user", "content": "a new prompt"}]

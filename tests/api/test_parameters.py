@@ -67,8 +67,8 @@ CHANGES: dict[str, tuple[Any, dict[str, Any]]] = {
 }
 # Parameters of the response, or of several requests; other tests have them.
 OF_THE_RESPONSE = {
-    "best_of", "echo", "model", "n", "parallel_tool_calls", "safety_identifier", "stream",
-    "stream_options", "user",
+    "best_of", "echo", "model", "n", "parallel_tool_calls", "safety_identifier", "speculation",
+    "stream", "stream_options", "user",
 }  # fmt: skip
 # Values that are refused, each with those that are not.
 OTHER_REFUSALS = {"add_generation_prompt": (False, True), "modalities": (["audio"], ["text"])}

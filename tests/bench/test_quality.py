@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.quality import quality
-from bench.quality.tables import figures, summary, wilson
+from bench.quality.tables import figures, summary
 from bench.quality.tasks import (
     Record,
     chosen,
@@ -23,6 +23,7 @@ from bench.quality.tasks import (
     untouched,
 )  # fmt: skip
 from tests.conftest import tiny_model
+from ui.verify.rates import wilson
 
 ROOT = Path(__file__).resolve().parents[2]
 

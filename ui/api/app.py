@@ -167,13 +167,15 @@ class ApiState:
         make: Callable[[], EngineRequest] | Sequence[Callable[[], EngineRequest]],
         http: Request,
         user: str | None = None,
+        speculation: bool | None = None,
     ) -> JobStream:
         """Submit the request that `make` returns, or several one by one.
 
         Raises ApiError if the queue is full.
         """
+        drafted = speculation is not False
         with self.queue_errors():
-            return self.jobs.submit(make, client_of(http, user), owner=owner_of(http))
+            return self.jobs.submit(make, client_of(http, user), drafted, owner=owner_of(http))
 
     def submit_chat(
         self, body: types.ChatRequest, http: Request
@@ -185,9 +187,9 @@ class ApiState:
                 name = "logprobs" if body.logprobs else "n"
                 raise ApiError(400, f"{name}: not for an update of a file: leave it out", name)
             make = partial(apply.apply_request, update)
-            return self.submit(make, http, user_of(body)), CallReader
+            return self.submit(make, http, user_of(body), body.speculation), CallReader
         makes = [partial(requests.chat_request, body, choice) for choice in range(body.n or 1)]
-        return self.submit(makes, http, user_of(body)), partial(call_reader, body)
+        return self.submit(makes, http, user_of(body), body.speculation), partial(call_reader, body)
 
     async def prompt_tokens(self, body: types.ChatRequest, http: Request) -> int:
         """Count the tokens of a conversation's prompt.
@@ -341,7 +343,7 @@ def add_openai_routes(application: FastAPI, state: ApiState) -> None:
             for prompt in prompts
             for choice in range(each)
         ]
-        stream = state.submit(makes, http, user_of(body))
+        stream = state.submit(makes, http, user_of(body), body.speculation)
         return await state.respond(stream, builder, body, http, count)
 
     @application.post("/v1/embeddings", response_model=types.EmbeddingsAnswer)

@@ -207,6 +207,9 @@ class GenerationRequest(Unsupported):
     """a regular expression that the whole answer matches"""
     structured_outputs: StructuredOutputs | None = None
     """vLLM's: `json`, `json_object`, `choice` or `regex`"""
+    speculation: bool | None = None
+    """`false`: decoded plainly, the same text, slower; for
+    [comparisons](exactness.md#any-server-from-outside)"""
     user: Text | None = None
     """the client whose turn it is; never changes the answer"""
     safety_identifier: Text | None = None

@@ -101,11 +101,12 @@ def make_parser(argv: list[str]) -> Parser:
         serve,
         storage,
         summarize,
+        verify,
     )
 
     for command in (
         edit, apply, ask, summarize, chat, serve, lsp, mcp, index, models, storage,
-        doctor, drafters, demo,
+        doctor, drafters, verify, demo,
     ):  # fmt: skip
         command.add_parser(commands)
     plugins.add_commands(commands, argv)

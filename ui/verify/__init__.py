@@ -1,0 +1,1 @@
+"""The instrument behind `draftline verify`: does speculation change a server's answers?"""
