@@ -323,8 +323,12 @@ class Generation:
         return min(self.limit - len(self.output), RESERVED_TOKENS) + SPARE_ROWS
 
     def attach(self, target: Target) -> None:
-        """Note that the target's current sequence is this answer's, and has `capacity` for more."""
-        self._epoch, self._reach = target.epoch, len(self.output) + self.capacity - SPARE_ROWS
+        """Note that the target's current sequence is this answer's.
+
+        One that was begun since has `capacity` for more.
+        """
+        if target.epoch != self._epoch:
+            self._epoch, self._reach = target.epoch, len(self.output) + self.capacity - SPARE_ROWS
 
     def must_begin(self, target: Target) -> bool:
         """Return whether another request ran since, or the sequence needs more rows."""

@@ -47,13 +47,18 @@ def same(one: Done, other: Done) -> bool:
 def test_a_cache_that_grows_with_the_answer_does_not_change_it(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, temperature: float
 ) -> None:
-    """Also where a grammar forces more tokens than the cache has rows for."""
+    """Also where a grammar forces more tokens than the cache has rows for, at once or by and by."""
     chat = Request("chat", messages=({"role": "user", "content": TEXT},), temperature=temperature)
     forced = 'start: /[a-z]/ "' + "x-" * 120 + '" /[a-z]/'
-    requests = [replace(chat, max_tokens=200), replace(chat, grammar=forced)]
+    often = "start: " + " ".join(['/[a-z]/ "' + "x-" * 12 + '"'] * 24)
+    requests = [
+        replace(chat, max_tokens=200),
+        replace(chat, grammar=forced),
+        replace(chat, grammar=often),
+    ]
     expected = [engine.submit(request, speculation=False).result() for request in requests]
     assert "x-" * 120 in expected[1].text
-    monkeypatch.setattr(loop, "RESERVED_TOKENS", 16)
+    monkeypatch.setattr(loop, "RESERVED_TOKENS", 32)
     monkeypatch.setattr(kv_cache, "ALLOCATION_ROWS", 16)
     for speculation in (True, False):
         for request, done in zip(requests, expected, strict=True):
