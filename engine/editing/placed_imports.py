@@ -54,8 +54,8 @@ def _with_import(tree: Tree, text: str, statement: str) -> str:
     head, last = places(tree)
     nodes = [each for each in tree.root.children if each.type in IMPORTS]
     nodes = [each for each in nodes if head <= tree.span(each)[0] < last]
-    if statement.startswith("from __future__") or not nodes:
-        return inserted(text, head, [statement], not nodes)
+    if not nodes:
+        return inserted(text, head, [statement], True)
     for node in nodes:
         if joined := _joined(tree.text_of(node).strip(), statement):
             start, stop = tree.span(node)
@@ -70,6 +70,8 @@ def _with_import(tree: Tree, text: str, statement: str) -> str:
     ends = zip(pairwise(nodes), pairwise(groups), strict=True)
     apart = all(_is_apart(tree, *pair) for pair, (one, two) in ends if one != two)
     apart = apart and tree.language == "python"
+    if statement.startswith("from __future__"):  # above all that is no head
+        return inserted(text, head, [statement], apart)
     if before:
         place = lines_of(text, tree.span(before[-1]), blank=False)[1]
         return inserted(text, place, ["", statement] if apart else [statement], False)
@@ -188,7 +190,7 @@ def lines_of(text: str, span: Span, blank: bool = True) -> Span:
 
 
 def inserted(text: str, place: int, lines: list[str], first: bool) -> str:
-    """Insert lines into `text`; `first`: they are the first imports of the file."""
+    """Insert lines into `text`; `first`: imports above all others, a blank line apart."""
     if not lines:
         return text
     end = commonest_end(text, "\n")
