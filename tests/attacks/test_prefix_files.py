@@ -215,7 +215,7 @@ def test_a_read_only_disk(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> N
 # -- kills -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stride", [12, pytest.param(1, marks=pytest.mark.full)])
+@pytest.mark.parametrize("stride", [36, pytest.param(1, marks=pytest.mark.full)])
 def test_kill_9_at_any_step_loses_the_entry_in_flight_alone(
     tmp_path: Path, stride: int, caplog: pytest.LogCaptureFixture
 ) -> None:
