@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import gguf
 import numpy as np
 import pytest
 
+from engine import Engine, Request
 from engine.config import Config
 from engine.model.families.gguf_tensors import GgufTensors, rope_order, tensors_of_gguf
 from engine.model.native.gguf_arrays import GgufArrays
@@ -99,6 +101,24 @@ def test_a_pass_runs_on_the_merged_weights(model: Path, tmp_path: Path, dtype: s
     spread = np.abs(plain).max()
     assert np.abs(same - plain).max() < 0.05 * spread < np.abs(other - plain).max()
     assert target.exact
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_speculation_never_changes_the_answer(
+    model: Path, tmp_path: Path, temperature: float
+) -> None:
+    write_adapter(tmp_path / "a.gguf")
+    request = Request("complete", "a b a b", max_tokens=40, temperature=temperature, seed=5)
+    found = []
+    for lora in ([], [str(tmp_path / "a.gguf")]):
+        with Engine(Config(model=str(model), lora=lora, library=False, threads=1)) as engine:
+            plain = engine.submit(request, speculation=False).result()
+            asked = replace(request, predictions=(f"{request.text}{plain.text}", "a b"))
+            drafted = engine.submit(asked).result()
+        assert (drafted.text, drafted.reason) == (plain.text, plain.reason)
+        assert drafted.usage.accepted and not plain.usage.drafted
+        found.append(plain.text)
+    assert found[0] != found[1]
 
 
 def test_llama_cpp_reads_adapters_so(model: Path, tmp_path: Path) -> None:
