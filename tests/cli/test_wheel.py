@@ -51,6 +51,7 @@ REFUSED = {
     "draftline mcp": "pip install 'draftline[mcp]'",
     "draftline models add": "arguments are required: PATH",
     "draftline storage remove": "--yes agrees",  # it asks, and here is no terminal
+    "draftline verify URL": "not an address: write http://HOST:PORT",
 }
 
 APP = '''"""Settings in files."""
