@@ -30,7 +30,7 @@ export async function flip(feature: Feature, language: string = OTHERS): Promise
   const on = flipped(switchOf(feature), language)[language] ?? true;
   const target = inWorkspace ? vscode.ConfigurationTarget.Workspace : vscode.ConfigurationTarget.Global;
   await configuration.update(feature, { ...own, [language]: on }, target);
-  if (on && feature === "nextEdit" && configuration.get("nextEditModel", "") === "") {
+  if (on && feature === "nextEdit" && configuration.get<string>("nextEditModel", "") === "") {
     await configuration.update("nextEditModel", "auto", target); // the server offers it for download
   }
 }
