@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 60.0  # seconds without a byte; servers send one every SIGN_OF_LIFE_S
 SIGN_OF_LIFE_S = 10.0
-IDLE_S = 25.0  # seconds that an idle connection stays open; servers keep theirs longer
+IDLE_S = 25.0  # seconds that an idle connection stays open; our servers keep theirs longer
 MAX_CONNECTIONS = 32
 MIN_COMPRESSED_BYTES = 2048  # bytes; smaller bodies are sent as they are
 MAX_LINE_BYTES = 4 << 20  # bytes of a stream's line
@@ -56,11 +56,20 @@ class Refused(LinkError):
 class Link:
     """A client of one address, used by any number of threads at once. A context manager."""
 
-    def __init__(self, url: EngineUrl, key: str, headers: dict[str, str] | None = None) -> None:
-        """Prepare a client, which connects when it is first used."""
+    def __init__(
+        self, url: EngineUrl, key: str, headers: dict[str, str] | None = None, ours: bool = True
+    ) -> None:
+        """Prepare a client, which connects when it is first used.
+
+        `ours`: the server is Draftline's. With another one a connection serves one request, except
+        over TLS, where it is slow to make: llama.cpp's server closes connections behind a stream
+        without having said so, and what was sent meanwhile is lost.
+        """
         import httpx
 
         sent = {"user-agent": "draftline", "accept-encoding": ", ".join(ENCODINGS)}
+        if not ours and not url.url.startswith("https:"):
+            sent["connection"] = "close"
         sent |= headers or {}
         if key:
             sent["authorization"] = f"Bearer {key}"

@@ -37,7 +37,7 @@ class LinkEngine(ClientEngine):
         for a bad key.
         """
         self.url, self.on_lost = url, on_lost
-        self.link = Link(url, url.key(), headers)
+        self.link = Link(url, url.key(), headers, ours=not url.is_openai)
 
     def close(self) -> None:
         """Leave the server, which cancels what runs."""

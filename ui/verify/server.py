@@ -47,8 +47,9 @@ class VerifiedServer:
     def __init__(self, url: EngineUrl, key: str, timeout_s: float) -> None:
         """Prepare connections; nothing is sent yet."""
         self.url, self.timeout_s = url, timeout_s
-        self.link = Link(url, key)
-        self._root = Link(EngineUrl(f"{urlsplit(url.url).scheme}://{url.host}"), key)
+        self.link = Link(url, key, ours=False)
+        root = EngineUrl(f"{urlsplit(url.url).scheme}://{url.host}")
+        self._root = Link(root, key, ours=False)
         self.model = UNNAMED
         self.notes: list[str] = []  # lines for the report
         self.failures = 0  # in a row
