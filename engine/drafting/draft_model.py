@@ -19,6 +19,7 @@ import numpy as np
 
 from engine.drafting import DraftContext, NullDrafter, chain
 from engine.drafting.draft_length import ConstantLength
+from engine.drafting.reduced_head import reduced_head
 from engine.records import Draft, Request
 from engine.sampling.rejection_sampling import DRAFTING, Dice, probabilities
 from engine.sampling.verify import choose, values_of
@@ -52,6 +53,7 @@ class SeparateModel:
 
     def __init__(self, model: Model) -> None:
         self.model = model
+        self.head = reduced_head(model.vocab, model.head_tile)
         self.unread: list[int] = []  # committed tokens to read in the next pass
         self.warning = ""  # the last one, so that it is logged once
 
@@ -67,6 +69,8 @@ class SeparateModel:
         cached = self.model.begin(text, left)
         if max(text[cached:]) >= self.model.vocab:
             return self._give_up(f"it has only {self.model.vocab} tokens")
+        if self.head is not None:
+            self.head.follow(text)
         self.unread = text[cached:-1]
         if len(self.unread) > MAX_CATCH_UP_TOKENS:
             self.unread = []
@@ -86,7 +90,8 @@ class SeparateModel:
         """
         first, *rest = *self.unread, token
         self.unread = []
-        scores = self.model.forward(first, chain(rest, "committed"), hidden=True)
+        some: dict[str, Any] = {} if self.head is None else {"tiles": self.head.tiles}
+        scores = self.model.forward(first, chain(rest, "committed"), hidden=True, **some)
         self.model.keep(list(range(len(rest))))
         return scores.logits[-1], scores.hidden[-1]
 
@@ -110,6 +115,8 @@ class DraftModel(NullDrafter):
 
     def begin(self, context: DraftContext) -> None:
         self.dice = Dice(context.request.seed, DRAFTING)
+        if self.source.head is not None:
+            self.source.head.add(context.eos_ids)
 
     def propose(self, context: DraftContext, target: Any) -> Draft:
         """Propose a chain as long as `lengths` allows; it stops at an end token."""

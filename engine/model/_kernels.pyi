@@ -37,6 +37,8 @@ def dequantize(type: int, rows: Array, out: Array) -> None:
     rows: uint8 [n, bytes of a row], out: [n, in] f32; in: whole blocks of the type.
     """
 
+TILE: int  # output channels that QLinear computes together
+
 class QLinear:
     """The product y = x W^T + bias.
 
@@ -63,6 +65,13 @@ class QLinear:
         """Multiply x, [k, in] f32 -> out: [k, out] f32.
 
         A row with NaN or infinity gives a row of NaN.
+        """
+
+    def forward_tiles(self, x: Array, out: Array, tiles: Array) -> None:
+        """Multiply as forward does, for the output channels of some tiles of TILE channels only.
+
+        tiles: int32 [n], ascending for speed. Other channels of `out` are left as they are.
+        ValueError for a tile that there is not.
         """
 
     def channels(self, channels: Array, out: Array) -> None:

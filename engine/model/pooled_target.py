@@ -15,6 +15,7 @@ class PooledTarget:
 
     pool: SequencePool
     epoch = 0
+    head_tile = 0  # tokens whose logits can be computed without all others'; 0: none
     pending: tuple[int, Draft] | None = None  # token and draft of the last forward
 
     @property

@@ -14,6 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from engine.model import _kernels as kernels
+from engine.model.families.gguf_tensors import F32_KIND
 from tests.support.kernels import F32, forward, isas, normal, quantized, reseed, rng, same, weights
 
 BEST = kernels.isa()
@@ -103,6 +104,24 @@ def test_a_row_with_nan_or_infinity_gives_nan_in_that_row_only(bad: float) -> No
         assert same(np.delete(y, 2, 0), np.delete(clean, 2, 0))
 
 
+@pytest.mark.parametrize("tiles", [[], [0], [3], [0, 2, 6], list(range(7))], ids=str)
+def test_some_tiles_have_the_bits_of_the_whole_product(tiles: list[int]) -> None:
+    some = np.array(tiles, np.int32)
+    for linear in (kernels.QLinear(normal(200, 96), normal(200)), stored_floats(normal(200, 96))):
+        x = normal(5, 96)
+        whole, out = forward(linear, x), np.full((5, 200), 7, np.float32)
+        for name in isas():
+            kernels.set_isa(name)
+            linear.forward_tiles(x, out, some)
+            chosen = np.isin(np.arange(200) // kernels.TILE, tiles)
+            assert same(out[:, chosen], whole[:, chosen])
+            assert (out[:, ~chosen] == 7).all()
+
+
+def stored_floats(weight: NDArray[np.float32]) -> kernels.QLinear:
+    return kernels.QLinear.stored([(F32_KIND, weight.view(np.uint8))], weight.shape[1])
+
+
 def test_invalid_input_raises_an_error_of_one_line() -> None:
     w = normal(4, 8)
     with pytest.raises(ValueError, match=r"^x has shape \(2, 7\): expected \(2, 8\)$"):
@@ -111,6 +130,10 @@ def test_invalid_input_raises_an_error_of_one_line() -> None:
         kernels.QLinear(w).forward(normal(2, 8), normal(3, 4))
     with pytest.raises(ValueError, match=r"^bias has shape \(5\): expected \(4\)$"):
         kernels.QLinear(w, normal(5))
+    for tile in (-1, 1):
+        with pytest.raises(ValueError, match=rf"^tile {tile}: must be 0 to 0$"):
+            some = np.array([tile], np.int32)
+            kernels.QLinear(w).forward_tiles(normal(2, 8), normal(2, 4), some)
     w[3, 1] = np.nan
     with pytest.raises(ValueError, match=r"^weight: output channel 3 holds NaN or infinity"):
         kernels.QLinear(w)

@@ -163,6 +163,18 @@ void py_run_experts(const std::vector<const QLinear*>& gate_up,
                                        out.data());
 }
 
+void py_forward_tiles(const QLinear& q, Array<const float, 2> x, Array<float, 2> out,
+                      Array<const int32_t, 1> tiles) {
+  expect("x", x, {x.shape(0), size_t(q.in)});
+  expect("out", out, {x.shape(0), size_t(q.out)});
+  for (size_t i = 0; i < tiles.shape(0); ++i)
+    if (tiles.data()[i] < 0 || tiles.data()[i] >= q.tiles())
+      throw std::invalid_argument("tile " + std::to_string(tiles.data()[i]) + ": must be 0 to " +
+                                  std::to_string(q.tiles() - 1));
+  nb::gil_scoped_release unlocked;
+  q.forward(x.data(), out.data(), int(x.shape(0)), tiles.data(), int(tiles.shape(0)));
+}
+
 void py_channels(const QLinear& q, Array<const int64_t, 1> channels, Array<float, 2> out) {
   expect("out", out, {channels.shape(0), size_t(q.in)});
   for (size_t i = 0; i < channels.shape(0); ++i)
@@ -439,6 +451,7 @@ NB_MODULE(_kernels, m) {
         "parents"_a, "vocab"_a, "keys"_a, "values"_a, "capacity"_a, "base"_a);
 
   m.def("dequantize", &py_dequantize, "type"_a, fixed("rows"), fixed("out"));
+  m.attr("TILE") = kTile;
   nb::class_<QLinear>(m, "QLinear")
       .def("__init__", &make_qlinear<float>, fixed("weight"), "bias"_a = nb::none(), "bits"_a = 8)
       .def("__init__", &make_qlinear<uint16_t>, fixed("weight"), "bias"_a = nb::none(),
@@ -452,6 +465,7 @@ NB_MODULE(_kernels, m) {
             q.forward(x.data(), out.data(), int(x.shape(0)));
           },
           fixed("x"), fixed("out"))
+      .def("forward_tiles", &py_forward_tiles, fixed("x"), fixed("out"), fixed("tiles"))
       .def_static("stored", &stored_qlinear, "parts"_a, "inputs"_a, "bias"_a = nb::none())
       .def("channels", &py_channels, fixed("channels"), fixed("out"))
       .def_prop_ro("shape", [](const QLinear& q) { return nb::make_tuple(q.out, q.in); })

@@ -332,7 +332,9 @@ void QLinear::run_tiles(int first, int last, const Activations& a, const float* 
   for (int tile = first; tile < last; ++tile) run_tile(tile, a, x, y, rows);
 }
 
-void QLinear::forward(const float* x, float* y, int rows) const {
+// `tiles` names the tiles by number, below `count`.
+template <class Tiles>
+void QLinear::forward(const float* x, float* y, int rows, int count, Tiles tiles) const {
   static thread_local Activations own;
   Activations& a = own;  // a worker's own `own` is another
   if (rows == 0) return;
@@ -344,9 +346,19 @@ void QLinear::forward(const float* x, float* y, int rows) const {
         quantize_activations(x, in, a, row);
     });
   }
-  const int chunk = std::max(1, tiles_ / (threads() * 4));  // few, long streams of weights
-  parallel((tiles_ + chunk - 1) / chunk,
-           [&](int i) { run_tiles(i * chunk, std::min(tiles_, (i + 1) * chunk), a, x, y, rows); });
+  const int chunk = std::max(1, count / (threads() * 4));  // few, long streams of weights
+  parallel((count + chunk - 1) / chunk, [&](int i) {
+    for (int n = i * chunk; n < std::min(count, (i + 1) * chunk); ++n)
+      run_tile(tiles(n), a, x, y, rows);
+  });
+}
+
+void QLinear::forward(const float* x, float* y, int rows) const {
+  forward(x, y, rows, tiles_, [](int n) { return n; });
+}
+
+void QLinear::forward(const float* x, float* y, int rows, const int32_t* tiles, int count) const {
+  forward(x, y, rows, count, [&](int n) { return int(tiles[n]); });
 }
 
 void QLinear::dequantize(const int64_t* channels, int count, float* w) const {

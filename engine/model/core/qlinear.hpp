@@ -50,6 +50,8 @@ class QLinear {
 
   // x [rows, in] -> y [rows, out]. A row of x that holds NaN or infinity gives a row of NaN.
   void forward(const float* x, float* y, int rows) const;
+  // The same for the channels of some tiles only; what y has for the others stays.
+  void forward(const float* x, float* y, int rows, const int32_t* tiles, int count) const;
 
   void dequantize(const int64_t* channels, int count, float* w) const;  // [count, in]
   size_t nbytes() const;
@@ -89,6 +91,8 @@ class QLinear {
   Place place(int tile) const;
   void pack(const Part& part, const Rows& rows);
   void run_tile(int tile, const Activations& a, const float* x, float* y, int rows) const;
+  template <class Tiles>
+  void forward(const float* x, float* y, int rows, int count, Tiles tiles) const;
 };
 
 }  // namespace draftline

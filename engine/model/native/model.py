@@ -209,9 +209,15 @@ class NativeModel:
         )
         return scales.astype(np.float32)
 
-    def head(self, hidden: Array) -> Array:
-        """Compute the logits f32 [rows, vocabulary] of hidden states f32 [rows, width]."""
-        logits = self._head(hidden)
+    def head(self, hidden: Array, tiles: Array | None = None) -> Array:
+        """Compute the logits f32 [rows, vocabulary] of hidden states f32 [rows, width].
+
+        `tiles`: only those of the tokens in these tiles, int32 [n]; the others are impossible.
+        """
+        if tiles is not None and not self.description.logit_softcap:
+            logits = self._head.some(hidden, tiles)
+        else:
+            logits = self._head(hidden)
         if self.description.logit_divisor != 1:
             logits /= np.float32(self.description.logit_divisor)
         if self.description.logit_softcap:

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from engine.config import USUAL_BUDGET, Config
+from engine.model import _kernels
 from engine.model.families.gguf_tensors import OnRead, tensors_of_gguf
 from engine.model.kv_cache import Sequence, SequencePool
 from engine.model.native.forward_pass import Array, PassRows
@@ -42,6 +43,7 @@ class NativeTarget(PooledTarget):
 
     device_type, has_tensors = "cpu", False
     static = None  # passes have no static shape
+    head_tile = _kernels.TILE  # tokens whose logits are computed together
     must_be_exact = True  # drafts are refused unless rows are independent
 
     def __init__(
@@ -115,14 +117,17 @@ class NativeTarget(PooledTarget):
                 on_chunk(chunk, states)
             yield len(self.tokens)
 
-    def forward(self, last: int, draft: Draft, hidden: bool = False) -> Scores:
+    def forward(
+        self, last: int, draft: Draft, hidden: bool = False, tiles: Array | None = None
+    ) -> Scores:
         """Run a pass as `Target.forward` does.
 
+        `tiles`: the logits of other tokens than those in these tiles of `head_tile` may be -inf.
         ValueError where the rows exceed the cache's capacity; on any error the cache is as before.
         """
         parents = [-1, *(parent + 1 for parent in draft.parents)]
         states = self._run([last, *draft.tokens], parents, committed=False)
-        scores = Scores(self.model.head(states), states if hidden else None)
+        scores = Scores(self.model.head(states, tiles), states if hidden else None)
         self.pending = (last, draft)
         return scores
 
