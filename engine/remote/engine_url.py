@@ -49,14 +49,16 @@ class EngineUrl:
             return parts.scheme == "https"
         return True
 
-    def key(self) -> str:
+    def key(self, from_environment: bool = True) -> str:
         """Return the key to send; "" for none.
 
-        AddressError for one that no header can hold.
+        `from_environment`: KEY_VARIABLE may be meant for this address, else the key ring alone
+        counts. AddressError for one that no header can hold.
         """
         if self.socket is not None:
             return ""
-        key = os.environ.get(KEY_VARIABLE) or self._stored_key()
+        named = os.environ.get(KEY_VARIABLE) if from_environment else ""
+        key = named or self._stored_key()
         if not key.isascii() or not key.isprintable() or " " in key:
             raise AddressError(f"{KEY_VARIABLE}: not a key: ASCII characters without blanks")
         return key

@@ -269,10 +269,14 @@ def test_a_second_server_that_cannot_be_asked_leaves_the_rest(tmp_path: Path) ->
         few = ("--against", locked.url, "--requests", "2")
         result = verify(tmp_path, server, *few)
         opened = report_of(verify(tmp_path, server, *few, "--json", DRAFTLINE_ENGINE_KEY=KEY))
+        elsewhere = locked.url.replace("127.0.0.1", "localhost")
+        few = ("--against", elsewhere, "--requests", "2")
+        kept = verify(tmp_path, server, *few, DRAFTLINE_ENGINE_KEY=KEY)
     text = result.stdout.decode()
     assert result.returncode == 2 and "the key is missing or wrong" in " ".join(text.split())
     assert re.search(r"asked again +0 of 2 +0 of 2", text)
     assert opened["exit_code"] == 2 and "guessed tokens too" in opened["verdict"]
+    assert b"the key is missing" in b" ".join(kept.stdout.split()), "it is for the first host"
 
 
 def test_what_was_answered_before_a_server_failed_is_shown(tmp_path: Path) -> None:

@@ -36,7 +36,8 @@ without speculation is the one that --against names; a server that takes the opt
 (Draftline's does) needs no second one.
 
 Up to a thousand requests are sent, of 16 or 32 tokens. A server's key is taken from
-DRAFTLINE_ENGINE_KEY, which both are sent, or from the system's key ring."""
+DRAFTLINE_ENGINE_KEY, or from the system's key ring. A second server gets the former only if it is
+on the same host."""
 TIMEOUT_S = 120.0
 MAX_RUN = 10**6
 
@@ -100,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
         server = _server(stack, args.url, "URL", args.timeout)
         against = None
         if args.against:
-            against = _server(stack, args.against, "--against", args.timeout)
+            against = _server(stack, args.against, "--against", args.timeout, server.url)
         try:
             with spinner("looking at the server"):
                 missing = open_modes(made, server, against, args.model)
@@ -119,14 +120,20 @@ def run(args: argparse.Namespace) -> int:
     return verdict.code
 
 
-def _server(stack: ExitStack, text: str, option: str, timeout_s: float) -> VerifiedServer:
-    """Prepare the server at the address of an option; nothing is sent yet. Raises Failure."""
+def _server(
+    stack: ExitStack, text: str, option: str, timeout_s: float, first: EngineUrl | None = None
+) -> VerifiedServer:
+    """Prepare the server at the address of an option; nothing is sent yet. Raises Failure.
+
+    `first`: the server that the key of the environment is for.
+    """
     from ui.verify.server import VerifiedServer
 
     try:
         url = parse_engine(text, option)
         url = EngineUrl(url.url if urlsplit(url.url).path else f"{url.url}/v1")
-        key = replace(url, is_openai=True).key()
+        is_there = first is None or urlsplit(first.url).hostname == urlsplit(url.url).hostname
+        key = replace(url, is_openai=True).key(from_environment=is_there)
     except AddressError as error:
         raise Failure(USAGE, str(error)) from error
     if key and not url.is_encrypted:
