@@ -23,9 +23,10 @@ rule" is the best of SAM-Decoding's first and last occurrence, and of its tree o
 single copy" knows the answer. "untrained" is draftline without learnt weights, which only learns
 from each answer. Packages are shown with the rule that is best over all of them.
 
-With --folds each half of the packages is replayed with weights fitted on the other half (on
---train's edits if given): "all" is then the mean of both halves' figures, for every rule, and
-"pooled" is all tokens over all steps. A model's answers are replayed with the weights of a file.
+With --folds each half of EDITS' packages is replayed with weights fitted on the other half (on
+--train's edits of all other packages if given): "all" is then the mean of both halves' figures, for
+every rule, and "pooled" is all tokens over all steps. A model's answers are replayed with the
+weights of a file.
 With --json stdout gets one object per line: every rule, and the best ones with the `rule` that they
 are; the tables go to stderr. All but the times of drafting are deterministic. These are of propose
 and observe, in microseconds per step, and not part of the figure.
@@ -183,7 +184,7 @@ def prepare(
     found = select_edits(edits, options)
     packages = {edit.package for edit in found}
     learnt = read(options.train) if options.train else edits
-    known = sorted({edit.package for edit in [*edits, *learnt]})
+    known = sorted({edit.package for edit in edits})
     folds = halves(known) if options.folds else []
     if options.folds and len(known) < 2:
         raise EditError(f"{options.edits}: one package cannot be split: leave out --folds")

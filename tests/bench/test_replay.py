@@ -441,6 +441,25 @@ def test_errors_are_one_line(
     assert "Traceback" not in done.err
 
 
+def test_folds_are_tested_with_the_weights_of_all_other_packages(
+    tmp_path: Path, tiny: Any, run_bench: RunBench
+) -> None:
+    def recorded(package: str) -> str:
+        known = {"package": package, "path": "x.py", "old_version": "1", "new_version": "2"}
+        return json.dumps({**known, "before": "a = 1\n" * 9, "after": "a = 1\n" * 5 + "b\n" * 4})
+
+    edits, more = tmp_path / "edits.jsonl", tmp_path / "more.jsonl"
+    edits.write_text("\n".join(map(recorded, "ab")) + "\n")
+    more.write_text("\n".join(map(recorded, "abc")) + "\n")
+    done = run_bench(
+        main, str(edits), "--folds", "--train", str(more), "--drafter", "draftline", "--budget",
+        "4", "--costs", "0.1", "--library", str(tmp_path), "--model", tiny("llama"),
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    trained = [line for line in done.err.splitlines() if line.startswith("training on")]
+    assert [line.split(":")[0] for line in trained] == ["training on b, c", "training on a, c"]
+
+
 def test_a_replay_ends_with_the_answer() -> None:
     replay = replays([edit("abc\nabc\n", "abc\nabc\n")], "file", Bytes())[0]
     rule = next(rule for rule in rules() if rule.name == "single-copy")
