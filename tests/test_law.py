@@ -253,9 +253,9 @@ def assert_lawful(found: VerifyRun) -> None:
     assert sum(reply.accepted or 0 for each in found.replies.values() for reply in each.values())
     table = comparisons(found)
     assert [(row.mode, row.name) for row in table if row.mode == "both"] == [
-        ("both", "alone, second time"),
+        ("both", "alone, cached prompt"),
         ("both", "four at once"),
-        ("both", "by chance, with a seed"),
+        ("both", "sampled, fixed seed"),
     ]
     assert {row.name: row.differing for row in table if row.differing} == {}
     assert all(row.of == len(found.tasks) for row in table if row.name == "four at once")

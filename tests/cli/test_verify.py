@@ -59,15 +59,16 @@ def test_an_exact_server_differs_nowhere_in_all_ways_of_asking(tmp_path: Path) -
         for mode in ("with", "without")
         for compared, of in (
             ("asked again", 80),
-            ("first and second time", 40),
-            ("alone and four at once", 80),
+            ("new and cached prompt", 40),
+            ("alone against four at once", 80),
         )
     } | {
-        ("both", "alone, second time"): (0, 80),
+        ("both", "alone, cached prompt"): (0, 80),
         ("both", "four at once"): (0, 80),
-        ("both", "by chance, with a seed"): (0, 10),
+        ("both", "sampled, fixed seed"): (0, 10),
     }
     assert report["modes"]["with"]["guessed_tokens"] > 0
+    assert report["modes"]["with"]["accepted_tokens"] > 0
     assert report["modes"]["without"]["guessed_tokens"] == 0
     bodies = [body for body in server.bodies if body["messages"][0]["content"].startswith("[7-")]
     greedy = [body for body in bodies if body["temperature"] == 0]
@@ -94,7 +95,7 @@ def test_speculation_that_changes_texts_is_found(tmp_path: Path) -> None:
     expected = {task.text for task in tasks(7, 10) if hashed(task.text, 5)}
     assert report["exit_code"] == 1 and 0 < len(expected) < 20
     found = rows(report)
-    assert found["both", "alone, second time"] == found["both", "four at once"]
+    assert found["both", "alone, cached prompt"] == found["both", "four at once"]
     assert found["both", "four at once"] == (len(expected), 20)
     assert found["with", "asked again"] == found["without", "asked again"] == (0, 20)
     differences = [one for one in report["differences"] if one["compared"] == "four at once"]
@@ -127,7 +128,7 @@ def test_noise_is_not_laid_to_speculation(tmp_path: Path) -> None:
     with serving(OpenAiServer(differs=differs)) as server:
         report = report_of(verify(tmp_path, server, "--json", "--run", "1"))
     found = rows(report)
-    assert found["without", "asked again"][0] > 3 and found["both", "alone, second time"][0] > 3
+    assert found["without", "asked again"][0] > 3 and found["both", "alone, cached prompt"][0] > 3
     assert report["exit_code"] == 2 and "Not to be told: " in report["verdict"]
 
 
@@ -139,7 +140,7 @@ def test_more_than_the_noise_is_laid_to_speculation(tmp_path: Path) -> None:
     with serving(OpenAiServer(differs=differs)) as server:
         report = report_of(verify(tmp_path, server, "--json", "--run", "1"))
     found = rows(report)
-    assert 0 < found["without", "asked again"][0] < found["both", "alone, second time"][0]
+    assert 0 < found["without", "asked again"][0] < found["both", "alone, cached prompt"][0]
     assert report["exit_code"] == 1 and report["verdict"].startswith("Yes: ")
 
 
@@ -156,8 +157,8 @@ def test_a_prompt_cache_that_changes_texts_is_told_apart(tmp_path: Path) -> None
         few = ("--run", "7", "--requests", "10", "--json")
         report = report_of(verify(tmp_path, server, "--against", plain.url, *few))
     found = rows(report)
-    assert found["with", "first and second time"][0] > 3
-    assert found["with", "asked again"] == found["both", "alone, second time"] == (0, 20)
+    assert found["with", "new and cached prompt"][0] > 3
+    assert found["with", "asked again"] == found["both", "alone, cached prompt"] == (0, 20)
     assert report["exit_code"] == 0
 
 
@@ -169,8 +170,8 @@ def test_against_a_second_server(tmp_path: Path) -> None:
         few = ("--requests", "5", "--json")
         report = report_of(verify(tmp_path, server, "--against", plain.url, *few))
     assert report["exit_code"] == 0
-    assert rows(report)["with", "first and second time"] == (0, 10)
-    assert rows(report)["both", "alone, first time"] == (0, 10)
+    assert rows(report)["with", "new and cached prompt"] == (0, 10)
+    assert rows(report)["both", "alone, new prompt"] == (0, 10)
     assert not any("speculation" in body for body in [*server.bodies, *plain.bodies])
 
 
@@ -191,8 +192,8 @@ def test_without_a_baseline_the_rest_is_measured(
     assert report["exit_code"] == 2 and why in report["verdict"]
     assert rows(report) == {
         ("with", "asked again"): (0, 8),
-        ("with", "first and second time"): (0, 8),
-        ("with", "alone and four at once"): (0, 8),
+        ("with", "new and cached prompt"): (0, 8),
+        ("with", "alone against four at once"): (0, 8),
     }
 
 
@@ -260,7 +261,7 @@ def test_odd_servers_are_measured_all_the_same(
 ) -> None:
     with serving(server):
         report = report_of(verify(tmp_path, server, "--json", "--requests", "3"))
-    assert report["exit_code"] == 0 and rows(report)["both", "alone, second time"] == (0, 6)
+    assert report["exit_code"] == 0 and rows(report)["both", "alone, cached prompt"] == (0, 6)
     assert [each for each in report["notes"] if note in each]
 
 
@@ -283,7 +284,7 @@ def test_what_was_answered_before_a_server_failed_is_shown(tmp_path: Path) -> No
     with serving(OpenAiServer(fails_after=30)) as server:
         report = report_of(verify(tmp_path, server, "--json", "--requests", "10"))
     assert report["exit_code"] == 2
-    differing, of = rows(report)["both", "alone, second time"]
+    differing, of = rows(report)["both", "alone, cached prompt"]
     assert differing == 0 and 5 < of < 20
     (note,) = [
         each for each in report["notes"] if "out of memory" in each and "without" not in each

@@ -158,7 +158,7 @@ def test_the_verdict_holds_rates_against_the_noise(differing: int, noise: int) -
 
     table = [
         row("without", "asked again", noise),
-        row("both", "alone, second time", differing),
+        row("both", "alone, cached prompt", differing),
         row("both", "four at once", 0),
     ]
     code = judge(table, True, "").code
@@ -172,7 +172,7 @@ def test_the_verdict_holds_rates_against_the_noise(differing: int, noise: int) -
         assert table[1].interval[0] > table[0].interval[1]
     assert judge(table, True, "no server").code == UNKNOWN
     assert judge(table, False, "").code == (code or UNKNOWN)
-    assert judge([row("both", "by chance, with a seed", 40), *table], True, "").code == code
+    assert judge([row("both", "sampled, fixed seed", 40), *table], True, "").code == code
 
 
 @given(st.text())

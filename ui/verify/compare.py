@@ -12,8 +12,8 @@ from ui.verify.tasks import TaskKind, VerifyTask
 
 Texts = dict[str, str]  # the texts of one condition by the names of their requests
 # Rows of the table, in each mode and between the modes
-AGAIN, WARMED, BATCHED = "asked again", "first and second time", "alone and four at once"
-FOUR, SEEDED = "four at once", "by chance, with a seed"
+AGAIN, WARMED, BATCHED = "asked again", "new and cached prompt", "alone against four at once"
+FOUR, SEEDED = "four at once", "sampled, fixed seed"
 BEFORE_CHARS, AFTER_CHARS = 24, 16  # characters that are shown of a differing place
 
 

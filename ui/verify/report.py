@@ -14,11 +14,11 @@ from ui.common.terminal import plural, visible
 from ui.verify.compare import AGAIN, BATCHED, WARMED, Comparison, TextPlace
 from ui.verify.run import SAMPLED, VerifyRun
 from ui.verify.tasks import KINDS
-from ui.verify.verdict import Verdict, span
+from ui.verify.verdict import CHANGED, Verdict, span
 
 TITLE = "Does speculative decoding change this server's answers?"
 WIDTH = 80  # characters of a line
-LABEL, CELL = 28, 11  # characters of a row's name, and of a count
+LABEL, CELL = 30, 11  # characters of a row's name, and of a count
 MAX_SHOWN = 10  # differences
 NEAR_TIE = 0.1  # natural logarithm of how many times as likely: rounding may decide
 HEADS = {
@@ -32,9 +32,10 @@ WAYS = {
     BATCHED: ("alone", "four at once"),
 }
 LEGEND = {
-    AGAIN: "The same request again: what differs is the server's own noise.",
-    WARMED: "The second time a server may have kept what it read (its prompt cache).",
-    BATCHED: "Four requests at the same time, which servers compute together.",
+    AGAIN: "The same request at once again: what differs is the server's own noise.",
+    WARMED: "The first time a prompt is new; later the server may have kept what it computed of it "
+    "(its prompt cache), and what differs comes from that.",
+    BATCHED: "Servers compute requests of the same time together: what differs comes from that.",
 }
 
 
@@ -48,7 +49,12 @@ def report(
     paragraphs = [TITLE, _filled(verdict.text), _about(run)]
     paragraphs += ["\n".join(lines) for lines in (_servers(run), _table(table))]
     paragraphs.append("\n".join(_differences(table, margins)))
-    notes = notes_of(run, table, margins)
+    notes = [*notes_of(run, table, margins)]
+    if verdict.code == CHANGED:
+        notes.append(
+            f"Next: `--run {run.number} --json` has both texts of every difference. A wide margin "
+            "points at a wrong acceptance, near ties at sums in another order."
+        )
     paragraphs.append("\n".join(_filled(f"- {note}", "  ") for note in notes))
     return "\n\n".join(filter(None, paragraphs)) + "\n"
 
@@ -71,9 +77,10 @@ def _about(run: VerifyRun) -> str:
         "guesses at once. Answers should come sooner, and be the same. Here requests are sent "
         "several times, and their answers compared character by character: "
         f"{plural(counts['edit'], 'edit')} of code (up to {lengths['edit']} tokens), which repeat "
-        f"much of the request, and {plural(counts['question'], 'question')} (up to "
-        f"{lengths['question']} tokens), which do not. Nothing is drawn by chance (temperature 0) "
-        f"unless noted. This is run {run.number}: --run {run.number} sends the same again."
+        "much of the request, so that guesses succeed, and "
+        f"{plural(counts['question'], 'question')} (up to "
+        f"{lengths['question']} tokens), which do not. The temperature is 0, except where answers "
+        f"are sampled. This is run {run.number}: --run {run.number} repeats its requests."
     )
 
 
@@ -82,15 +89,17 @@ def _servers(run: VerifyRun) -> Iterator[str]:
     for mode, asked in run.modes.items():
         where = f"{asked.server.url}, model {printable(asked.server.model)}"
         if asked.plain:
-            where = "the same server, told so in each request"
+            where = "the same server, switched off in each request"
         guessed = run.drafted.get(mode)
         count = "it does not say how many" if guessed is None else f"{guessed:,}"
-        yield _filled(f"{HEADS[mode] + ':':<21}{where}; {count} tokens guessed", " " * 21)
+        right = run.accepted.get(mode)
+        count += " tokens guessed" + (f", {right:,} of them right" if guessed and right else "")
+        yield _filled(f"{HEADS[mode] + ':':<21}{where}; {count}", " " * 21)
 
 
 def _table(table: list[Comparison]) -> Iterator[str]:
     heads = "".join(f"{kind + 's':<{CELL}}" for kind in KINDS)
-    yield f"{'answers that differ':<{LABEL}}{heads}of all, with its 95 % interval"
+    yield f"{'answers that differ':<{LABEL}}{heads}both, with 95 % interval"
     mode = ""
     for row in table:
         if row.mode != mode:
@@ -170,11 +179,11 @@ def notes_of(
         yield "The two servers name different models: compare one model with itself."
     yield from _caching(run)
     if run.seeded is False:
-        yield "Seeds are not honoured: answers drawn by chance were not compared."
+        yield "Seeds are not honoured: sampled answers were not compared."
     elif run.seeded and "without" in run.modes:
         yield (
-            f"By chance: temperature {SAMPLED.temperature}, one seed. Most methods promise the "
-            "same odds, not the same text, so these answers do not count in the verdict."
+            f"Sampled: temperature {SAMPLED.temperature}. Most methods promise the same "
+            "probabilities, not the same text, so these answers do not count in the verdict."
         )
     places = {place for row in table if not row.is_sampled for place in row.differing}
     if places and not margins:
@@ -196,8 +205,8 @@ def _caching(run: VerifyRun) -> Iterator[str]:
         shares += [kept / read] if read else []
     if len(shares) == 2:
         yield (
-            f"Prompt cache: {shares[0]:.0%} of a prompt came from it the first time, "
-            f"{shares[1]:.0%} the second."
+            f"Prompt cache: {shares[0]:.0%} of a new prompt came from it (what all requests begin "
+            f"with), {shares[1]:.0%} of a cached one."
         )
 
 
@@ -222,6 +231,7 @@ def as_json(
                 "model": asked.server.model,
                 "by_option": asked.plain,
                 "guessed_tokens": run.drafted.get(mode),
+                "accepted_tokens": run.accepted.get(mode),
                 "missing_answers": len(run.failed.get(mode, ())),
             }
             for mode, asked in run.modes.items()

@@ -33,7 +33,7 @@ Condition = Literal["cold", "warm", "again", "four", "sampled", "sampled again",
 TWICE: tuple[Condition, Condition] = ("dropped", "again")  # the first only warms the cache
 PlannedRequest = tuple[Mode, Condition, VerifyTask]
 BOTH: dict[str, Condition] = {
-    "alone, first time": "cold", "alone, second time": "warm", FOUR: "four", SEEDED: "sampled",
+    "alone, new prompt": "cold", "alone, cached prompt": "warm", FOUR: "four", SEEDED: "sampled",
 }  # fmt: skip
 AT_ONCE = 4  # requests
 SAMPLED = Options(temperature=0.8, seed=20)
@@ -59,6 +59,7 @@ class VerifyRun:
     modes: dict[Mode, ModeServer] = field(default_factory=dict)
     replies: dict[tuple[Mode, Condition], dict[str, Reply]] = field(default_factory=dict)
     drafted: dict[Mode, int | None] = field(default_factory=dict)  # None: the server does not say
+    accepted: dict[Mode, int | None] = field(default_factory=dict)  # tokens, as above
     failed: dict[Mode, list[str]] = field(default_factory=dict)  # a line for each lost answer
     notes: list[str] = field(default_factory=list)  # lines for the report
     seeded: bool | None = None  # whether a seed gives the same text again; None: not asked
@@ -86,6 +87,8 @@ def measure(run: VerifyRun, progress: Progress = lambda stage, done, total: None
             ask(run, "again", twice, 1, progress)
     for mode in run.modes:
         run.drafted[mode] = _drafted(run, mode, before[mode])
+        right = _said(run, mode, "accepted")
+        run.accepted[mode] = sum(right) if right else None
     _sample(run, progress)
 
 
@@ -146,18 +149,24 @@ def _drafted(run: VerifyRun, mode: Mode, before: float | None) -> int | None:
 
     `before`: the server's own count when the run began.
     """
-    counts = [
-        reply.drafted
-        for (each, _), replies in run.replies.items()
-        for reply in replies.values()
-        if each == mode and reply.drafted is not None
-    ]
+    counts = _said(run, mode, "drafted")
     if counts:
         return sum(counts)
     after = run.modes[mode].server.drafted_so_far()
     if before is None or after is None or run.shared:
         return None
     return round(after - before)
+
+
+def _said(run: VerifyRun, mode: Mode, name: str) -> list[int]:
+    """Return a count that the answers of a mode come with, of those that have it."""
+    said = [
+        getattr(reply, name)
+        for (each, _), replies in run.replies.items()
+        for reply in replies.values()
+        if each == mode
+    ]
+    return [count for count in said if count is not None]
 
 
 def _sample(run: VerifyRun, progress: Progress) -> None:
