@@ -75,7 +75,7 @@ setups = st.builds(
 # -- trees -----------------------------------------------------------------------------------------
 
 # the stopping rule, as in core/drafter.cpp
-CAUTION, MOST, LEAST, LEAST_COST, AHEAD = 2.2, 0.9, 1e-4, 0.002, 8
+CAUTION, MOST, LEAST, AHEAD = 2.2, 0.9, 1e-4, 8
 
 
 @given(setups, rooms, st.floats(0, 1))
@@ -110,7 +110,7 @@ def min_path_prob(costs: list[float], index: int, expected: float) -> float:
     """The lowest path probability at which node `index` is worth its cost."""
     last = min(index + AHEAD, len(costs) - 1)
     own, shared = costs[index + 1] - costs[index], (costs[last] - costs[index]) / (last - index)
-    share = max(LEAST_COST, min(own, shared) / costs[0])
+    share = min(own, shared) / costs[0]
     return min(MOST, CAUTION * share * math.sqrt(expected * costs[0] / costs[index]))
 
 

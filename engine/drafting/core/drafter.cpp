@@ -15,9 +15,8 @@ constexpr int32_t kTail = 128;  // tokens of the answer that are compared
 // far. The plain marginal rule (p >= c * r) drafts too much; factor and root were tuned on replays.
 constexpr double kCaution = 2.2, kMost = 0.9;
 constexpr float kLeast = 1e-4f;
-constexpr int kAhead = 8;             // nodes that share a cost which comes in steps
-constexpr double kLeastCost = 0.002;  // of a plain step: drafting a node whose row is free
-constexpr int kSure = 12;             // run length after which only the copy is considered
+constexpr int kAhead = 8;  // nodes that share a cost which comes in steps
+constexpr int kSure = 12;  // run length after which only the copy is considered
 
 bool sure(const Alignment& at) { return at.gap == 0 && at.run >= kSure; }
 
@@ -45,7 +44,7 @@ double least_worth(const double* costs, int index, int capacity, double expected
   const int last = std::min(index + kAhead, capacity);
   const double own = costs[index + 1] - costs[index];
   const double shared = (costs[last] - costs[index]) / (last - index);
-  const double share = std::max(kLeastCost, std::min(own, shared) / costs[0]);
+  const double share = std::min(own, shared) / costs[0];
   return std::min(kMost, kCaution * share * std::sqrt(expected * costs[0] / costs[index]));
 }
 
