@@ -176,6 +176,25 @@ def endless(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return chain_model(tmp_path_factory.mktemp("endless") / "model", "ab", "\n", context=30000)
 
 
+def test_ctrl_c_in_an_import_ends_the_process_at_once(tmp_path: Path) -> None:
+    """KeyboardInterrupt in a callback of torch's initialisation aborts the process."""
+    (tmp_path / "extension.py").write_text("import signal\nsignal.raise_signal(signal.SIGINT)\n")
+    script = """import sys
+from ui.common.interrupt import Interrupt
+Interrupt().listen()
+sys.path.insert(0, sys.argv[1])
+try:
+    import extension
+except KeyboardInterrupt:
+    sys.exit("raised")
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, check=False
+    )
+    assert result.returncode == 130
+    assert result.stderr == b"draftline: interrupted: no file was changed\n"
+
+
 @pytest.mark.parametrize(
     "moment",
     [

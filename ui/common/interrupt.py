@@ -17,9 +17,10 @@ CLEANUP_TIMEOUT_S = 2.0
 class Interrupt:
     """A handler of Ctrl-C that prints its line at once and leaves `CLEANUP_TIMEOUT_S` to clean up.
 
-    Imports and model loads may swallow KeyboardInterrupt or print a traceback: so stderr is
-    redirected to /dev/null and a timer ends the process in any case. No file is written after the
-    line has been printed.
+    Model loads may swallow KeyboardInterrupt or print a traceback: so stderr is redirected to
+    /dev/null and a timer ends the process in any case. In an import the process ends at once: the
+    initialisation of an extension module, such as torch's, aborts on an exception. No file is
+    written after the line has been printed.
     """
 
     def __init__(self) -> None:
@@ -37,7 +38,7 @@ class Interrupt:
             raise KeyboardInterrupt
         self.ignored = True
 
-    def _handle(self, *_: object) -> None:
+    def _handle(self, _: int, frame: FrameType | None) -> None:
         if self.ignored:
             return
         if self.received:
@@ -47,10 +48,21 @@ class Interrupt:
         with contextlib.suppress(OSError):
             os.write(2, clear + b"draftline: interrupted: no file was changed\n")
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        if _is_importing(frame):
+            os._exit(INTERRUPTED)
         timer = threading.Timer(CLEANUP_TIMEOUT_S, os._exit, (INTERRUPTED,))
         timer.daemon = True
         timer.start()
         raise KeyboardInterrupt
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    """Return whether an import statement runs in this frame or in one below it."""
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back
+    return False
 
 
 class AnswerInterrupt:
