@@ -57,7 +57,7 @@ class Interrupt:
 
 
 def _is_importing(frame: FrameType | None) -> bool:
-    """Return whether an import statement runs in this frame or in one below it."""
+    """Return whether this frame, or one that called it, is in an import."""
     while frame is not None:
         if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
             return True
