@@ -86,14 +86,16 @@ def decode(
         with answer.usage.drafting:
             draft = drafter.propose(answer.context, target).first(answer.context.capacity)
             draft = answer.allowed(draft)
-        scores, launched = target.forward(answer.context.last, draft), perf_counter()
+        scores = target.forward(answer.context.last, draft, drafter.needs_states)
+        launched = perf_counter()
         yield from tell(answer, cancelled)
         if answer.reason is not None:
             break
         if answer.must_begin(target):
             start += perf_counter() - launched
             answer.resume(target)
-            scores = target.forward(answer.context.last, draft.first(answer.context.capacity))
+            draft = draft.first(answer.context.capacity)
+            scores = target.forward(answer.context.last, draft, drafter.needs_states)
         with answer.usage.drafting:
             drafter.meanwhile()
         draft = draft.first(scores.rows - 1)  # a short memory runs fewer nodes

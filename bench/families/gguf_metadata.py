@@ -43,7 +43,10 @@ def add_metadata(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
 def _add_sizes(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
-    writer.add_block_count(config["num_hidden_layers"])
+    further = config.get("mtp_num_hidden_layers") or 0
+    writer.add_block_count(config["num_hidden_layers"] + further)
+    if further:
+        writer.add_nextn_predict_layers(further)
     writer.add_head_count(config["num_attention_heads"])
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     if config["model_type"] == "gemma4_text":
@@ -115,7 +118,8 @@ def _add_hybrid(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
     writer.add_ssm_inner_size(config["linear_value_head_dim"] * heads)
     writer.add_array(
         f"{writer.arch}.attention.recurrent_layers",
-        [one == "linear_attention" for one in config["layer_types"]],
+        [one == "linear_attention" for one in config["layer_types"]]
+        + [False] * (config.get("mtp_num_hidden_layers") or 0),
     )
     if config["model_type"] != "qwen3_next":
         writer.add_rope_dimension_sections([*config["rope_parameters"]["mrope_section"], 0])

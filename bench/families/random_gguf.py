@@ -15,7 +15,7 @@ from tokenizers import pre_tokenizers
 
 from bench.families.gguf_metadata import ARCHITECTURES, add_metadata
 from engine.model.families import read_config
-from engine.model.families.gguf_names import outputs_of
+from engine.model.families.gguf_names import mtp_outputs, outputs_of
 
 CHUNK_BYTES = 1 << 20  # bytes, random ones, which repeat
 PLAIN = ("ffn_gate_inp.weight", "ssm_conv1d.weight")  # weights that are always f32, as in llama.cpp
@@ -28,7 +28,11 @@ def write_random_gguf(config: dict[str, Any], path: Path, kind: Kind = Kind.Q4_K
     add_metadata(writer, config)
     _add_vocabulary(writer, config["vocab_size"])
     chance = np.random.default_rng(0)
-    for name, shape, _ in outputs_of(read_config(config)).values():
+    described = read_config(config)
+    outputs = [*outputs_of(described).values()]
+    if config.get("mtp_num_hidden_layers"):
+        outputs += mtp_outputs(described).values()
+    for name, shape, _ in outputs:
         if len(shape) == 1 or name in PLAIN or name.rpartition(".")[2] == "bias":
             writer.add_tensor(name, _vector(name, shape, chance))
             continue

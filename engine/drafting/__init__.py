@@ -54,6 +54,7 @@ class Drafter(Protocol):
     """Proposes trees and learns from their verification. One instance serves one request."""
 
     needs_prompt_states: bool  # whether `observe_prompt` is called
+    needs_states: bool  # whether the scores that `observe` receives need hidden states
     takes_forced: bool  # whether tokens may be committed that no pass was needed for
 
     def observe_prompt(self, target: Any, tokens: list[int], states: Any) -> None:
@@ -92,7 +93,7 @@ class Drafter(Protocol):
 class NullDrafter:
     """Drafts nothing: plain autoregressive decoding. Base class of the other drafters."""
 
-    needs_prompt_states = takes_forced = False
+    needs_prompt_states = needs_states = takes_forced = False
 
     def observe_prompt(self, target: Any, tokens: list[int], states: Any) -> None:
         pass

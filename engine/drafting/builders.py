@@ -19,7 +19,8 @@ from engine.drafting import Drafter
 if TYPE_CHECKING:
     from engine.drafting._drafting import Recycling
     from engine.drafting.answer_history import AnswerHistory
-    from engine.drafting.draft_length import ConstantLength
+    from engine.drafting.draft_length import AdaptiveLength, ConstantLength
+    from engine.drafting.draft_model import DraftModel
     from engine.drafting.next_token import NextTokenDrafter, NextTokenModel
     from engine.model.cost_model import CostModel
     from engine.prompts.tokenizer import Tokenizer
@@ -84,6 +85,39 @@ def auto_and_model(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFac
     return lambda request: HybridDrafter(
         make_auto(request), draft_model(model, lengths), lengths, parts.cost
     )
+
+
+def mtp(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFactory:
+    from engine.drafting.draft_length import AdaptiveLength
+
+    lengths = AdaptiveLength(options["most"])
+    parts.lengths.append(lengths)
+    make = _mtp_drafter(parts, lengths)
+    return lambda request: make()
+
+
+def auto_and_mtp(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFactory:
+    from engine.drafting.draft_length import AdaptiveLength
+    from engine.drafting.hybrid import HybridDrafter
+
+    lengths = AdaptiveLength(options["most"])
+    parts.lengths.append(lengths)
+    make = _mtp_drafter(parts, lengths)
+    make_auto = auto(parts, {})
+    return lambda request: HybridDrafter(make_auto(request), make(), lengths, parts.cost)
+
+
+def _mtp_drafter(parts: EngineParts, lengths: AdaptiveLength) -> Callable[[], DraftModel]:
+    """Load the layer that predicts the token after the next; ValueError where there is none."""
+    from engine.drafting.draft_model import DraftModel
+    from engine.drafting.mtp import MtpSource
+    from engine.model.native.native_target import NativeTarget
+
+    target = parts.target
+    if not isinstance(target, NativeTarget):
+        raise ValueError("drafter mtp: only for GGUF files on the CPU: choose another drafter")
+    layer = target.mtp_head()
+    return lambda: DraftModel(MtpSource(layer, target.head_tile), lengths, "mtp")
 
 
 def _lengths(parts: EngineParts, options: Mapping[str, Any]) -> ConstantLength:

@@ -13,13 +13,13 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from engine.drafting import DraftContext, NullDrafter, chain
 from engine.drafting.draft_length import ConstantLength
-from engine.drafting.reduced_head import reduced_head
+from engine.drafting.reduced_head import ReducedHead, reduced_head
 from engine.records import Draft, Request
 from engine.sampling.rejection_sampling import DRAFTING, Dice, probabilities
 from engine.sampling.verify import choose, values_of
@@ -45,11 +45,34 @@ def ignored(tokens: list[int], states: Any) -> None:
     """Ignore a chunk of a prompt; where chunks are announced, a target leaves no token unread."""
 
 
+class DraftSource(Protocol):
+    """Drafts a chain token by token."""
+
+    head: ReducedHead | None
+    needs_states: bool  # whether it is shown the model's states
+
+    def prepare(self, text: list[int], capacity: int) -> int:
+        """Synchronise with the committed `text`, and return how many tokens may be drafted."""
+        ...
+
+    def step(self, token: int) -> tuple[Any, Any]:
+        """Read one token, and return logits [vocabulary] and hidden state [width] behind it."""
+        ...
+
+    def observe_prompt(self, target: Any, tokens: list[int], states: Any) -> None:
+        """Receive a chunk of the prompt, as a `Drafter` does."""
+
+    def observe(self, path: list[int], scores: Any) -> None:
+        """Receive the Scores of a pass and the nodes that were accepted."""
+
+
 class SeparateModel:
     """A model with a KV cache of its own.
 
     Rows of rejected tokens are dropped from the cache; the last token of a fully accepted draft is
     read in the next round."""
+
+    needs_states = False
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -77,6 +100,12 @@ class SeparateModel:
             next(self.model.prefill(text, left, ignored), None)
         return left if len(self.model.tokens) + len(self.unread) == len(text) - 1 else 0
 
+    def observe_prompt(self, target: Any, tokens: list[int], states: Any) -> None:
+        pass
+
+    def observe(self, path: list[int], scores: Any) -> None:
+        pass
+
     def _give_up(self, why: str) -> int:
         if self.warning != why:
             log.warning("the draft model cannot continue: %s; decoding without it", why)
@@ -101,7 +130,7 @@ class DraftModel(NullDrafter):
 
     def __init__(
         self,
-        source: SeparateModel,
+        source: DraftSource,
         lengths: ConstantLength | None = None,
         label: str = "draft model",
     ) -> None:
@@ -112,6 +141,10 @@ class DraftModel(NullDrafter):
         """
         self.source, self.lengths, self.label = source, lengths or ConstantLength(), label
         self.drafting = 0.0  # seconds spent drafting this round
+        self.needs_prompt_states = self.needs_states = source.needs_states
+
+    def observe_prompt(self, target: Any, tokens: list[int], states: Any) -> None:
+        self.source.observe_prompt(target, tokens, states)
 
     def begin(self, context: DraftContext) -> None:
         self.dice = Dice(context.request.seed, DRAFTING)
@@ -137,6 +170,7 @@ class DraftModel(NullDrafter):
     def observe(
         self, draft: Draft, path: list[int], committed: list[int], scores: Any, seconds: float
     ) -> None:
+        self.source.observe(path, scores)
         self.lengths.record(len(draft), len(path), self.drafting, seconds - self.drafting)
 
     def _add(self, draft: Draft, logits: Any, position: int, context: DraftContext) -> int:

@@ -36,6 +36,10 @@ class HybridDrafter(NullDrafter):
         self.drafting = 0.0  # seconds that the smaller model took this round
         self.expected = 0.0  # expected accepted tokens of this round's copied tree
         self.accepted = self.claimed = PRIOR_TOKENS  # tokens of copied trees: actual, expected
+        self.needs_prompt_states = self.needs_states = model.needs_states
+
+    def observe_prompt(self, target: Any, tokens: list[int], states: Any) -> None:
+        self.model.observe_prompt(target, tokens, states)
 
     def begin(self, context: DraftContext) -> None:
         self.copier.begin(context)
@@ -65,6 +69,7 @@ class HybridDrafter(NullDrafter):
         if self.uses_model:
             self.model.observe(draft, path, committed, scores, seconds)
         else:
+            self.model.source.observe(path, scores)
             self.accepted += len(path)
             self.claimed += self.expected
 

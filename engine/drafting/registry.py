@@ -75,6 +75,18 @@ BUILT_IN: dict[str, DrafterSpec] = {
         {"model": "", "most": 12},
         runs_model=True,
     ),
+    "mtp": DrafterSpec(
+        "the model's own layer that predicts the token after the next drafts, of a GGUF file",
+        builders.mtp,
+        {"most": 6},
+        runs_model=True,
+    ),
+    "auto+mtp": DrafterSpec(
+        "auto where copying pays more, mtp elsewhere",
+        builders.auto_and_mtp,
+        {"most": 6},
+        runs_model=True,
+    ),
 }
 
 

@@ -21,9 +21,14 @@ import pytest
 
 from bench.common.llama_cpp_api import batch, load
 
+FLOATS = ctypes.POINTER(ctypes.c_float)
 ROOT = Path(__file__).parents[2]
 LOG_LINES = 20  # of llama.cpp's own log, in the error for a file that it cannot run
 DISABLED, F32 = 0, 0
+MTP = "mtp"  # in place of an adapter
+MTP_CONTEXT = 1  # type of the context of the layer that predicts the token after the next
+SET_STATES = "_Z26llama_set_embeddings_nextnP13llama_contextbb"
+STATES = "_Z26llama_get_embeddings_nextnP13llama_context"
 
 
 def llama_cpp_logits(
@@ -33,12 +38,26 @@ def llama_cpp_logits(
     KV cache is f32, flash attention is off, and matrices are not repacked. Skips the test where
     xllamacpp is missing or has another C API; RuntimeError with llama.cpp's log where it cannot run
     the file."""
+    return _asked(path, [int(token) for token in tokens], adapter)
+
+
+def llama_cpp_mtp(
+    path: Path, tokens: Sequence[int], states: np.ndarray[Any, Any]
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Logits f32 [n, vocabulary] and states f32 [n, width] of the layer that predicts the token
+    after the next, for tokens and the states before them f32 [n, width]. As above otherwise."""
+    np.save(path.with_suffix(".states.npy"), states)
+    both = _asked(path, [int(token) for token in tokens], MTP)
+    return both[:, : -states.shape[1]], both[:, -states.shape[1] :]
+
+
+def _asked(path: Path, tokens: list[int], how: str) -> np.ndarray[Any, np.dtype[np.float32]]:
     pytest.importorskip("xllamacpp")
     answer = path.with_suffix(".logits.npy")
     done = subprocess.run(
-        [sys.executable, "-m", "tests.support.llama_cpp_logits", str(path), str(answer), adapter],
+        [sys.executable, "-m", "tests.support.llama_cpp_logits", str(path), str(answer), how],
         cwd=ROOT,
-        input=json.dumps([int(token) for token in tokens]),
+        input=json.dumps(tokens),
         capture_output=True,
         text=True,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
@@ -63,6 +82,8 @@ def _run(path: str, answer: str, adapter: str, tokens: list[int]) -> None:
         context.n_outputs_max = context.n_outputs_max_per_seq = len(tokens)
         context.n_threads = context.n_threads_batch = 1
         context.flash_attn_type, context.type_k, context.type_v = DISABLED, F32, F32
+        if adapter == MTP:
+            model.load_mtp, context.ctx_type = True, MTP_CONTEXT
 
     loaded = load(path, exact)
     if isinstance(loaded, str):
@@ -71,7 +92,19 @@ def _run(path: str, answer: str, adapter: str, tokens: list[int]) -> None:
             return
         sys.exit(1)  # its log says why
     llama, model, context = loaded
-    if adapter:
+    rows, states = batch(tokens), None
+    if adapter == MTP:
+        if not hasattr(llama, STATES):
+            print("skip: this release of xllamacpp does not export states of MTP")
+            return
+        states = np.load(Path(path).with_suffix(".states.npy"))
+        rows.embd = states.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
+        set_states, get_states = getattr(llama, SET_STATES), getattr(llama, STATES)
+        set_states.argtypes = [ctypes.c_void_p, ctypes.c_bool, ctypes.c_bool]
+        set_states.restype = None
+        get_states.argtypes, get_states.restype = [ctypes.c_void_p], FLOATS
+        set_states(context, True, False)
+    elif adapter:
         pointer = ctypes.c_void_p
         llama.llama_adapter_lora_init.argtypes = [pointer, ctypes.c_char_p]
         llama.llama_adapter_lora_init.restype = pointer
@@ -80,11 +113,14 @@ def _run(path: str, answer: str, adapter: str, tokens: list[int]) -> None:
         scale = ctypes.c_float(1.0)
         if llama.llama_set_adapters_lora(context, ctypes.byref(made), 1, ctypes.byref(scale)):
             sys.exit(1)
-    if llama.llama_decode(context, batch(tokens)):
+    if llama.llama_decode(context, rows):
         sys.exit(1)
     columns = llama.llama_vocab_n_tokens(llama.llama_model_get_vocab(model))
-    found = llama.llama_get_logits(context)
-    np.save(answer, np.ctypeslib.as_array(found, (len(tokens), columns)))
+    found = np.ctypeslib.as_array(llama.llama_get_logits(context), (len(tokens), columns))
+    if states is not None:
+        own = np.ctypeslib.as_array(get_states(context), states.shape)
+        found = np.concatenate([found, own], 1)
+    np.save(answer, found)
 
 
 if __name__ == "__main__":

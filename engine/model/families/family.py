@@ -56,6 +56,14 @@ EXPERTS = {
     "ffn_up_exps": "mlp.experts.up_proj",
     "ffn_down_exps": "mlp.experts.down_proj",
 }
+MTP_TENSORS = {  # of a layer that predicts the token after the next, in safetensors -> in GGUF
+    "mtp.fc": "nextn.eh_proj",
+    "mtp.pre_fc_norm_embedding": "nextn.enorm",
+    "mtp.pre_fc_norm_hidden": "nextn.hnorm",
+    "model.norm": "nextn.shared_head_norm",
+    "model.embed_tokens": "nextn.embed_tokens",
+    "lm_head": "nextn.shared_head_head",
+}
 PRE_NORMS = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
 POST_NORMS = {
     "post_attention_norm": "post_attention_layernorm",

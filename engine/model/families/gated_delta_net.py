@@ -20,6 +20,7 @@ from engine.model.families.family import (
     ATTENTION,
     EXPERTS,
     FEED_FORWARD,
+    MTP_TENSORS,
     Family,
     activation,
     attention,
@@ -60,9 +61,6 @@ MAX_TAPS = 64  # inputs of the convolution that a file may say
 STATE_DIMS = range(8, 257, 8)  # dimensions of a head that the kernel of linear attention takes
 STATE_TAPS = range(2, 9)  # inputs of its convolution
 SHARED_WIDTH = "expert_shared_feed_forward_length"
-NEXT_TOKENS = (  # tensors of a layer that predicts the token after the next, which nobody runs
-    "eh_proj", "embed_tokens", "enorm", "hnorm", "shared_head_head", "shared_head_norm",
-)  # fmt: skip
 
 
 def _read_metadata(name: str, file: Gguf) -> Settings:
@@ -164,9 +162,9 @@ def _sections(name: str, file: Gguf, rotary: int) -> list[int]:
 
 
 def _unread(name: str, settings: Settings) -> frozenset[str]:
-    """Name the tensors of the layers that predict the token after the next."""
+    """Name the tensors of the layers that predict the token after the next (`MTP_TENSORS`)."""
     first = settings["num_hidden_layers"]
-    stored = {*_names(name), *(f"nextn.{part}" for part in NEXT_TOKENS)}
+    stored = {*_names(name), *MTP_TENSORS.values()}
     numbers = range(first, first + settings["mtp_num_hidden_layers"])
     return frozenset(f"blk.{n}.{part}.weight" for n in numbers for part in stored)
 

@@ -7,13 +7,15 @@ formats that the kernels do not have.
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from typing import NamedTuple
 
 from engine.model.families import BY_MODEL_TYPE
-from engine.model.families.family import Family
+from engine.model.families.family import MTP_TENSORS, Family
 from engine.model.families.metadata import Settings
 from engine.model.families.tensors import container, shapes_of
 from engine.model.model_config import Attention, ModelConfig
+from engine.model.unsupported import UnsupportedModel
 from engine.weights.errors import WeightsError, shown
 from engine.weights.gguf.gguf_file import Gguf
 
@@ -66,6 +68,61 @@ def checked_outputs(file: Gguf, settings: Settings, config: ModelConfig) -> dict
     unknown = file.tensors.keys() - sources - {"output.weight"} - family.unread(settings)
     if unknown:
         raise file.unsupported(f"tensor {shown(min(unknown))} in a {family.model_type} model")
+    _check(file, outputs)
+    return outputs
+
+
+def mtp_layer(
+    file: Gguf, settings: Settings, config: ModelConfig
+) -> tuple[ModelConfig, dict[str, Output]]:
+    """Describe the layer that predicts the token after the next as a model of one layer.
+
+    `settings` and `config`: the whole model's. UnsupportedModel where its file has no such layer,
+    or several; WeightsError for tensors that are missing, or of another shape or format.
+    """
+    count = settings.get("mtp_num_hidden_layers") or 0
+    if count != 1:
+        raise UnsupportedModel(
+            f"{file.path}: it has {count or 'no'} layers that predict the token after the next, "
+            "and one is needed: choose another drafter"
+        )
+    found = mtp_outputs(config, file.tensors)
+    _check(file, found)
+    return _mtp_config(config), found
+
+
+def mtp_outputs(config: ModelConfig, there: Collection[str] = ()) -> dict[str, Output]:
+    """List the tensors of that layer, by the names of a model of one layer.
+
+    Besides, those of MTP_TENSORS; an embedding or an output layer of its own only if its file has
+    one, by `there`.
+    """
+    at, norm, table = f"blk.{len(config.layers)}.", (config.width,), (config.vocab, config.width)
+    found = {
+        name: output._replace(source=at + output.source.removeprefix("blk.0."))
+        for name, output in outputs_of(_mtp_config(config)).items()
+        if name.startswith("model.layers.")
+    }
+    for name, stored in MTP_TENSORS.items():
+        source = f"{at}{stored}.weight"
+        if name in ("model.embed_tokens", "lm_head"):
+            if source in there:
+                found[f"{name}.weight"] = Output(source, table, 0)
+            continue
+        if name == "model.norm" and there and source not in there:
+            source = "output_norm.weight"
+        shape = (config.width, 2 * config.width) if name == "mtp.fc" else norm
+        found[f"{name}.weight"] = Output(source, shape, 0)
+    return found
+
+
+def _mtp_config(config: ModelConfig) -> ModelConfig:
+    full = next(layer for layer in config.layers if isinstance(layer.mixer, Attention))
+    return replace(config, layers=(full,))
+
+
+def _check(file: Gguf, outputs: dict[str, Output]) -> None:
+    """Refuse tensors that are missing, or have another shape or format. WeightsError."""
     for source, shape, _ in outputs.values():
         found = file.shape(source)
         if found not in (shape, _bare(shape)):
@@ -78,7 +135,6 @@ def checked_outputs(file: Gguf, settings: Settings, config: ModelConfig) -> dict
                 f"{file.path}: tensor '{source}' is stored as {kind}, which cannot be read here: "
                 "choose another quantization of the model, such as Q4_K_M"
             )
-    return outputs
 
 
 def _stored_name(stored: dict[str, str], name: str) -> str:

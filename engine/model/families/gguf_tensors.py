@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.model import _kernels
 from engine.model.families import read_config, read_metadata
-from engine.model.families.gguf_names import checked_outputs
+from engine.model.families.gguf_names import checked_outputs, mtp_layer
 from engine.model.families.lora import Adapters
 from engine.model.unsupported import UnsupportedModel
 from engine.weights.errors import WeightsError
@@ -81,6 +81,13 @@ class GgufTensors:
             self._close = opened.pop_all().close
         self._read_bytes = 0
         self._total_bytes = sum(self.sizes().values())
+
+    def choose_mtp(self) -> None:
+        """From now on, have only the layer that predicts the token after the next.
+
+        It is described as a model of one layer. UnsupportedModel or WeightsError, as `mtp_layer`.
+        """
+        self.config, self.outputs = mtp_layer(self.gguf, self.settings, self.config)
 
     def __enter__(self) -> GgufTensors:
         return self

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from engine.model import _kernels
 from engine.model.families import family_of, read_config
-from engine.model.families.gguf_tensors import GgufTensors
+from engine.model.families.gguf_tensors import GgufTensors, tensors_of_gguf
 from engine.model.families.refusal import refuse_inputs, refuse_keys
 from engine.model.model_config import ModelConfig
 from engine.model.native.gguf_arrays import GgufArrays, StoredArrays
 from engine.model.native.model import NativeModel, q8_bytes
+from engine.model.native.mtp import MtpHead
 from engine.model.native.weights import NativeWeights
 from engine.model.unsupported import UnsupportedModel
 from engine.weights.gguf.parts import size_of
@@ -37,11 +38,29 @@ def native_model(folder: Path, file: GgufTensors, dtype: str, kv: str = "auto") 
     """
     refuse_keys(file.settings, ours=True)
     check_weights_fit(file, file.config, dtype, kv)
-    source = StoredArrays(file) if dtype == "stored" else GgufArrays(file)
-    weights = NativeWeights(source, file.config, BITS.get(dtype, 8), folder)
-    model = NativeModel(file.config, weights, kv)
+    model = NativeModel(file.config, _weights(folder, file, dtype), kv)
     check_heads(folder, file.config.head_shapes)
     return model
+
+
+def mtp_head(folder: Path, model: NativeModel, dtype: str, lora: Sequence[str] = ()) -> MtpHead:
+    """Load the layer of a model's GGUF file that predicts the token after the next.
+
+    `folder`, `dtype` and `lora`: the model's own. UnsupportedModel where there is none, or
+    WeightsError.
+    """
+    file = tensors_of_gguf(folder, lora=lora)
+    assert file is not None
+    with file:
+        file.choose_mtp()
+        weights = _weights(folder, file, dtype)
+        weights.shapes |= {name: one.shape for name, one in file.outputs.items()}
+        return MtpHead(model, weights)
+
+
+def _weights(folder: Path, file: GgufTensors, dtype: str) -> NativeWeights:
+    source = StoredArrays(file) if dtype == "stored" else GgufArrays(file)
+    return NativeWeights(source, file.config, BITS.get(dtype, 8), folder)
 
 
 def config_of_known(settings: dict[str, Any]) -> ModelConfig | None:

@@ -22,9 +22,11 @@ from engine.model.native.loading import (
     CACHE_BYTES,
     CHUNK_TOKENS,
     DTYPES,
+    mtp_head,
     native_model,
     use_threads,
 )
+from engine.model.native.mtp import MtpHead
 from engine.model.pooled_target import PooledTarget
 from engine.records import Draft, RequestError, Scores
 from engine.weights.errors import WeightsError
@@ -55,7 +57,7 @@ class NativeTarget(PooledTarget):
         `on_read` is called with the bytes that were read of the file, and all of them.
         UnsupportedModel, WeightsError, ValueError or OSError with one line.
         """
-        self.folder = folder
+        self.folder, self._lora = folder, config.lora
         self.dtype_name = native_dtype(config.dtype)
         use_threads(config.threads)
         file = tensors_of_gguf(folder, on_read, config.lora)
@@ -144,6 +146,13 @@ class NativeTarget(PooledTarget):
         if current.recurrent is not None:
             current.recurrent.keep(path)
         current.tokens += [last, *(draft.tokens[node] for node in path)]
+
+    def mtp_head(self) -> MtpHead:
+        """Load the layer of its file that predicts the token after the next.
+
+        UnsupportedModel where there is none, or WeightsError.
+        """
+        return mtp_head(self.folder, self.model, self.dtype_name, self._lora)
 
     def logits(self, states: Array) -> Array:
         """Compute the logits [rows, vocabulary] of hidden states that `prefill` gave."""
