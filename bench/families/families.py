@@ -1,8 +1,9 @@
 """The cost of a pass in each family of models, next to llama.cpp on the same file.
 
 Models have random weights of real shapes in 4 bits, with a cut number of layers. One row against
-reading the weights that it needs once, several rows against one row, and the part of a pass that
-linear attention takes. Numbers of rows, and the two runtimes, take turns.
+reading the weights that it needs once, several rows against one row, the part of a pass that linear
+attention takes, and one drafted token of the layer that predicts the token after the next (MTP).
+Numbers of rows, and the two runtimes, take turns.
 
     python -m bench families qwen3.5-4b --repeats 9
 """
@@ -18,13 +19,18 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
+import numpy as np
+
 from bench.common import report
 from bench.common.cli import argument_parser, complain
 from bench.common.environment import environment, results_path
 from bench.decode.methods import model_floor
+from bench.families.gguf_metadata import HYBRIDS
 from bench.families.llama_cpp_passes import Passes
 from bench.families.random_gguf import write_random_gguf
 from bench.families.shapes import SHAPES, config_of
+from engine.drafting.reduced_head import reduced_head
+from engine.model.native.forward_pass import PassRows
 
 ROWS = (1, 8, 16)
 CACHED_TOKENS = 128  # tokens before a pass
@@ -58,22 +64,42 @@ class Timed:
             self.seconds += perf_counter() - begun
 
 
+class MtpStep:
+    """One drafted token of a model's layer that predicts the token after the next."""
+
+    def __init__(self, target: Any) -> None:
+        """UnsupportedModel where there is no such layer."""
+        self.layer = target.mtp_head()
+        self.head = reduced_head(target.vocab, target.head_tile)
+        self.state = np.zeros((1, self.layer.model.width), np.float32)
+        self.cache = self.layer.new_cache(CACHED_TOKENS + 1)
+        self.cache[...] = 0  # untouched memory pages would be read too fast
+        self.rows = PassRows.of(CACHED_TOKENS, [-1])
+
+    def seconds(self) -> float:
+        begun = perf_counter()
+        state = self.layer.run(np.array([7]), self.state, self.rows, self.cache)
+        self.layer.head(state, None if self.head is None else self.head.tiles).argmax()
+        return perf_counter() - begun
+
+
 def measured(name: str, path: Path, options: argparse.Namespace) -> dict[str, Any]:
     """Measure one shape. RuntimeError where llama.cpp cannot run it."""
     from engine.config import Config
     from engine.model import _kernels
     from engine.model.cost_model import scratch, timed
-    from engine.model.torch.torch_target import TorchTarget
+    from engine.model.native.native_target import NativeTarget
     from engine.weights import locate
 
     os.environ["DRAFTLINE_HOME"] = str(path.parent / "home")
     config = Config(device="cpu", dtype="auto", threads=options.threads)
-    target = TorchTarget(locate(str(path)), config)
+    target = NativeTarget(locate(str(path)), config)
     probe = scratch(target, CACHED_TOKENS)
+    step = MtpStep(target) if SHAPES[name][0] in HYBRIDS else None
     llama = None if options.no_llama else Passes(path, options.threads)
     ours: dict[int, list[float]] = {rows: [] for rows in ROWS}
     theirs: dict[int, list[float]] = {rows: [] for rows in ROWS}
-    shares, floors = [], []
+    shares, floors, drafted = [], [], []
     try:
         for turn in range(options.repeats + 1):
             for rows in ROWS:
@@ -84,14 +110,16 @@ def measured(name: str, path: Path, options: argparse.Namespace) -> dict[str, An
                     shares.append(clock.seconds / ours[rows][-1])
                 if llama is not None:
                     theirs[rows].append(llama.seconds(rows))
+            if step is not None:
+                drafted.append(step.seconds())
             floors.append(model_floor(target, options.threads))
             if not turn:  # the first passes warm up
-                for found in (*ours.values(), *theirs.values(), shares, floors):
+                for found in (*ours.values(), *theirs.values(), shares, floors, drafted):
                     found.clear()
     finally:
         if llama is not None:
             llama.close()
-    return {"shape": name, "exact": target.exact} | _figures(ours, theirs, shares, floors)
+    return {"shape": name, "exact": target.exact} | _figures(ours, theirs, shares, floors, drafted)
 
 
 def _figures(
@@ -99,6 +127,7 @@ def _figures(
     theirs: dict[int, list[float]],
     shares: list[float],
     floors: list[Any],
+    drafted: list[float],
 ) -> dict[str, Any]:
     """Medians; ratios are medians of pairs of one round."""
 
@@ -118,6 +147,7 @@ def _figures(
         "step_over_reading": ratio(ours[1], read),
         "rows_8_over_1": ratio(ours[8], ours[1]),
         "linear_attention_share": round(median(shares), 3),
+        "mtp_ms": round(1000 * median(drafted), 2) if drafted else None,
         "plain_over_llama": ratio(theirs[1], ours[1]),
         "rows_8_over_llama": ratio(theirs[8], ours[8]),
     }
@@ -134,7 +164,8 @@ def main(argv: list[str] | None = None) -> int:
             path = folder / f"{name}.gguf"
             report.progress("writing and timing", index, len(names), name, "ours, llama.cpp")
             if not path.exists():
-                write_random_gguf(config_of(name), path)
+                further = {"mtp_num_hidden_layers": 1} if SHAPES[name][0] in HYBRIDS else {}
+                write_random_gguf(config_of(name) | further, path)
             try:
                 results.append(measured(name, path, options))
             except (RuntimeError, ValueError, OSError) as error:
@@ -158,7 +189,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def show(record: dict[str, Any]) -> None:
     """Show the table."""
-    console = report.console_with_header(record, 120, f"{record['repeats']} rounds")
+    console = report.console_with_header(record, 132, f"{record['repeats']} rounds")
 
     def text(value: float | None) -> str:
         return "" if value is None else f"{value:.2f}"
@@ -171,12 +202,15 @@ def show(record: dict[str, Any]) -> None:
             text(one["step_over_reading"]),
             text(one["rows_8_over_1"]),
             f"{100 * one['linear_attention_share']:.0f} %",
+            text(one["mtp_ms"]),
             text(one["plain_over_llama"]),
             text(one["rows_8_over_llama"]),
         ]
         for one in record["results"]
     ]
-    heads = "shape MB 1_row_ms 8_rows_ms 16_rows_ms step/read 8_rows/1 linear llama/1 llama/8"
+    heads = (
+        "shape MB 1_row_ms 8_rows_ms 16_rows_ms step/read 8_rows/1 linear mtp_ms llama/1 llama/8"
+    )
     console.print(report.table("Passes of families of models", heads, lines))
 
 

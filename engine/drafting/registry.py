@@ -76,7 +76,7 @@ BUILT_IN: dict[str, DrafterSpec] = {
         runs_model=True,
     ),
     "mtp": DrafterSpec(
-        "the model's own layer that predicts the token after the next drafts, of a GGUF file",
+        "a GGUF file's own layer for the token after the next drafts (multi-token prediction)",
         builders.mtp,
         {"most": 6},
         runs_model=True,
