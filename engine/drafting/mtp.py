@@ -33,43 +33,44 @@ class MtpSource:
         self._cache = layer.new_cache(GROWTH_ROWS)
         self._rows = 0  # rows of committed tokens in the cache
         self._first = 0  # position of the first of them
-        # The model's states, of which each waits for the token behind it to make a row of
-        self._states: Array = np.empty((0, layer.model.width), np.float32)
+        # The model's states, of which each waits for the token behind it to make a row of: those of
+        # many passes where another drafter's drafts go on being accepted
+        self._waiting: list[Array] = []
         self._text: list[int] = []  # the tokens behind them
         self._drafted = 0  # rows of this round's draft, the first of which is the last token's
-        self._state = self._states  # [1, width]: the layer's, behind the last of them
+        self._state: Array | None = None  # [1, width]: the layer's, behind the last of them
 
     def observe_prompt(self, target: Any, tokens: list[int], states: Any) -> None:
         """Read a chunk of the prompt that the model has just read."""
         start = len(target.tokens) - len(tokens)
-        if not len(self._states) or start != self._first + self._rows:  # or it is read again
-            self._states, self._rows, self._first = self._states[:0], 0, start + 1
-        known = np.concatenate([self._states, states])
+        if not self._waiting or start != self._first + self._rows:  # or it is read again
+            self._waiting, self._rows, self._first = [], 0, start + 1
+        known = np.concatenate([*self._waiting, states])
         self._read(tokens[len(tokens) + 1 - len(known) :], known[:-1])
-        self._states = known[-1:]
+        self._waiting = [known[-1:].copy()]
 
     def prepare(self, text: list[int], capacity: int) -> int:
         """Return how many tokens may be drafted behind the committed `text`.
 
         None before the model's state behind its last token but one is known.
         """
-        waiting = len(self._states)
+        waiting = sum(map(len, self._waiting))
         if not self._rows:  # nothing of the prompt had to be read
             self._first = len(text) - waiting
         if not waiting or self._first + self._rows + waiting != len(text):
             return 0
-        self._text, self._drafted = text[-waiting:], 0
+        self._text, self._drafted, self._state = text[-waiting:], 0, None
         if self.head is not None:
             self.head.follow(text)
         return min(capacity, self.layer.model.max_positions - len(text))
 
     def step(self, token: int) -> tuple[Array, Array]:
         """Read one token, and return logits [vocabulary] and a state [width] behind it."""
-        if self._drafted:
+        if self._state is not None:
             self._state = self._run([token], self._state, self._rows + self._drafted - 1)
         else:
-            self._state = self._read(self._text, self._states)
-            self._states = self._states[:0]
+            self._state = self._read(self._text, np.concatenate(self._waiting))
+            self._waiting = []
         self._drafted += 1
         tiles = None if self.head is None else self.head.tiles
         return self.layer.head(self._state, tiles)[0], self._state[0]
@@ -77,11 +78,11 @@ class MtpSource:
     def observe(self, path: list[int], scores: Any) -> None:
         """Note the model's states behind the tokens that a pass has read and that stay."""
         rows = [0, *(node + 1 for node in path)]
-        self._states = np.concatenate([self._states, scores.hidden[rows]])
+        self._waiting.append(scores.hidden[rows])
 
     def _read(self, tokens: list[int], states: Array) -> Array:
         """Read committed tokens, and return the layer's state [1, width] behind the last one."""
-        state = states[:0]
+        state = states[:0]  # [0 or 1, width]
         for start in range(0, len(tokens), PASS_ROWS):
             some = slice(start, start + PASS_ROWS)
             state = self._run(tokens[some], states[some], self._rows)
