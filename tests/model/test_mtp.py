@@ -12,6 +12,8 @@ from gguf.constants import GGMLQuantizationType as Kind
 from bench.families.random_gguf import write_random_gguf
 from bench.families.shapes import filled
 from engine.config import Config
+from engine.model.families import read_config
+from engine.model.families.gguf_names import mtp_outputs
 from engine.model.native.forward_pass import PassRows
 from engine.model.native.native_target import NativeTarget
 from engine.model.unsupported import UnsupportedModel
@@ -61,3 +63,13 @@ def test_files_without_such_a_layer_or_with_several_are_refused(tmp_path: Path) 
         target = mtp_model(tmp_path / f"{layers}.gguf", NAMES[0], layers)
         with pytest.raises(UnsupportedModel, match="one is needed: choose another drafter"):
             target.mtp_head()
+
+
+def test_experts_whose_gates_are_stored_with_their_inputs_are_found_by_the_files_names() -> None:
+    model_type, fields = FAMILIES["qwen3.5-35b-a3b"]
+    config = read_config(filled(model_type, fields))
+    source = f"blk.{len(config.layers)}.ffn_gate_up_exps.weight"
+    apart = {output.source for output in mtp_outputs(config).values()}
+    fused = {output.source for output in mtp_outputs(config, {source}).values()}
+    assert source in fused - apart
+    assert {name.split(".")[2] for name in apart - fused} >= {"ffn_gate_exps", "ffn_up_exps"}

@@ -73,6 +73,11 @@ def refusal(folder: Path) -> str:
         ("qwen3.5", {"linear_num_key_heads": 3}, "linear_num_value_heads 4"),
         ("qwen3.5", {"linear_key_head_dim": 12}, "linear_key_head_dim 12"),
         ("qwen3.5", {"linear_conv_kernel_dim": 9}, "linear_conv_kernel_dim 9"),
+        (
+            "qwen3.5",
+            {"layer_types": ["linear_attention"] * 4},
+            "without layers of type 'full_attention'",
+        ),
         ("qwen3.5", {"layer_types": FULL}, "layers.0.self_attn.q_proj.weight"),
         ("qwen3-moe", {"attention_bias": True}, "layers.0.self_attn.q_proj.bias"),
         ("olmo2", {"num_hidden_layers": 3}, "layers.2."),

@@ -187,6 +187,8 @@ def _model_config(family: Family, settings: Settings) -> ModelConfig:
         Layer(family.mixer(family, settings, n), *family.blocks(family, settings, n))
         for n in range(settings["num_hidden_layers"])
     )
+    if not any(isinstance(layer.mixer, Attention) for layer in layers):
+        raise unlike(settings, "a model without layers of type", FULL)
     usual: dict[str, Any] = {
         "family": family.model_type,
         "vocab": settings["vocab_size"],

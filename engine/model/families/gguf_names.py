@@ -95,12 +95,13 @@ def mtp_outputs(config: ModelConfig, there: Collection[str] = ()) -> dict[str, O
     """List the tensors of that layer, by the names of a model of one layer.
 
     Besides, those of MTP_TENSORS; an embedding or an output layer of its own only if its file has
-    one, by `there`.
+    one. `there`: the names that its file has.
     """
     at, norm, table = f"blk.{len(config.layers)}.", (config.width,), (config.vocab, config.width)
+    own = {f"blk.0.{one.removeprefix(at)}" for one in there if one.startswith(at)}
     found = {
         name: output._replace(source=at + output.source.removeprefix("blk.0."))
-        for name, output in outputs_of(_mtp_config(config)).items()
+        for name, output in outputs_of(_mtp_config(config), own).items()
         if name.startswith("model.layers.")
     }
     for name, stored in MTP_TENSORS.items():
