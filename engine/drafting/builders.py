@@ -115,7 +115,8 @@ def _mtp_drafter(parts: EngineParts, lengths: AdaptiveLength) -> Callable[[], Dr
 
     target = parts.target
     if not isinstance(target, NativeTarget):
-        raise ValueError("drafter mtp: only for GGUF files on the CPU: choose another drafter")
+        why = "mtp drafts only for GGUF files on the CPU: choose another drafter"
+        raise ValueError(f"{target.folder}: {why}")
     layer = target.mtp_head()
     return lambda: DraftModel(MtpSource(layer, target.head_tile), lengths, "mtp")
 

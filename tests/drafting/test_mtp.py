@@ -129,7 +129,7 @@ def test_the_answer_is_unchanged_whatever_is_cached(
 
 
 def test_a_runtime_without_such_layers_is_refused() -> None:
-    parts: Any = SimpleNamespace(target=None, lengths=[])
+    parts: Any = SimpleNamespace(target=SimpleNamespace(folder="m"), lengths=[])
     for name in ("mtp", "auto+mtp"):
-        with pytest.raises(ValueError, match="drafter mtp: only for GGUF files on the CPU"):
+        with pytest.raises(ValueError, match="m: mtp drafts only for GGUF files on the CPU"):
             parse_choice(name).spec.build(parts, {"most": 3})
