@@ -76,7 +76,7 @@ BUILT_IN: dict[str, DrafterSpec] = {
         runs_model=True,
     ),
     "mtp": DrafterSpec(
-        "a GGUF file's own layer for the token after the next drafts (multi-token prediction)",
+        "MTP: the layer of a GGUF file that predicts the token after the next drafts",
         builders.mtp,
         {"most": 6},
         runs_model=True,
