@@ -29,9 +29,10 @@ def distances(pattern: Sequence[str], text: Iterable[str], anywhere: bool) -> It
 def matches(pattern: Sequence[str], text: Sequence[str]) -> list[tuple[int, int]]:
     """Return the pairs of equal lines of an alignment of all lines that has the least distance.
 
+    Where both lead there, a line is deleted rather than replaced, which leaves more equal ones.
     Memory grows with the product of both lengths.
     """
-    columns = [step[0] for step in _steps(pattern, text, False)]
+    columns = [(*column, rises) for column, rises, _ in _steps(pattern, text, False)]
     found = []
     row, column = len(pattern), len(text)
     while row and column:
@@ -42,9 +43,11 @@ def matches(pattern: Sequence[str], text: Sequence[str]) -> list[tuple[int, int]
         column -= 1
         if column and columns[column - 1][1] & bit:
             continue
+        if pattern[row - 1] == text[column]:
+            found.append((row - 1, column))
+        elif columns[column][2] & bit:
+            continue
         row -= 1
-        if pattern[row] == text[column]:
-            found.append((row, column))
     return found[::-1]
 
 

@@ -13,9 +13,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from engine.editing.apply_answer import apply_answer, merged
-from engine.editing.apply_snippet import END, START, chunks, is_mark, merge, snippet
+from engine.editing.apply_snippet import END, START, chunks, merge, snippet
 from engine.editing.edits import EditRefused, plain
 from engine.editing.readings import FREE
+from engine.editing.update_marks import is_mark
 from engine.records import Done, Request, Usage
 
 MARK = "# ... existing code ..."
@@ -147,6 +148,13 @@ def repeating(draw: st.DrawFn) -> tuple[list[str], list[str], int]:
 
 
 @given(repeating())
+@example(
+    (
+        ["def f():", "    x = 1", *["    b()"] * 3, "    a()"],
+        ["    b()", "def f():", *["    b()"] * 3, "    a()"],
+        3,
+    )
+)
 @settings(max_examples=400)
 def test_a_merge_is_as_near_to_the_file_as_the_right_one(
     case: tuple[list[str], list[str], int],
