@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -33,32 +34,16 @@ from engine.editing.placed_imports import IMPORT_LINE, clash, with_imports
 from engine.editing.readings import Reading, readings
 from engine.editing.syntax import parse
 from engine.editing.update_chunk import File, UpdateChunk
+from engine.editing.update_marks import is_elision, is_mark
 from engine.editing.whole_definitions import MARK as MARK_STATEMENT
 from engine.editing.whole_definitions import Doubt, LineRules, Settled, merge_definitions
 
-MAX_MARK_CHARS = 200  # characters of a line that is a mark
 MAX_CHARS = 2_000_000  # characters of a file and an update that are merged without a model
 MAX_CHUNKS = 1000  # chunks of an update that is merged without a model
 MAX_STEPS = 500_000  # lines of the file times chunks; they take half a second
 MAX_NAMED_LINES = 5  # lines named in an error
 EXAMPLE = "`... existing code ...`"
 
-DOTS = r"(?:\.{3,}|\u2026)"
-MARK = re.compile(
-    rf"[^\w.\u2026]*{DOTS}[^.\u2026]*\b(?:existing|unchanged|remaining|rest)\b[^.\u2026]*{DOTS}"
-    r"[^\w.\u2026]*",
-    re.IGNORECASE,
-)
-# A comment of nothing but such words, with dots before them or with one that is clear without.
-PLAIN_MARK = re.compile(
-    rf"\W*?(?:{DOTS}\W*(?=(?:\w+\W+)*?(?:existing|other|same|rest|remaining|unchanged|omitted)\b)"
-    r"|(?=(?:\w+\W+)*?(?:unchanged|omitted|rest\W+\w|remaining\W+\w)))"
-    r"(?:(?:the|all|rest|remains?|remaining|unchanged|omitted|existing|other|of|your|code|file|class"
-    r"|module|functions?|methods?|imports?|fields?|is|are|stays?|same|as|before|for|brevity|here"
-    r"|implementation|logic|body)\b\W*)+",
-    re.IGNORECASE,
-)
-ONLY_DOTS = re.compile(rf"[^\w.\u2026]*{DOTS}[^\w.\u2026]*")
 FENCE = re.compile(r"(?:```|~~~)[\w+#.-]*\s*$")
 # A comment that says nothing but where the file is: `# File: src/app.py`, `// app.ts`.
 SUFFIXES = (
@@ -70,8 +55,6 @@ PATH = re.compile(
     rf"(?:[\w.@~-]+[\\/])*[\w.@-]+\.(?:{SUFFIXES})`?\s*(?:\*+/|-->)?\s*",
     re.IGNORECASE,
 )
-COMMENTS = ("#", "//", "--", "/*", "*", "<!--", "{/*", "{#", ";", "%")
-ELIDED = re.compile(rf"{DOTS}|\b(?:rest of|unchanged|the same|omitted)\b", re.IGNORECASE)
 FOREIGN = {  # name of another format -> beginnings of its lines
     "search and replace blocks": ("<<<<<<< SEARCH", ">>>>>>> REPLACE", "------- SEARCH"),
     "a patch": ("*** Begin Patch", "*** Update File:", "*** End Patch"),
@@ -155,17 +138,6 @@ def indented_like(lines: Sequence[str], file: Sequence[str]) -> list[str]:
     return found
 
 
-def is_mark(line: str) -> bool:
-    """Return whether a line of an update stands for lines of the file."""
-    if len(line) > MAX_MARK_CHARS:
-        return False
-    dots = line.count("...") + line.count("\u2026")  # first, for the pattern is slow
-    if dots > 1 and MARK.fullmatch(line):
-        return True
-    text = line.strip()
-    return text.startswith(COMMENTS) and PLAIN_MARK.fullmatch(text) is not None
-
-
 def chunks(lines: Sequence[str]) -> list[UpdateChunk]:
     """Split an update's lines into chunks."""
     found: list[UpdateChunk] = []
@@ -241,11 +213,14 @@ def _merge(text: str, update: str, path: str = "") -> Merge:
         parts = [part for part in parts if not _only_imports(part)]
         if not parts:
             return Merge(with_imports(path, "\n".join(old), imports))
-    doubt = Doubt()
+    file, above = File([START, *old, END]), body[:first].count("\n")
     try:
-        return Merge(merge_definitions(path, "\n".join(old), "\n".join(new), RULES))
+        named = merge_definitions(path, "\n".join(old), "\n".join(new), RULES)
     except Doubt as error:
         doubt = error
+    else:
+        by_lines = partial(_placed, file, parts, known, above, path, imports)
+        return _agreed(named, by_lines) if marks else Merge(named)
     if not _resembles(new, old, known) and not _adds(parts, known):
         raise EditRefused(
             "the update fits nowhere: none of its lines is in the file or begins like one: repeat "
@@ -255,10 +230,21 @@ def _merge(text: str, update: str, path: str = "") -> Merge:
         return Merge(None, str(doubt) or f"the update has no {EXAMPLE}")
     if number := _blank_chunk(new):
         return Merge(None, f"line {number} of the update is blank: lines may be deleted there")
-    found = _placed(File([START, *old, END]), parts, known, body[:first].count("\n"))
+    found = _placed(file, parts, known, above, path, imports)
+    return found if found.text is not None else found._replace(doubt=str(doubt) or found.doubt)
+
+
+def _agreed(named: str, by_lines: Callable[[], Merge]) -> Merge:
+    """Return the merge of definitions, `named`, unless the lines of the update give another one."""
+    try:
+        found = by_lines()
+    except EditRefused:  # they have no place
+        return Merge(named)
     if found.text is None:
-        return found._replace(doubt=str(doubt) or found.doubt)
-    return found._replace(text=with_imports(path, found.text, imports))
+        return Merge(named)
+    if found.text.split() != named.split():
+        return Merge(None, "the update's lines and its definitions fit in different ways")
+    return found  # with the blank lines that the update shows
 
 
 def _merge_body(old: str, new: str) -> str:
@@ -325,19 +311,6 @@ def _blank_chunk(lines: Sequence[str]) -> int:
     )
 
 
-def is_elision(line: str) -> bool:
-    """Return whether a line may stand for others although it is no mark.
-
-    Such lines are `...` alone, `# rest of the class`, and a mark after code.
-    """
-    text = line.strip()
-    return len(text) <= MAX_MARK_CHARS and (
-        ONLY_DOTS.fullmatch(text) is not None
-        or (text.startswith(COMMENTS) and ELIDED.search(text) is not None)
-        or "existing code" in text
-    )
-
-
 def _refuse_foreign(lines: Sequence[str], known: Counter[str]) -> None:
     """Raise EditRefused for an update in another format."""
     for number, line in enumerate(lines, 1):
@@ -365,11 +338,19 @@ def _adds(parts: Sequence[UpdateChunk], known: Counter[str]) -> bool:
     return any(part.is_new(known) for part in parts)
 
 
-def _placed(file: File, parts: list[UpdateChunk], known: Counter[str], above: int) -> Merge:
+def _placed(
+    file: File,
+    parts: list[UpdateChunk],
+    known: Counter[str],
+    above: int,
+    path: str = "",
+    imports: list[str] | None = None,
+) -> Merge:
     """Return the file with every chunk in its place, or why that is not certain.
 
     `known`: the file's lines without blanks, counted. `above`: how many blank lines are before
-    those of `file`. Raises EditRefused for a chunk that nothing tells where it belongs.
+    those of `file`. `imports`: what is added to those of the file `path`. Raises EditRefused for a
+    chunk that nothing tells where it belongs.
     """
     words = sum(1 + len(part.lines) // 64 for part in parts)  # words of bits for all lines
     if words * len(file.lines) > MAX_STEPS:
@@ -406,7 +387,7 @@ def _placed(file: File, parts: list[UpdateChunk], known: Counter[str], above: in
     merged = _joined(file.lines, [own[0] for own in fitting])
     if merged == "\n".join(file.lines[1:-1]):
         return Merge(None, "the update shows no change: it may stand for a deletion")
-    return Merge(merged)
+    return Merge(with_imports(path, merged, imports or []))
 
 
 def _may_hide_deletion(

@@ -200,6 +200,7 @@ class _Merge(NamedTuple):
             yield from self._replaced_in_part(part, place, has_mark)
             return
         self._check_bodies(place, part)
+        self._check_end(place, part)
         inside = {each.name for each in definitions(self.new, self.new.span(part.inner))}
         inside -= {each.name for each in definitions(self.old, self.old.span(place.inner))}
         if inside and re.search(
@@ -287,6 +288,16 @@ class _Merge(NamedTuple):
         for row, below in pairwise([*rows, ""]):
             if row.startswith(COMMENTS) and row not in now and below in lines:
                 raise Doubt(f"the comment `{row}` would be lost")
+
+    def _check_end(self, place: Statement, part: Statement) -> None:
+        """Raise Doubt if a mark below a definition, further out, may stand for its last lines."""
+        below = filter(str.strip, self.new.text[part.stop :].split("\n"))
+        was, now = (
+            [line.strip() for line in tree.text_of(each.node).split("\n") if line.strip()]
+            for tree, each in ((self.old, place), (self.new, part))
+        )
+        if self.rules.is_mark(next(below, "")) and now[-1] in was[:-1] and now[-1] != was[-1]:
+            raise Doubt(f"the mark below `{part.name}` may stand for its last lines")
 
     def check_comments(self, parent: Node, parts: Parts) -> None:
         """Raise Doubt if a comment between the parts of an update is not in the file, nor merged.

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from engine.editing.apply_snippet import ONLY_DOTS, is_mark
 from engine.editing.merge_ways import MergeWays
+from engine.editing.update_marks import ONLY_DOTS, is_mark
 from engine.sampling.grammar import literal
 
 NEWLINE = "\n"

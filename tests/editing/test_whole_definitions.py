@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from engine.editing.apply_answer import apply_answer, merged
 from engine.editing.apply_snippet import merge
 from engine.editing.edits import EditRefused
 from engine.records import Request
+from tests.editing.test_apply_snippet import update_of
 
 MARK = "# ... existing code ..."
 FILE = '''import os
@@ -430,3 +432,29 @@ def test_a_new_method_is_added_to_its_class_and_all_else_stays(
         for row in [*rows, *["import json"] * import_it]:
             kept.remove(row)
         assert kept == [row for row in old.split("\n") if row.strip()]
+
+
+@given(st.integers(0, 10**6), st.integers(1, 4))
+def test_lines_of_a_definition_above_a_mark_are_not_taken_for_all_of_it(
+    seed: int, context: int
+) -> None:
+    chance = random.Random(seed)
+    old = list[str]()
+    for name in "fgh"[: chance.randint(1, 3)]:
+        size = chance.randint(2, 8)
+        body = [f"    {name}{n} = a + {n}" for n in range(size)]
+        old += [f"def {name}(a):", *body, f"    return {name}0", "", ""]
+    new = [*old]
+    at = chance.choice([n for n, line in enumerate(old) if line.startswith("    ")])
+    new[at : at + chance.randint(0, 1)] = ["    b = 0"]
+    update = update_of(old[:-2], new[:-2], context)
+    if MARK in update:
+        found = merge("\n".join(old), update, "a.py").text
+        assert found is None or found.split() == "\n".join(new).split()
+
+
+def test_a_method_is_not_taken_for_a_function_of_its_name() -> None:
+    old = FILE.replace("def get(", "def load(")
+    new = old.replace("self, key):\n", "self, key):\n        self.uses += 1\n")
+    update = update_of(old.split("\n"), new.split("\n"), 1)
+    assert merge_of(old, update) in (None, new)
