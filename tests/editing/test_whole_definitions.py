@@ -453,6 +453,20 @@ def test_lines_of_a_definition_above_a_mark_are_not_taken_for_all_of_it(
         assert found is None or found.split() == "\n".join(new).split()
 
 
+@pytest.mark.parametrize(
+    ("gap", "last", "is_merged"),
+    [("", "b = 2", False), ("\n", "b = 2", True), ("\n", "a = 1", False), ("", "c = 3", True)],
+)
+def test_a_mark_below_a_definition_may_stand_for_its_last_lines(
+    gap: str, last: str, is_merged: bool
+) -> None:
+    old = "def f():\n    z = 0\n    a = 1\n    c = 3\n\n\ndef g():\n    return 1\n"
+    update = f"def f():\n    z = 9\n    {last}\n{gap}{MARK}\ndef h():\n    return 2\n"
+    new = old.replace("    z = 0\n    a = 1\n    c = 3\n", f"    z = 9\n    {last}\n")
+    new += "\n\ndef h():\n    return 2\n"
+    assert merge_of(old, update) == (new if is_merged else None)
+
+
 def test_a_method_is_not_taken_for_a_function_of_its_name() -> None:
     old = FILE.replace("def get(", "def load(")
     new = old.replace("self, key):\n", "self, key):\n        self.uses += 1\n")
