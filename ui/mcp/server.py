@@ -18,8 +18,9 @@ from ui.mcp.roots import PathRefused, Roots, folders_of, home_folder
 from ui.mcp.tools import ToolFailure, Tools
 
 INSTRUCTIONS = (
-    "Edits files with a small model on this machine, fast and exactly. For a change that you can "
-    "write yourself, apply_edit takes only the changed lines. edit does simple work by instruction."
+    "Edits files with a small model on this machine, and answers with the diff: read it. For a "
+    "change that you can write yourself, apply_edit takes only the changed lines, each with three "
+    "lines of the file around it. edit does simple work by instruction."
 )
 
 USE_FILE_URIS = "name folders of this machine, as `file:///home/me/project`"
@@ -82,8 +83,8 @@ def make_server(tools: Tools, folders: Sequence[Path]) -> MCPServer:
         update: Annotated[
             str,
             Field(
-                description="the changed lines, a line of the file before and after each change, "
-                "and `// ... existing code ...` in place of all other lines"
+                description="the changed lines, three lines of the file before and after each "
+                "change, and `// ... existing code ...` in place of all other lines"
             ),
         ],
         client: ClientRoots,
@@ -94,7 +95,8 @@ def make_server(tools: Tools, folders: Sequence[Path]) -> MCPServer:
     ) -> str:
         """Merge an update into a file, write it and return the diff.
 
-        An update that loses a definition or a comment, or breaks the syntax, is not written.
+        An update that is seen to lose a definition or a comment, or breaks the syntax, is not
+        written. Lines may still be put in a wrong place: read the diff.
         """
         work = tools.apply_edit(roots_of(client), path, update, instruction, force)
         return await _answered(work)
