@@ -55,7 +55,8 @@ def without_model(task: Task) -> str:
         found = merge(task.before, task.update, task.path)
         if found.text is None:
             return "model"
-        new = apply_answer(Request("edit", task.before, path=task.path, update=task.update), merged(found.text))
+        request = Request("edit", task.before, path=task.path, update=task.update)
+        new = apply_answer(request, merged(found.text))
     except EditRefused:
         return "refused"
     return "exact" if task.passes(new) else "wrong"

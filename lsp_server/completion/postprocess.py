@@ -164,7 +164,8 @@ def _end_of_block(answer: str, before: str, after: str) -> tuple[int | None, int
         if complete and (indent, shown.strip()) == follow and not _closes(shown, complete):
             return last, start  # a repetition of the line below
         if not complete:
-            return None, len(answer)
+            repeats = follow and indent == follow[0] and follow[1].startswith(shown.strip())
+            return None, start if repeats else len(answer)
         if shown.strip():
             blank, last = 0, stop
         start = stop + 1

@@ -34,6 +34,7 @@ SIDES = st.lists(PIECES, max_size=8).map("".join)
 @example('a, "x)"', "f(", ")", False)
 @example("\n    x\nend\n", "while y do", "", True)
 @example("x\n    end)\n", "    ", ")", True)
+@example(")\n[)((\n    ", "((]", ")\n[)((", True)
 def test_the_end_of_an_answer_does_not_depend_on_what_follows(
     answer: str, before: str, after: str, lines: bool
 ) -> None:
