@@ -292,16 +292,14 @@ class _Merge(NamedTuple):
     def _check_end(self, place: Statement, part: Statement) -> None:
         """Raise Doubt if a mark below a definition, further out, may stand for its last lines.
 
-        It may not below a blank line if the update's last line is new.
+        It does not where the update's last line is new, or the file's.
         """
-        rest = self.new.text[part.stop :].lstrip(" \t").removeprefix("\n")
-        below = next(filter(str.strip, rest.split("\n")), "")
+        below = next(filter(str.strip, self.new.text[part.stop :].split("\n")), "")
         was, now = (
             [line.strip() for line in tree.text_of(each.node).split("\n") if line.strip()]
             for tree, each in ((self.old, place), (self.new, part))
         )
-        is_close = not rest.startswith("\n")
-        if self.rules.is_mark(below) and now[-1] != was[-1] and (is_close or now[-1] in was):
+        if self.rules.is_mark(below) and now[-1] in was and now[-1] != was[-1]:
             raise Doubt(f"the mark below `{part.name}` may stand for its last lines")
 
     def check_comments(self, parent: Node, parts: Parts) -> None:

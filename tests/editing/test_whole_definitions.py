@@ -455,7 +455,7 @@ def test_lines_of_a_definition_above_a_mark_are_not_taken_for_all_of_it(
 
 @pytest.mark.parametrize(
     ("gap", "last", "is_merged"),
-    [("", "b = 2", False), ("\n", "b = 2", True), ("\n", "a = 1", False), ("", "c = 3", True)],
+    [("", "b = 2", True), ("\n", "b = 2", True), ("\n", "a = 1", False), ("", "c = 3", True)],
 )
 def test_a_mark_below_a_definition_may_stand_for_its_last_lines(
     gap: str, last: str, is_merged: bool
