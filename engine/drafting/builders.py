@@ -88,37 +88,34 @@ def auto_and_model(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFac
 
 
 def mtp(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFactory:
-    from engine.drafting.draft_length import AdaptiveLength
-
-    lengths = AdaptiveLength(options["most"])
-    parts.lengths.append(lengths)
-    make = _mtp_drafter(parts, lengths)
+    make, _ = _mtp_drafter(parts, options)
     return lambda request: make()
 
 
 def auto_and_mtp(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFactory:
-    from engine.drafting.draft_length import AdaptiveLength
     from engine.drafting.hybrid import HybridDrafter
 
-    lengths = AdaptiveLength(options["most"])
-    parts.lengths.append(lengths)
-    make = _mtp_drafter(parts, lengths)
+    make, lengths = _mtp_drafter(parts, options)
     make_auto = auto(parts, {})
     return lambda request: HybridDrafter(make_auto(request), make(), lengths, parts.cost)
 
 
-def _mtp_drafter(parts: EngineParts, lengths: AdaptiveLength) -> Callable[[], DraftModel]:
+def _mtp_drafter(
+    parts: EngineParts, options: Mapping[str, Any]
+) -> tuple[Callable[[], DraftModel], AdaptiveLength]:
     """Load the layer that predicts the token after the next; ValueError where there is none."""
+    from engine.drafting.draft_length import AdaptiveLength
     from engine.drafting.draft_model import DraftModel
     from engine.drafting.mtp import MtpSource
     from engine.model.native.native_target import NativeTarget
 
-    target = parts.target
+    target, lengths = parts.target, AdaptiveLength(options["most"])
     if not isinstance(target, NativeTarget):
         why = "mtp drafts only for GGUF files on the CPU: choose another drafter"
         raise ValueError(f"{target.folder}: {why}")
     layer = target.mtp_head()
-    return lambda: DraftModel(MtpSource(layer, target.head_tile), lengths, "mtp")
+    parts.lengths.append(lengths)
+    return lambda: DraftModel(MtpSource(layer, target.head_tile), lengths, "mtp"), lengths
 
 
 def _lengths(parts: EngineParts, options: Mapping[str, Any]) -> ConstantLength:
