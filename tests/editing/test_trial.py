@@ -23,6 +23,7 @@ from engine.editing.running import linters, sandbox
 from engine.editing.running.sandbox import Finished, SandboxError
 from engine.editing.running.trial import BadCommand, Trial, make_trial, parse_command, telling_lines
 from engine.records import Done, Request
+from tests.support.faults import tiny_disk
 
 TEXT = "def f():\n    return 1\n"
 ANSWERS = [TEXT.replace("1", str(number)) for number in range(1, 6)]  # the first changes nothing
@@ -154,6 +155,31 @@ for folder in ("/etc", "/usr", "/"):
     assert contents(workspace) == before
     for folder in (workspace, Path.home(), Path("/tmp"), Path("/var/tmp"), Path("/etc")):
         assert not (folder / "draftline-was-here").exists()
+
+
+def test_a_folder_with_a_mount_in_it_is_made_of_its_entries(workspace: Path) -> None:
+    """As an AppImage mounts itself below /tmp, or a container a volume in the workspace."""
+    (workspace / "part").mkdir()
+    (workspace / "part" / "c.py").write_text("c")
+    (workspace / "link").symlink_to("a.py")
+    code = """
+from pathlib import Path
+print(Path("link").read_text(), Path("part/c.py").read_text(), Path("my disk/d").read_text())
+for name in ("a.py", "new", "part/c.py", "part/new", "b.py", "my disk/d", "my disk/new"):
+    try:
+        Path(name).write_text("changed")
+    except OSError as error:
+        print(name, error.strerror)
+"""
+    with tiny_disk(workspace / "my disk", "64k"):
+        (workspace / "my disk" / "d").write_text("d")
+        before = contents(workspace)
+        finished = python(workspace, code)
+        refused = (
+            f"{name} Read-only file system\n" for name in ("b.py", "my disk/d", "my disk/new")
+        )
+        assert (finished.code, finished.output) == (0, "new = 1\n c d\n" + "".join(refused))
+        assert contents(workspace) == before
 
 
 def test_a_command_reaches_its_own_network_only(workspace: Path) -> None:

@@ -13,15 +13,18 @@ import ctypes
 import errno
 import json
 import os
+import re
 import select
 import socket
 import struct
 import sys
 import threading
+from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-MS_RDONLY, MS_NOSUID, MS_NODEV, MS_BIND = 1, 2, 4, 4096
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_BIND, MS_REC = 1, 2, 4, 4096, 16384
 MOUNT_SETATTR = 442  # the system call, on every architecture
 AT_FDCWD, AT_RECURSIVE = -100, 0x8000
 MOUNT_ATTR_RDONLY = 1
@@ -41,7 +44,7 @@ def main() -> None:
     Path(sys.argv[1]).unlink()  # it has the texts: nothing of them stays if all is killed
     try:
         start_loopback()
-        overlay(scratch, plan["folders"], plan["disk_bytes"])
+        overlay(scratch, plan["folders"], plan["files"], plan["disk_bytes"])
         for path, text in plan["files"].items():
             write(Path(path), text.encode())
         code = run(plan, status)
@@ -63,29 +66,27 @@ def start_loopback() -> None:
         fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", flags | IFF_UP))
 
 
-def overlay(scratch: Path, folders: list[str], disk_bytes: int) -> None:
+def overlay(scratch: Path, folders: list[str], changed: Collection[str], disk_bytes: int) -> None:
     """Make all mounts read-only, these folders writable copies, and hide /run with its sockets.
 
     A folder is read through a descriptor: a mount that was made before it may cover its path.
     """
-    lower = [(folder, os.open(folder, os.O_PATH)) for folder in folders]
-    devices = [(name, os.open(f"/dev/{name}", os.O_PATH)) for name in DEVICES if exists(name)]
+    lower = [(opened(folder), folder) for folder in folders]
+    devices = [(opened(f"/dev/{name}"), name) for name in DEVICES if exists(name)]
+    mounts = mount_points()
     attributes = struct.pack("QQQQ", MOUNT_ATTR_RDONLY, 0, 0, 0)
     check(LIBC.syscall(MOUNT_SETATTR, AT_FDCWD, b"/", AT_RECURSIVE, attributes, len(attributes)))
     mount("tmpfs", scratch, f"size={disk_bytes},mode=700")
-    memory = os.open(scratch, os.O_PATH)
-    for number, (folder, descriptor) in enumerate(lower):
-        upper, work = (Path(f"/proc/self/fd/{memory}/{number}{end}") for end in ("", ".work"))
-        upper.mkdir(Path(folder).stat().st_mode & 0o7777)
-        work.mkdir()
-        options = f"lowerdir=/proc/self/fd/{descriptor},upperdir={upper},workdir={work},userxattr"
-        mount("overlay", Path(folder), options)
+    memory = Path(opened(str(scratch)))
+    for source, folder in lower:
+        make_writable(source, folder, memory, mounts, changed)
     if Path("/run").is_dir():
         mount("tmpfs", Path("/run"), "size=16m,mode=755")
     if os.getuid() == 0:  # whom no permission keeps from the others
         mount("tmpfs", Path("/dev"), "size=64m,mode=755", MS_NOSUID)
-        for name, descriptor in devices:
-            bind(descriptor, Path("/dev", name))
+        for source, name in devices:
+            Path("/dev", name).touch()
+            bind(source, Path("/dev", name))
         for name, target in LINKS.items():
             Path("/dev", name).symlink_to(target)
         Path("/dev/shm").mkdir(0o1777)
@@ -99,11 +100,69 @@ def exists(device: str) -> bool:
     return Path("/dev", device).exists()
 
 
-def bind(descriptor: int, target: Path) -> None:
-    """Show a device at a path. Raises OSError."""
-    source = f"/proc/self/fd/{descriptor}"
-    target.touch()
-    check(LIBC.mount(os.fsencode(source), os.fsencode(target), None, MS_BIND, None), target)
+def make_writable(
+    source: str, folder: str, memory: Path, mounts: list[str], changed: Collection[str]
+) -> None:
+    """Cover a folder by a copy of it, `source`, whose changes lie in `memory`.
+
+    The kernel overlays none that has a mount in it, since that may hide files: such a folder is
+    made anew of its entries, of which mounts and the files that are not `changed` are read-only.
+    Raises OSError.
+    """
+    upper = memory / str(len([*memory.iterdir()]))
+    upper.mkdir()
+    upper.chmod(Path(source).stat().st_mode & 0o7777)
+    if not any(point.startswith(f"{folder}/") for point in mounts):
+        work = memory / f"{upper.name}.work"
+        work.mkdir()
+        options = f"lowerdir={source},upperdir={upper},workdir={work},userxattr"
+        return mount("overlay", Path(folder), options)
+    bind(str(upper), Path(folder))
+    for entry in entries(source):
+        target = Path(folder, entry.name)
+        with suppress(FileNotFoundError):  # gone meanwhile
+            if entry.is_symlink():
+                target.symlink_to(Path(entry).readlink())
+            elif entry.is_file():
+                target.touch(entry.stat().st_mode & 0o7777)
+                if str(target) not in changed:
+                    bind(entry.path, target)
+            elif entry.is_dir():
+                target.mkdir()
+                if str(target) in mounts:
+                    bind(entry.path, target, MS_BIND | MS_REC)
+                else:
+                    make_writable(entry.path, str(target), memory, mounts, changed)
+    return None
+
+
+def entries(folder: str) -> list[os.DirEntry[str]]:
+    """List what a folder has; nothing for one that the program may not list either."""
+    try:
+        return [*os.scandir(folder)]
+    except PermissionError:
+        return []
+
+
+def mount_points() -> list[str]:
+    """List where something is mounted."""
+    lines = Path("/proc/self/mountinfo").read_bytes().split(b"\n")
+    points = (line.split(b" ")[4] for line in lines if line)
+    return [os.fsdecode(re.sub(rb"\\([0-7]{3})", octal, point)) for point in points]
+
+
+def octal(digits: re.Match[bytes]) -> bytes:
+    return bytes([int(digits[1], 8)])
+
+
+def opened(path: str) -> str:
+    """Open a path, and return one that leads there whatever is mounted over it."""
+    return f"/proc/self/fd/{os.open(path, os.O_PATH)}"
+
+
+def bind(source: str, target: Path, flags: int = MS_BIND) -> None:
+    """Show what is at one path at another one, which exists. Raises OSError."""
+    check(LIBC.mount(os.fsencode(source), os.fsencode(target), None, flags, None), target)
 
 
 def mount(kind: str, target: Path, options: str, flags: int = MS_NOSUID | MS_NODEV) -> None:
