@@ -17,6 +17,7 @@ from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
+from engine.editing.added_or_replaced import added_or_replaced
 from engine.editing.blocks import head_of, indent
 from engine.editing.diff import is_patch, patched
 from engine.editing.edits import EditRefused, common_prefix, plain, strip_blank_lines
@@ -220,7 +221,8 @@ def _merge(text: str, update: str, path: str = "") -> Merge:
         doubt = error
     else:
         by_lines = partial(_placed, file, parts, known, above, path, imports)
-        return _agreed(named, by_lines) if marks else Merge(named)
+        found = _agreed(named, by_lines) if marks else Merge(named)
+        return _unless_added(found, path, old, parts)
     if not _resembles(new, old, known) and not _adds(parts, known):
         raise EditRefused(
             "the update fits nowhere: none of its lines is in the file or begins like one: repeat "
@@ -231,7 +233,20 @@ def _merge(text: str, update: str, path: str = "") -> Merge:
     if number := _blank_chunk(new):
         return Merge(None, f"line {number} of the update is blank: lines may be deleted there")
     found = _placed(file, parts, known, above, path, imports)
-    return found if found.text is not None else found._replace(doubt=str(doubt) or found.doubt)
+    if found.text is None:
+        return found._replace(doubt=str(doubt) or found.doubt)
+    return _unless_added(found, path, old, parts)
+
+
+def _unless_added(
+    found: Merge, path: str, old: Sequence[str], parts: Sequence[UpdateChunk]
+) -> Merge:
+    """Return a merge, unless it replaces a definition by one that the update may add."""
+    shown = [part.inner for part in parts]
+    names = found.text and added_or_replaced(path, "\n".join(old), found.text, shown)
+    if not names:
+        return found
+    return Merge(None, "the update may add `{}` as well as replace `{}` by it".format(*names))
 
 
 def _agreed(named: str, by_lines: Callable[[], Merge]) -> Merge:

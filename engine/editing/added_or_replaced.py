@@ -1,0 +1,80 @@
+"""New definitions that an update may add, where its merge puts them in the place of others."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from engine.editing.code_parts import Span
+from engine.editing.definition import all_definitions, bare, full_name, reach
+from engine.editing.syntax import parse
+from engine.editing.update_chunk import File
+
+
+class _Definition(NamedTuple):
+    name: str
+    span: Span
+
+
+def added_or_replaced(
+    path: str, old: str, new: str, chunks: Sequence[list[str]]
+) -> tuple[str, str] | None:
+    """Find a definition of `new` that replaces one of `old` and may as well stand beside it.
+
+    Definitions of one text only, between the same of both, replace each other. Those of `new` may
+    be added if they are whole in the update, and its chunks, lines that are not blank, fit the text
+    that has all of them too. Returns the names of the first of each text.
+    """
+    before, after = _definitions(path, old), _definitions(path, new)
+    counts, others = (Counter(one.name for one in every) for every in (before, after))
+    gone, made = _runs(before, counts - others), _runs(after, others - counts)
+    for place in gone.keys() & made.keys():
+        if all(_is_shown(new, one, chunks) for one in made[place]):
+            lost = "\n".join(old[slice(*one.span)] for one in gone[place])
+            for at in (made[place][0].span[0], made[place][-1].span[1]):
+                if _fit(chunks, File(f"{new[:at]}\n{lost}\n{new[at:]}".split("\n"))):
+                    return made[place][0].name, gone[place][0].name
+    return None
+
+
+def _definitions(path: str, text: str) -> list[_Definition]:
+    """List the definitions of a text that have names, the outer ones first."""
+    tree = parse(path, text)
+    if tree is None:
+        return []
+    every = [(full_name(tree, node, bare(node)), node) for node in all_definitions(tree)]
+    return [_Definition(name, reach(tree, node)) for name, node in every if name]
+
+
+def _runs(every: Sequence[_Definition], names: Counter[str]) -> dict[int, list[_Definition]]:
+    """Group the definitions of these names by how many others are above them.
+
+    A definition in another one of them is a part of it.
+    """
+    found: dict[int, list[_Definition]] = {}
+    others = end = 0
+    for one in every:
+        if not names[one.name]:
+            others += 1
+        elif one.span[0] >= end:
+            found.setdefault(others, []).append(one)
+            end = one.span[1]
+    return found
+
+
+def _is_shown(text: str, one: _Definition, chunks: Sequence[list[str]]) -> bool:
+    """Return whether a definition is whole in one of the update's chunks."""
+    lines = File(text[slice(*one.span)].split("\n")).text
+    return any(File(chunk).places_of(lines) for chunk in chunks)
+
+
+def _fit(chunks: Sequence[list[str]], file: File) -> bool:
+    """Return whether a file has the lines of every chunk, in their order."""
+    at = 0
+    for chunk in chunks:
+        place = next((n for n in file.places_of(chunk) if n >= at), None)
+        if place is None:
+            return False
+        at = place + len(chunk)
+    return True
