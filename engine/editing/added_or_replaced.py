@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from engine.editing.code_parts import Span
-from engine.editing.definition import all_definitions, bare, full_name, reach
+from engine.editing.definition import all_definitions, bare, first_of, full_name, reach
 from engine.editing.syntax import parse
 from engine.editing.update_chunk import File
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+    from engine.editing.syntax import Tree
 
 
 class _Definition(NamedTuple):
     name: str
+    top: int  # where the comments above it begin, also those above blank lines
     span: Span
 
 
@@ -31,8 +37,8 @@ def added_or_replaced(
     gone, made = _runs(before, counts - others), _runs(after, others - counts)
     for place in gone.keys() & made.keys():
         if all(_is_shown(new, one, chunks) for one in made[place]):
-            lost = "\n".join(old[slice(*one.span)] for one in gone[place])
-            for at in (made[place][0].span[0], made[place][-1].span[1]):
+            lost = "\n".join(old[one.top : one.span[1]] for one in gone[place])
+            for at in (made[place][0].top, made[place][-1].span[1]):
                 if _fit(chunks, File(f"{new[:at]}\n{lost}\n{new[at:]}".split("\n"))):
                     return made[place][0].name, gone[place][0].name
     return None
@@ -44,7 +50,12 @@ def _definitions(path: str, text: str) -> list[_Definition]:
     if tree is None:
         return []
     every = [(full_name(tree, node, bare(node)), node) for node in all_definitions(tree)]
-    return [_Definition(name, reach(tree, node)) for name, node in every if name]
+    return [_Definition(name, _top(tree, node), reach(tree, node)) for name, node in every if name]
+
+
+def _top(tree: Tree, node: Node) -> int:
+    first = tree.offset(first_of(node, apart=True).start_byte)
+    return tree.text.rfind("\n", 0, first) + 1
 
 
 def _runs(every: Sequence[_Definition], names: Counter[str]) -> dict[int, list[_Definition]]:

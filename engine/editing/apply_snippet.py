@@ -120,11 +120,13 @@ def indented_like(lines: Sequence[str], file: Sequence[str]) -> list[str]:
     """Indent lines of an update with tabs if the file is indented with tabs alone.
 
     Most models write spaces. A tab is as wide as the lines that both have say, else as the least
-    indentation.
+    indentation; the space before a comment's `*` is none. An update that has tabs stays as it is.
     """
     tabs = {line.strip(): len(line) - len(line.lstrip("\t")) for line in file if line[:1] == "\t"}
-    spaces = [len(line) - len(line.lstrip(" ")) for line in lines if line[:1] == " "]
-    if not tabs or not spaces or any(line[:2] == "  " for line in file):
+    indented = (line for line in lines if line[:1] == " " and not line.lstrip().startswith("*"))
+    spaces = [len(line) - len(line.lstrip(" ")) for line in indented]
+    is_written_so = any(line[:1] == "\t" for line in lines)
+    if not tabs or not spaces or is_written_so or any(line[:2] == "  " for line in file):
         return [*lines]
     widths = Counter(
         (len(line) - len(line.lstrip(" "))) // depth
@@ -222,7 +224,7 @@ def _merge(text: str, update: str, path: str = "") -> Merge:
     else:
         by_lines = partial(_placed, file, parts, known, above, path, imports)
         found = _agreed(named, by_lines) if marks else Merge(named)
-        return _unless_added(found, path, old, parts)
+        return _sure(found, path, old, new, parts)
     if not _resembles(new, old, known) and not _adds(parts, known):
         raise EditRefused(
             "the update fits nowhere: none of its lines is in the file or begins like one: repeat "
@@ -235,18 +237,26 @@ def _merge(text: str, update: str, path: str = "") -> Merge:
     found = _placed(file, parts, known, above, path, imports)
     if found.text is None:
         return found._replace(doubt=str(doubt) or found.doubt)
-    return _unless_added(found, path, old, parts)
+    return _sure(found, path, old, new, parts)
 
 
-def _unless_added(
-    found: Merge, path: str, old: Sequence[str], parts: Sequence[UpdateChunk]
+def _sure(
+    found: Merge, path: str, old: Sequence[str], new: Sequence[str], parts: Sequence[UpdateChunk]
 ) -> Merge:
-    """Return a merge, unless it replaces a definition by one that the update may add."""
-    shown = [part.inner for part in parts]
-    names = found.text and added_or_replaced(path, "\n".join(old), found.text, shown)
-    if not names:
+    """Return a merge, unless it lacks a line of the update or may delete a definition.
+
+    Imports may be in other lines, and the file's line may have more before it, as `export`.
+    """
+    if found.text is None:
         return found
-    return Merge(None, "the update may add `{}` as well as replace `{}` by it".format(*names))
+    lines = "".join(f"{line.rstrip()}\n" for line in found.text.split("\n"))
+    for number, line in enumerate(map(str.strip, new), 1):
+        if f"{line}\n" not in lines and not is_mark(line) and not IMPORT_LINE.fullmatch(line):
+            return Merge(None, f"nothing tells the place of line {number} of the update")
+    shown = [part.inner for part in parts]
+    if names := added_or_replaced(path, "\n".join(old), found.text, shown):
+        return Merge(None, "the update may add `{}` as well as replace `{}` by it".format(*names))
+    return found
 
 
 def _agreed(named: str, by_lines: Callable[[], Merge]) -> Merge:

@@ -93,12 +93,15 @@ def full_name(tree: Tree, node: Node, own: Node) -> str:
     return f"{tree.text_of(receiver)} {name}" if receiver else f"{name}.{kind[1]}" if kind else name
 
 
-def first_of(node: Node) -> Node:
-    """Return the first of the comments and attributes directly above a definition, or itself."""
+def first_of(node: Node, apart: bool = False) -> Node:
+    """Return the first of the comments and attributes directly above a definition, or itself.
+
+    `apart`: also of those above blank lines.
+    """
     while (
         (above := node.prev_named_sibling) is not None
         and above.type in ATTACHED
-        and _last_row(above) + 1 == node.start_point[0]
+        and (apart or _last_row(above) + 1 == node.start_point[0])
         and not _is_behind_code(above)
     ):
         node = above

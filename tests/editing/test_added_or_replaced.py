@@ -60,6 +60,17 @@ def test_a_class_below_an_end_that_others_have_may_be_new() -> None:
     assert found.text in (None, new.strip())
 
 
+def test_a_function_below_a_comment_of_its_own_may_be_new() -> None:
+    parts = [
+        f"/*!\n * {name}\n */\n\nfunction {name}(a) {{\n  if (a) {{\n    {name}s(a);\n  }}\n}}\n\n"
+        for name in ("load", "check", "fix")
+    ]
+    old, new = "".join(parts[:2]) + "end();", "".join(parts) + "end();"
+    mark = "// ... existing code ..."
+    update = "\n".join([mark, "  }", "}", "", *parts[2].split("\n"), "end();"])
+    assert merge(old, update, "a.js").text in (None, new)
+
+
 def test_a_method_between_lines_of_others_has_a_new_name() -> None:
     old = _class(["close", "flush", "read"])
     new = "\n".join(old).replace("flush(self)", "sync(self)")

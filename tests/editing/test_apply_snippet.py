@@ -582,6 +582,29 @@ def test_an_update_in_spaces_is_written_in_tabs() -> None:
     assert merge(deep, update).text == deep.replace("c()\n", "c()\n\t\td()\n")
 
 
+TABS = "/*\n * old\n */\nlet b = 1;\nfunction f() {\n\t/*\n\t * a\n\t */\n\treturn 1;\n}"
+
+
+@pytest.mark.parametrize("lines", [(0, 4), (0, 5), (3, 10)])
+def test_an_update_of_a_file_in_tabs_keeps_the_spaces_of_its_comments(
+    lines: tuple[int, int],
+) -> None:
+    new = TABS.replace("old", "new").replace("b = 1", "b = 2") if lines[0] == 0 else TABS
+    new = new.replace("return 1", "return 2") if lines[1] == 10 else new
+    first, last = lines
+    marks = ["// ... existing code ..."] * (first > 0), ["// ... existing code ..."] * (last < 10)
+    update = [*marks[0], *new.split("\n")[first:last], *marks[1]]
+    assert merge(TABS, "\n".join(update), "a.js").text == new
+
+
+def test_a_comment_above_a_definition_that_is_merged_by_name_is_not_left_out() -> None:
+    new = TABS.replace("let b = 1;\n", "").replace("old", "new").replace("return 1", "return 2")
+    update = new.replace("\t/*\n\t * a\n\t */", "\t// ... existing code ...")
+    found = merge(TABS.replace("let b = 1;\n", ""), update, "a.js")
+    assert found.text in (None, new)
+    assert found.text or found.doubt == "nothing tells the place of line 2 of the update"
+
+
 def test_fences_in_fences_are_taken_off() -> None:
     assert snippet("```\n" * 100_000 + "a\n" + "```\n" * 100_000) == "a"
 
