@@ -159,6 +159,7 @@ def test_a_watched_root_is_deleted_and_made_again(tmp_path: Path, model: Path, r
             wanted, deadline = f"n{number}.py", time.monotonic() + TIMEOUT_S
             while not any(Path(one.path).name == wanted for one in workspace.documents):
                 assert time.monotonic() < deadline, f"{wanted} is not noticed"
+                workspace._note_use()  # as a query does
                 time.sleep(0.01)
     found = answer(root, model, "--find", "left")["places"]
     assert {(Path(one["path"]).name, one["start"]) for one in found} == {

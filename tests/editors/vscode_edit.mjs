@@ -85,7 +85,7 @@ export function editScenarios(editor, place) {
 
   return {
     async "edit: written into the file"() {
-      await set({});
+      await set({ "draftline.speculation": false }); // so that it takes long
       const before = editor.disk("stream.py");
       await ask("stream.py", REWRITE);
       await halfWritten(before);

@@ -149,7 +149,10 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     return found
 
 
-def test_an_urgent_request_runs_first_and_changes_nothing(engine: Engine, ended: list[Job]) -> None:
+def test_an_urgent_request_runs_first_and_changes_nothing(
+    engine: Engine, ended: list[Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.worker.MAX_WAIT_S", 600.0)
     slow = Request("chat", messages=({"role": "user", "content": TEXT * 6},), max_tokens=150)
     alone = engine.submit(slow).result()
     with held_at_step(1):
@@ -161,8 +164,12 @@ def test_an_urgent_request_runs_first_and_changes_nothing(engine: Engine, ended:
     assert ended[1:] == [urgent, first]
 
 
-def test_clients_take_turns(engine: Engine, ended: list[Job]) -> None:
+def test_clients_take_turns(
+    engine: Engine, ended: list[Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Requests of a busy client do not block others', which run in between, in order."""
+    ran = engine.worker._schedule.ran
+    monkeypatch.setattr(engine.worker._schedule, "ran", lambda _: ran(1.0))  # steps are alike
     jobs: dict[Job, tuple[str, int]] = {}
     with held_at_step(1):
         running = engine.submit(Request("complete", TEXT, max_tokens=40), client="busy")

@@ -35,8 +35,11 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def start(model: Path, home: Path, root: Path) -> Callable[..., Engine]:
-    """start(...) -> an engine, which indexes `root` unless told otherwise."""
+def start(
+    model: Path, home: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Engine]:
+    """start(...) -> an engine, which indexes `root` unless told otherwise, and stores all."""
+    monkeypatch.setattr("engine.engine.CLOSE_SECONDS", float("inf"))
 
     def make(**changes: Any) -> Engine:
         options: dict[str, Any] = {"device": "cpu", "threads": 1, "library": False}

@@ -238,11 +238,11 @@ def test_an_error_ends_its_own_job_or_all(fatal: bool) -> None:
         raise kind("broken")
 
     worker = Worker(clock=clock)
-    jobs = [
-        worker.submit(Job(Request("chat"), steps(clock, 1 << 12, log, owner), owner=owner))
-        for owner in "AB"
-    ]
-    broken = worker.submit(Job(Request("complete", "x"), fails, owner="C"))
+    jobs = [Job(Request("chat"), steps(clock, 1 << 12, log, owner), owner=owner) for owner in "AB"]
+    broken = Job(Request("complete", "x"), fails, owner="C")
+    with worker._wake:  # all wait before the first begins
+        for job in (*jobs, broken):
+            worker.submit(job)
     assert broken.result().reason == "failed"
     assert {job.result().reason for job in jobs} == {"failed" if fatal else "stop"}
     worker.close()

@@ -248,6 +248,7 @@ def wait_until_fresh_or_refresh(workspace: Workspace, watched: bool) -> None:
     else:
         until = time.monotonic() + TIMEOUT_S
         while workspace.paths and time.monotonic() < until:
+            workspace._note_use()  # as a query does
             time.sleep(0.01)
 
 

@@ -74,8 +74,9 @@ def typed_around(one: Editor) -> None:
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
 async def test_what_is_typed_outside_the_range_moves_the_edit(
-    editor: Open, servers: dict[str, LocalServer], encoding: str
+    editor: Open, servers: dict[str, LocalServer], monkeypatch: pytest.MonkeyPatch, encoding: str
 ) -> None:
+    monkeypatch.setattr("lsp_server.session.UNDO_GRACE_S", 600.0)
     async with editor(encoding=encoding) as one:
         one.open(URI, TEXT)
         with held(servers["short"].shared_engine.engine):

@@ -53,6 +53,7 @@ async def test_a_restart_reads_no_prompt_again(
                 texts = [item["insertText"] for item in answer["items"]]
                 return read, editor.partial["e"], texts
 
+    monkeypatch.setattr("engine.engine.CLOSE_SECONDS", float("inf"))
     cold, *texts = await session()
     assert len(files(tmp_path / "home")) == 2
     warm, *again = await session()

@@ -86,6 +86,7 @@ def wait_until_fresh(workspace: Workspace, tails: Collection[str] = TAILS) -> No
     """Wait until `check` passes."""
     deadline = time.monotonic() + TIMEOUT_S
     while True:
+        workspace._note_use()  # as a query does
         try:
             check(workspace, tails)
         except AssertionError:
