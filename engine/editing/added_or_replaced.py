@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from engine.editing.code_parts import Span
 from engine.editing.definition import all_definitions, bare, first_of, full_name, reach
+from engine.editing.merge_ways import END, START
 from engine.editing.syntax import parse
 from engine.editing.update_chunk import File
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
     from engine.editing.syntax import Tree
+
+MAX_CHARS = 20_000_000  # of texts that are compared; of more it is not known what may be
 
 
 class _Definition(NamedTuple):
@@ -29,17 +32,22 @@ def added_or_replaced(
     """Find a definition of `new` that replaces one of `old` and may as well stand beside it.
 
     Definitions of one text only, between the same of both, replace each other. Those of `new` may
-    be added if they are whole in the update, and its chunks, lines that are not blank, fit the text
-    that has all of them too. Returns the names of the first of each text.
+    be added if they are whole in the update, and its chunks fit the text that has all of them too.
+    Chunks have no blank lines; START and END are among them. Returns the names of the first of each
+    text.
     """
     before, after = _definitions(path, old), _definitions(path, new)
     counts, others = (Counter(one.name for one in every) for every in (before, after))
     gone, made = _runs(before, counts - others), _runs(after, others - counts)
-    for place in gone.keys() & made.keys():
+    places = sorted(gone.keys() & made.keys())
+    if len(places) * len(new) > MAX_CHARS:
+        return made[places[0]][0].name, gone[places[0]][0].name
+    for place in places:
         if all(_is_shown(new, one, chunks) for one in made[place]):
             lost = "\n".join(old[one.top : one.span[1]] for one in gone[place])
             for at in (made[place][0].top, made[place][-1].span[1]):
-                if _fit(chunks, File(f"{new[:at]}\n{lost}\n{new[at:]}".split("\n"))):
+                both = f"{new[:at]}\n{lost}\n{new[at:]}".split("\n")
+                if _fit(chunks, File([START, *both, END])):
                     return made[place][0].name, gone[place][0].name
     return None
 

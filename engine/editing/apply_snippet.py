@@ -245,15 +245,16 @@ def _sure(
 ) -> Merge:
     """Return a merge, unless it lacks a line of the update or may delete a definition.
 
-    Imports may be in other lines, and the file's line may have more before it, as `export`.
+    Imports may be in other lines, and the file's line may have words before it: `export default`.
     """
     if found.text is None:
         return found
-    lines = "".join(f"{line.rstrip()}\n" for line in found.text.split("\n"))
+    full = [line.rstrip() for line in found.text.split("\n") if line.strip()]
+    lines = {line.split(None, words)[-1] for line in full for words in range(3)} | {""}
     for number, line in enumerate(map(str.strip, new), 1):
-        if f"{line}\n" not in lines and not is_mark(line) and not IMPORT_LINE.fullmatch(line):
+        if line not in lines and not is_mark(line) and not IMPORT_LINE.fullmatch(line):
             return Merge(None, f"nothing tells the place of line {number} of the update")
-    shown = [part.inner for part in parts]
+    shown = [part.text for part in parts]
     if names := added_or_replaced(path, "\n".join(old), found.text, shown):
         return Merge(None, "the update may add `{}` as well as replace `{}` by it".format(*names))
     return found
