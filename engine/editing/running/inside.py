@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import itertools
 import json
 import os
 import re
@@ -34,6 +35,7 @@ DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 LINKS = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
 LINKS["ptmx"] = "pts/ptmx"
 LIBC = ctypes.CDLL(None, use_errno=True)
+NUMBERS = itertools.count()  # of the folders that hold changes
 
 
 def main() -> None:
@@ -109,7 +111,7 @@ def make_writable(
     made anew of its entries, of which mounts and the files that are not `changed` are read-only.
     Raises OSError.
     """
-    upper = memory / str(len([*memory.iterdir()]))
+    upper = memory / str(next(NUMBERS))
     upper.mkdir()
     upper.chmod(Path(source).stat().st_mode & 0o7777)
     if not any(point.startswith(f"{folder}/") for point in mounts):
