@@ -39,11 +39,11 @@ def added_or_replaced(
     before, after = _definitions(path, old), _definitions(path, new)
     counts, others = (Counter(one.name for one in every) for every in (before, after))
     gone, made = _runs(before, counts - others), _runs(after, others - counts)
-    places = sorted(gone.keys() & made.keys())
+    places, shown = sorted(gone.keys() & made.keys()), [File(chunk) for chunk in chunks]
     if len(places) * len(new) > MAX_CHARS:
         return made[places[0]][0].name, gone[places[0]][0].name
     for place in places:
-        if all(_is_shown(new, one, chunks) for one in made[place]):
+        if all(_is_shown(new, one, shown) for one in made[place]):
             lost = "\n".join(old[one.top : one.span[1]] for one in gone[place])
             for at in (made[place][0].top, made[place][-1].span[1]):
                 both = f"{new[:at]}\n{lost}\n{new[at:]}".split("\n")
@@ -82,10 +82,10 @@ def _runs(every: Sequence[_Definition], names: Counter[str]) -> dict[int, list[_
     return found
 
 
-def _is_shown(text: str, one: _Definition, chunks: Sequence[list[str]]) -> bool:
+def _is_shown(text: str, one: _Definition, chunks: Sequence[File]) -> bool:
     """Return whether a definition is whole in one of the update's chunks."""
     lines = File(text[slice(*one.span)].split("\n")).text
-    return any(File(chunk).places_of(lines) for chunk in chunks)
+    return any(chunk.places_of(lines) for chunk in chunks)
 
 
 def _fit(chunks: Sequence[list[str]], file: File) -> bool:

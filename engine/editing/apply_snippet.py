@@ -33,6 +33,7 @@ from engine.editing.merge_ways import (
 )
 from engine.editing.placed_imports import IMPORT_LINE, clash, with_imports
 from engine.editing.readings import Reading, readings
+from engine.editing.snippet import indented_like, snippet
 from engine.editing.syntax import parse
 from engine.editing.update_chunk import File, UpdateChunk
 from engine.editing.update_marks import is_elision, is_mark
@@ -45,17 +46,6 @@ MAX_STEPS = 500_000  # lines of the file times chunks; they take half a second
 MAX_NAMED_LINES = 5  # lines named in an error
 EXAMPLE = "`... existing code ...`"
 
-FENCE = re.compile(r"(?:```|~~~)[\w+#.-]*\s*$")
-# A comment that says nothing but where the file is: `# File: src/app.py`, `// app.ts`.
-SUFFIXES = (
-    "pyi?|[cm]?[jt]sx?|go|rs|[ch]|cc|cpp|hpp|java|kt|swift|rb|php|cs|sh|lua|sql|s?css|html|vue|"
-    "svelte|toml|ya?ml|ini|cfg"
-)
-PATH = re.compile(
-    rf"\s*(#|//|--|;|%|/\*+|<!--)\s*(?:(?:file(?:name)?|path)\s*:\s*)?`?"
-    rf"(?:[\w.@~-]+[\\/])*[\w.@-]+\.(?:{SUFFIXES})`?\s*(?:\*+/|-->)?\s*",
-    re.IGNORECASE,
-)
 FOREIGN = {  # name of another format -> beginnings of its lines
     "search and replace blocks": ("<<<<<<< SEARCH", ">>>>>>> REPLACE", "------- SEARCH"),
     "a patch": ("*** Begin Patch", "*** Update File:", "*** End Patch"),
@@ -79,66 +69,6 @@ class Merge(NamedTuple):
 
 
 # -- the update --------------------------------------------------------------------------------
-
-
-def snippet(update: str, file: str = "") -> str:
-    """Convert an update to its `plain` form, without what is around the code.
-
-    Blank lines around it go, and so do the code fence that chat models put around code, prose
-    around that, and the comment with the file's path above it, unless the file has that line.
-    """
-    lines = _fenced(plain(update).split("\n"), set(plain(file).split("\n")) - {""})
-    mark = next(filter(is_mark, lines), "").lstrip()
-    first, last = 0, len(lines)
-    while True:
-        while first < last and not lines[first].strip():
-            first += 1
-        while first < last and not lines[last - 1].strip():
-            last -= 1
-        path = PATH.fullmatch(lines[first]) if last - first > 1 and mark else None
-        if path and mark.startswith(path[1][0]) and lines[first] not in plain(file).split("\n"):
-            first += 1
-            continue
-        fence = re.match(r"\s*(```+|~~~+)", lines[first]) if last - first > 1 else None
-        if not fence or lines[last - 1].strip() != fence[1]:
-            return "\n".join(lines[first:last]).rstrip()
-        first, last = first + 1, last - 1
-
-
-def _fenced(lines: list[str], file: set[str]) -> list[str]:
-    """Return the lines of the only fenced block among prose, else all lines."""
-    fences = [at for at, line in enumerate(lines) if FENCE.match(line)]
-    if len(fences) != 2 or lines[fences[1]].strip() != lines[fences[0]][:3]:
-        return lines
-    first, last = fences[0], fences[1] + 1
-    others = lines[:first] + lines[last:]
-    is_prose = not any(line in file or is_mark(line) for line in others)
-    return lines[first:last] if is_prose and lines[first] not in file else lines
-
-
-def indented_like(lines: Sequence[str], file: Sequence[str]) -> list[str]:
-    """Indent lines of an update with tabs if the file is indented with tabs alone.
-
-    Most models write spaces. A tab is as wide as the lines that both have say, else as the least
-    indentation; the space before a comment's `*` is none. An update that has tabs stays as it is.
-    """
-    tabs = {line.strip(): len(line) - len(line.lstrip("\t")) for line in file if line[:1] == "\t"}
-    indented = (line for line in lines if line[:1] == " " and not line.lstrip().startswith("*"))
-    spaces = [len(line) - len(line.lstrip(" ")) for line in indented]
-    is_written_so = any(line[:1] == "\t" for line in lines)
-    if not tabs or not spaces or is_written_so or any(line[:2] == "  " for line in file):
-        return [*lines]
-    widths = Counter(
-        (len(line) - len(line.lstrip(" "))) // depth
-        for line in lines
-        if line[:1] == " " and (depth := tabs.get(line.strip(), 0))
-    )
-    width = max(1, widths.most_common(1)[0][0] if widths else min(spaces))
-    found = []
-    for line in lines:
-        depth, rest = divmod(len(line) - len(line.lstrip(" ")), width)
-        found.append("\t" * depth + " " * rest + line.lstrip(" "))
-    return found
 
 
 def chunks(lines: Sequence[str]) -> list[UpdateChunk]:
@@ -224,7 +154,7 @@ def _merge(text: str, update: str, path: str = "") -> Merge:
     else:
         by_lines = partial(_placed, file, parts, known, above, path, imports)
         found = _agreed(named, by_lines) if marks else Merge(named)
-        return _sure(found, path, old, new, parts)
+        return _if_certain(found, path, old, new, parts)
     if not _resembles(new, old, known) and not _adds(parts, known):
         raise EditRefused(
             "the update fits nowhere: none of its lines is in the file or begins like one: repeat "
@@ -237,10 +167,10 @@ def _merge(text: str, update: str, path: str = "") -> Merge:
     found = _placed(file, parts, known, above, path, imports)
     if found.text is None:
         return found._replace(doubt=str(doubt) or found.doubt)
-    return _sure(found, path, old, new, parts)
+    return _if_certain(found, path, old, new, parts)
 
 
-def _sure(
+def _if_certain(
     found: Merge, path: str, old: Sequence[str], new: Sequence[str], parts: Sequence[UpdateChunk]
 ) -> Merge:
     """Return a merge, unless it lacks a line of the update or may delete a definition.

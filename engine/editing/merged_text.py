@@ -7,12 +7,13 @@ from contextlib import suppress
 from functools import cached_property
 from itertools import islice, pairwise
 
-from engine.editing.apply_snippet import EXAMPLE, snippet, ways_of
+from engine.editing.apply_snippet import EXAMPLE, ways_of
 from engine.editing.deletions import Ends, FullLine, equal_lines, hunks, lines_of, repeated, unasked
 from engine.editing.diff import is_patch
 from engine.editing.edits import EditRefused, align, plain, strip_blank_lines
 from engine.editing.losses import MARKDOWN
 from engine.editing.placement import FullChunk, Placement, Replaced, Search, TooManyPlacements
+from engine.editing.snippet import snippet
 from engine.editing.update_marks import is_elision, is_mark
 from engine.records import Request
 

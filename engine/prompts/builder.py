@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.editing.apply_snippet import snippet, ways_of
+from engine.editing.apply_snippet import ways_of
 from engine.editing.edits import plain, strip_blank_lines
+from engine.editing.snippet import snippet
 from engine.prompts.control_marks import check_format, marked_ids, rewritten_region
 from engine.prompts.fim import ends, infill_ids
 from engine.prompts.line_grammar import line_grammar, ways_grammar

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from engine.editing.apply_snippet import snippet
 from engine.editing.edits import plain, strip_blank_lines
+from engine.editing.snippet import snippet
 from engine.prompts.builder import COMPLETE_TOKENS, apply_messages, edit_texts
 from engine.prompts.fim import FimFormat
 from engine.records import Message, Request, RequestError

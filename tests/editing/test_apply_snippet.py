@@ -13,9 +13,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from engine.editing.apply_answer import apply_answer, merged
-from engine.editing.apply_snippet import END, START, chunks, merge, snippet
+from engine.editing.apply_snippet import END, START, chunks, merge
 from engine.editing.edits import EditRefused, plain
 from engine.editing.readings import FREE
+from engine.editing.snippet import snippet
 from engine.editing.update_marks import is_mark
 from engine.records import Done, Request, Usage
 
