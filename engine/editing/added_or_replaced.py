@@ -26,29 +26,36 @@ class _Definition(NamedTuple):
     span: Span
 
 
-def added_or_replaced(
-    path: str, old: str, new: str, chunks: Sequence[list[str]]
-) -> tuple[str, str] | None:
+class Both(NamedTuple):
+    """Two definitions, and the lines of the text that has both; none if they are too many."""
+
+    added: str
+    replaced: str
+    lines: list[str]
+
+
+def added_or_replaced(path: str, old: str, new: str, chunks: Sequence[list[str]]) -> Both | None:
     """Find a definition of `new` that replaces one of `old` and may as well stand beside it.
 
     Definitions of one text only, between the same of both, replace each other. Those of `new` may
     be added if they are whole in the update, and its chunks fit the text that has all of them too.
-    Chunks have no blank lines; START and END are among them. Returns the names of the first of each
-    text.
+    Chunks have no blank lines; START and END are among them. Of several the first are named.
     """
     before, after = _definitions(path, old), _definitions(path, new)
     counts, others = (Counter(one.name for one in every) for every in (before, after))
     gone, made = _runs(before, counts - others), _runs(after, others - counts)
     places, shown = sorted(gone.keys() & made.keys()), [File(chunk) for chunk in chunks]
     if len(places) * len(new) > MAX_CHARS:
-        return made[places[0]][0].name, gone[places[0]][0].name
+        return Both(made[places[0]][0].name, gone[places[0]][0].name, [])
     for place in places:
         if all(_is_shown(new, one, shown) for one in made[place]):
-            lost = "\n".join(old[one.top : one.span[1]] for one in gone[place])
+            lost = "\n".join(old[one.top : one.span[1]].rstrip("\n") for one in gone[place])
             for at in (made[place][0].top, made[place][-1].span[1]):
-                both = f"{new[:at]}\n{lost}\n{new[at:]}".split("\n")
-                if _fit(chunks, File([START, *both, END])):
-                    return made[place][0].name, gone[place][0].name
+                above, below = new[:at].rstrip("\n"), new[at:].lstrip("\n")
+                gap = _gap(new, at) or _gap(old, gone[place][0].top)
+                lines = gap.join(filter(None, (above, lost, below))).split("\n")
+                if _fit(chunks, File([START, *lines, END])):
+                    return Both(made[place][0].name, gone[place][0].name, lines)
     return None
 
 
@@ -64,6 +71,13 @@ def _definitions(path: str, text: str) -> list[_Definition]:
 def _top(tree: Tree, node: Node) -> int:
     first = tree.offset(first_of(node, apart=True).start_byte)
     return tree.text.rfind("\n", 0, first) + 1
+
+
+def _gap(text: str, at: int) -> str:
+    """Return the line ends around a place of a text."""
+    before = len(text[:at]) - len(text[:at].rstrip("\n"))
+    after = len(text[at:]) - len(text[at:].lstrip("\n"))
+    return "\n" * (before + after)
 
 
 def _runs(every: Sequence[_Definition], names: Counter[str]) -> dict[int, list[_Definition]]:

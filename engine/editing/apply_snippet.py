@@ -185,9 +185,20 @@ def _if_certain(
         if line not in lines and not is_mark(line) and not IMPORT_LINE.fullmatch(line):
             return Merge(None, f"nothing tells the place of line {number} of the update")
     shown = [part.text for part in parts]
-    if names := added_or_replaced(path, "\n".join(old), found.text, shown):
-        return Merge(None, "the update may add `{}` as well as replace `{}` by it".format(*names))
+    if both := added_or_replaced(path, "\n".join(old), found.text, shown):
+        doubt = f"the update may add `{both.added}` as well as replace `{both.replaced}` by it"
+        return Merge(None, doubt, _either(old, both.lines, found.text.split("\n")))
     return found
+
+
+def _either(old: Sequence[str], *texts: list[str]) -> MergeWays | None:
+    """Return the ways of a file to become one of these texts; None if one has no lines."""
+    file, *every = ([START, *lines, END] for lines in (old, *texts))
+    first = min(common_prefix(file, new) for new in every)
+    last = min(common_prefix(file[:first:-1], new[:first:-1]) for new in every)
+    stop = len(file) - last
+    options = {first: [(stop, tuple(new[first : len(new) - last])) for new in every]}
+    return merge_ways(file, [options]) if all(texts) else None
 
 
 def _agreed(named: str, by_lines: Callable[[], Merge]) -> Merge:
@@ -245,10 +256,15 @@ def _new_imports(
     return found if found and parse(path, "") else []
 
 
-def ways_of(text: str, update: str) -> MergeWays | None:
-    """Return the ways in which an update can be placed in a file's text, if they are known."""
+def ways_of(text: str, update: str, path: str = "") -> MergeWays | None:
+    """Return the ways in which an update can be placed in a file's text, if they are known.
+
+    Where its definitions tell none, its lines may.
+    """
     try:
-        found = _merge(text, update)
+        found = _merge(text, update, path)
+        if found.text is None and found.ways is None:
+            found = _merge(text, update)
     except EditRefused:
         return None
     return found.ways if found.text is None else only_way(found.text.split("\n"))

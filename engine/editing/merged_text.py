@@ -26,6 +26,7 @@ class Merged:
     """A file, an update, and the text that shall be the file with the update merged into it."""
 
     def __init__(self, request: Request, text: str) -> None:
+        self._path = request.path
         headings = request.path.lower().endswith(MARKDOWN)
         self._update = snippet(request.update, request.text).split("\n")
         self._old_rows, self._new_rows = plain(request.text).split("\n"), plain(text).split("\n")
@@ -101,7 +102,7 @@ class Merged:
         left = iter(self._new_texts)
         if not all(line in left for line in self._old_texts):
             return False
-        ways = ways_of("\n".join(self._old_rows), "\n".join(self._update))
+        ways = ways_of("\n".join(self._old_rows), "\n".join(self._update), self._path)
         body = "\n".join(self._new_rows)
         first, last = strip_blank_lines(body, 0, len(body))
         return ways is not None and ways.allow(body[first:last].split("\n"))

@@ -251,7 +251,7 @@ def apply_prompt(request: Request, encoder: PromptEncoder, model: str = "") -> P
         messages, reply, end = apply_messages(code, update, request)
     tokenizer = encoder.tokenizer
     turns = tokenizer.turns(messages, reply, encoder.encode, thinking=False)
-    ways = ways_of(request.text, update)
+    ways = ways_of(request.text, update, request.path)
     expected = tokenizer.encode_inside(("\n".join(ways.likeliest) if ways else code) + end)
     changed = tokenizer.encode(update)
     capacity = request.max_tokens

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.apply.tasks import update_of
-from engine.editing.apply_snippet import merge
+from engine.editing.apply_snippet import merge, ways_of
 from engine.editing.edits import EditRefused
 
 MARK = "# ... existing code ..."
@@ -46,6 +46,11 @@ def test_a_method_above_a_decorator_may_be_new() -> None:
     found = merge("\n".join(old), update, "store.py")
     assert found.text is None
     assert found.doubt == "the update may add `has` as well as replace `read` by it"
+    replaced = [line.replace("def read(self)", "def has(self, name)") for line in old]
+    added = [*old[:5], *replaced[5:9], *old[5:]]
+    ways = ways_of("\n".join(old), update, "store.py")
+    assert ways and ways.likeliest == added
+    assert [*map(ways.allow, (added, replaced, old))] == [True, True, False]
 
 
 def test_a_class_below_an_end_that_others_have_may_be_new() -> None:
