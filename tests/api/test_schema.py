@@ -17,7 +17,7 @@ from schemathesis.specs.openapi.checks import (
     positive_data_acceptance,
 )
 
-from tests.support.server import LocalServer, reciter, serve_model, with_infill
+from tests.support.server import TIMEOUT_S, LocalServer, reciter, serve_model, with_infill
 from ui.api.embeddings import EmbeddingModel
 
 OPERATIONS = [
@@ -94,7 +94,7 @@ def check_conformance(served: LocalServer, method: str, path: str, examples: int
     )
     @given(cases)
     def ask(case: Any) -> None:
-        answer = case.call()
+        answer = case.call(timeout=TIMEOUT_S)  # a request may ask for 63 long answers
         error = answer.json()["error"] if answer.status_code == 400 else None
         excluded = []
         if error and (error["message"].startswith(MODEL_ERRORS) or error.get("code") in REFUSALS):
