@@ -36,7 +36,7 @@ endif
 
 help:
 	@cat <<-'END'
-	make demo        edit a sample file with the default model, with and without speculation
+	make demo        edit a sample file with the 0.5B model, with and without speculation
 	make test        the fast tests (under 10 minutes on 2 cores)
 	make test-full   new examples for the property tests; the default model; packaging
 	make test-editors the tests in real VS Code, Neovim and Chromium

@@ -10,7 +10,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.config import SMALL_MODEL
+from engine.config import DEFAULT_MODEL, SMALL_MODEL
 from ui.common.consent import agreed
 from ui.common.errors import FAILED, OK, say
 from ui.common.loading import open_engine, progress_bars
@@ -59,6 +59,8 @@ def run(args: argparse.Namespace) -> int:
     except EditRefused as error:
         say(f"the edit was refused: {error}")
     print_comparison(plain, drafted, tally)
+    if args.model == SMALL_MODEL != DEFAULT_MODEL:
+        print(f"edits that are more often right: `draftline models pull {DEFAULT_MODEL}`")
     return OK if plain.text == drafted.text else FAILED
 
 
