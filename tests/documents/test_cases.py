@@ -6,6 +6,7 @@ tables, values separated by commas, signs with several forms, encodings, layout 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -241,7 +242,7 @@ TEXTS = {
     "prices.xls": table("Variety, Tonnes, Euros", "Boskoop, 40, 385", "Elstar, 90, 410.5"),
     "doc.rtf": "The rent is **500 euro** per month.\n\nThe lease ends on 1 May 2031. Café",
     "mail.eml": "**Subject**: Hello\n\nThe rent is 500 euro.",
-    "nb.ipynb": "# Sales\n\nThe “best” region is Oslo.\n\n```\nx = 1\nprint('total', x)\n```",
+    "nb.ipynb": '# Sales\nThe "best" region is Oslo.\n\n```\nx = 1\nprint(\'total\', x)\n```',
 }
 
 
@@ -261,6 +262,24 @@ Content-Transfer-Encoding: quoted-printable
 <html><body><h1>Prices</h1><p>The rent is 500=E2=82=AC.</p></body></html>
 --b--
 """.replace(b"\n", b"\r\n")
+OLD_NOTEBOOK = json.dumps(  # version 3
+    {"worksheets": [{"cells": [
+        {"cell_type": "heading", "level": 2, "source": ["Sales"]},
+        {"cell_type": "code", "input": "total", "outputs": [
+            {"output_type": "pyout", "text": ["77"], "html": ["<b>77</b>"]},
+            {"output_type": "display_data", "png": "AAAA"},
+        ]},
+    ]}]}
+)  # fmt: skip
+FENCED = "````\n# no heading\n```\n````"
+NOTEBOOK = json.dumps(
+    {"cells": [
+        {"cell_type": "markdown", "source": ["# A\n"]},
+        {"cell_type": "code", "source": "# no heading\n```", "outputs": [
+            {"output_type": "error", "traceback": ["\x1b[0;31m# no heading\x1b[0m", "```"]},
+        ]},
+    ]}
+)  # fmt: skip
 ROWS = [["City", "Fees"], ["Oslo", "<ul><li>rent 90</li><li>heat 12</li></ul>"]]
 LIST_IN_CELL = "".join(f"<tr><td>{'<td>'.join(row)}" for row in ROWS)
 
@@ -276,6 +295,8 @@ LIST_IN_CELL = "".join(f"<tr><td>{'<td>'.join(row)}" for row in ROWS)
         ("a.html", b'<meta charset="iso-8859-1"><p>\x93quoted\x94 \x80 5', "“quoted” € 5"),
         ("a.html", b'<meta charset="euc-kr"><p>' + "똠방각하".encode("cp949"), "똠방각하"),
         ("a.txt", "Café für 5".encode("cp1252"), "Café für 5"),
+        ("a.ipynb", OLD_NOTEBOOK, "## Sales\n\n```\ntotal\n```\n\n```\n77\n```"),
+        ("a.ipynb", NOTEBOOK, f"# A\n\n{FENCED}\n\n{FENCED}"),
         ("a.mht", MHTML, "**Subject**: Saved page\n\n# Prices\n\nThe rent is 500€."),
     ],
 )  # fmt: skip
@@ -284,6 +305,53 @@ def test_the_text_of_a_short_file(
 ) -> None:
     data = data.encode() if isinstance(data, str) else data
     assert parser.parse(name, data).text == text
+
+
+@pytest.mark.parametrize("kind", ["plain", "html"])
+@pytest.mark.parametrize("charset", ["us-ascii", "iso-8859-1", "utf-8", "unknown"])
+@pytest.mark.parametrize("real", ["utf-8", "cp1252"])
+def test_mail_is_read_in_its_real_encoding(
+    parser: DocumentParser, kind: str, charset: str, real: str
+) -> None:
+    """Programs say ASCII or Latin-1 without looking."""
+    head = f"Content-Type: text/{kind}; charset={charset}\nContent-Transfer-Encoding: 8bit\n\n"
+    assert parser.parse("a.eml", head.encode() + "5 € für Öl".encode(real)).text == "5 € für Öl"
+
+
+def test_mail_in_letters_of_seven_bits(parser: DocumentParser) -> None:
+    head = b"Content-Type: text/plain; charset=iso-2022-jp\n\n"
+    assert parser.parse("a.eml", head + "価格は五百".encode("iso-2022-jp")).text == "価格は五百"
+
+
+@pytest.mark.parametrize(
+    ("inside", "text"),
+    [
+        (  # words with their reading above
+            "<w:p><w:r><w:ruby><w:rt><w:r><w:t>Tokyo</w:t></w:r></w:rt><w:rubyBase><w:r>"
+            "<w:t>東京</w:t></w:r></w:rubyBase></w:ruby></w:r></w:p>",
+            "東京(Tokyo)",
+        ),
+        *(
+            (  # numbers that no program should write
+                f'<w:tbl><w:tr><w:tc><w:tcPr><w:gridSpan w:val="{span}"/></w:tcPr>'
+                f"{paragraph('rent')}</w:tc><w:tc>{paragraph('90')}</w:tc></w:tr></w:tbl>",
+                table("rent, 90"),
+            )
+            for span in ("0", "-3", "x", "")
+        ),
+        ('<w:p><w:r><w:sym w:char="FFFFFFFF"/><w:t>5</w:t></w:r></w:p>', "\ufffd5"),
+        ('<w:p><w:r><w:sym w:font="Symbol" w:char="F0B3"/><w:t>5</w:t></w:r></w:p>', "≥5"),
+    ],
+)  # fmt: skip
+def test_parts_of_a_docx(parser: DocumentParser, inside: str, text: str) -> None:
+    assert parser.parse("a.docx", pack({"document.xml": inside})).text == text
+
+
+def test_a_row_has_no_more_columns_than_word_gives_it(parser: DocumentParser) -> None:
+    cell = f'<w:tc><w:tcPr><w:gridSpan w:val="63"/></w:tcPr>{paragraph("x")}</w:tc>'
+    row = f"<w:tr>{cell * 9}</w:tr>"
+    made = parser.parse("a.docx", pack({"document.xml": f"<w:tbl>{row}</w:tbl>"})).text
+    assert made.split("\n")[0].count("x") == 63 + 8
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Files converted to Markdown by xberg: pdf, html, mail and notebooks, each by its suffix.
+"""Files converted to Markdown by xberg: pdf, html and mail, each by its suffix.
 
 Nothing is fetched, recognized or cached.
 """
