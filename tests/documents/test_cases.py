@@ -242,7 +242,7 @@ TEXTS = {
     "prices.xls": table("Variety, Tonnes, Euros", "Boskoop, 40, 385", "Elstar, 90, 410.5"),
     "doc.rtf": "The rent is **500 euro** per month.\n\nThe lease ends on 1 May 2031. Café",
     "mail.eml": "**Subject**: Hello\n\nThe rent is 500 euro.",
-    "nb.ipynb": '# Sales\nThe "best" region is Oslo.\n\n```\nx = 1\nprint(\'total\', x)\n```',
+    "nb.ipynb": "# Sales\nThe \"best\" region is Oslo.\n\n```\nx = 1\nprint('total', x)\n```",
 }
 
 
@@ -316,6 +316,67 @@ def test_mail_is_read_in_its_real_encoding(
     """Programs say ASCII or Latin-1 without looking."""
     head = f"Content-Type: text/{kind}; charset={charset}\nContent-Transfer-Encoding: 8bit\n\n"
     assert parser.parse("a.eml", head.encode() + "5 € für Öl".encode(real)).text == "5 € für Öl"
+
+
+FORWARDED = """Subject: =?iso-8859-1?Q?Gr=FC=DFe?=
+From: Ann <ann@example.org>
+MIME-Version: 1.0
+Content-Type: multipart/mixed; boundary=m
+
+--m
+Content-Type: multipart/alternative; boundary=a
+
+--a
+Content-Type: text/plain
+
+The plain form.
+--a
+Content-Type: text/html
+
+Main Street 5<br>1010 Wien<br><br>Bye
+--a--
+--m
+Content-Type: text/csv
+Content-Disposition: attachment; filename="list.csv"
+
+a,b
+--m
+Content-Type: message/rfc822
+
+Subject: M\u00fcll
+Content-Type: text/plain; format=flowed
+
+A line that 
+goes on.
+> quoted
+* an item
+--m--
+"""  # noqa: W291
+READ = """**Subject**: Gr\u00fc\u00dfe
+
+**From**: Ann <ann@example.org>
+
+Main Street 5
+1010 Wien
+
+Bye
+
+Attachment: list.csv
+
+**Subject**: M\u00fcll
+
+A line that goes on.
+> quoted
+* an item"""
+
+
+def test_mail_keeps_its_lines_and_what_it_forwards(parser: DocumentParser) -> None:
+    assert parser.parse("a.eml", FORWARDED.encode()).text == READ
+
+
+@pytest.mark.parametrize("name", ["=?utf-8?b?a?=", "=?x?q?a", "=?evil?q?a?="])
+def test_headers_of_mail_may_be_malformed(parser: DocumentParser, name: str) -> None:
+    assert "body" in parser.parse("a.eml", f"Subject: {name}\n\nbody".encode()).text
 
 
 def test_mail_in_letters_of_seven_bits(parser: DocumentParser) -> None:

@@ -1,44 +1,84 @@
-"""Rewrites mail, and pages that are saved as mail, so that xberg reads what a reader sees.
+"""Mail, and pages that are saved as mail, as one page: headers, texts, and names of attachments.
 
-Hidden text is removed, which xberg leaves out of pages only, and texts get their real encoding.
+Of several forms of a text, the page is taken; a forwarded mail has its own headers.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from email import message_from_bytes
+from email.errors import HeaderParseError
+from email.header import decode_header
+from email.message import Message
+from html import escape
 
 import webencodings
 from selectolax.lexbor import LexborHTMLParser
 
 from index.documents.formats.decoding import UNDECLARED
 
-UNSEEN = "script, style, noscript, template, [hidden]"
-UNSEEN_STYLE = re.compile(
-    r"display\s*:\s*none|visibility\s*:\s*hidden|(?:font-size|opacity)\s*:\s*0(?![.\d]*[1-9])", re.I
-)
+HEADERS = ("Subject", "From", "To", "Cc", "Date")
+FLOWED = re.compile(
+    r"(?<!^--) \r?\n(?!>)", re.MULTILINE
+)  # ends of lines that go on in the next one
 
 
-def complete(data: bytes) -> bytes:
-    """Return a mail whose texts are UTF-8, and whose pages have only what is seen of them."""
-    message = message_from_bytes(data)
-    is_changed = False
-    for part in message.walk():
-        content = part.get_payload(decode=True)
-        kind = part.get_content_type()
-        if kind not in ("text/html", "text/plain") or not isinstance(content, bytes):
-            continue
+def page(data: bytes) -> str:
+    """Return what a reader of a mail sees, as html."""
+    return "\n".join(_message(message_from_bytes(data)))
+
+
+def _message(message: Message) -> Iterator[str]:
+    found = {name.title(): value for name, value in reversed([*message.raw_items()])}
+    for name in filter(found.__contains__, HEADERS):
+        yield f"<p><b>{name}</b>: {escape(_header(found[name]))}</p>"
+    yield from _body(message)
+
+
+def _body(part: Message) -> Iterator[str]:
+    kind, content = part.get_content_type(), part.get_payload(decode=True)
+    if part.is_multipart():
+        parts = [each for each in part.get_payload() if isinstance(each, Message)]
+        if kind == "multipart/alternative":
+            parts = [each for each in parts if _has(each, "text/html")][:1] or parts[:1]
+        for each in parts:
+            yield from _message(each) if kind == "message/rfc822" else _body(each)
+    elif part.get_content_disposition() == "attachment" or kind not in ("text/html", "text/plain"):
+        if name := part.get_filename():
+            yield f"<p>Attachment: {escape(_header(name))}</p>"
+    elif isinstance(content, bytes):
         text = _decoded(content, part.get_content_charset("utf-8"))
-        if kind == "text/html":
-            tree = LexborHTMLParser(text)
-            for node in reversed(tree.css(f"{UNSEEN}, [style]")):  # inner ones first
-                if node.css_matches(UNSEEN) or UNSEEN_STYLE.search(node.attributes["style"] or ""):
-                    node.decompose()
-            text = tree.html or ""
-        del part["Content-Transfer-Encoding"]
-        part.set_payload(text, "utf-8")
-        is_changed = True
-    return message.as_bytes() if is_changed else data
+        yield _inside(text) if kind == "text/html" else _lines(text, part)
+
+
+def _has(part: Message, kind: str) -> bool:
+    return any(each.get_content_type() == kind for each in part.walk())
+
+
+def _inside(text: str) -> str:
+    """Return the inside of a page, whatever it lacks or has too much of."""
+    body = LexborHTMLParser(text).body
+    return f"<div>{body.inner_html}</div>" if body is not None else ""
+
+
+def _lines(text: str, part: Message) -> str:
+    if part.get_param("format") == "flowed":
+        text = FLOWED.sub(" ", text)
+    return f"<p>{'<br>'.join(escape(text.strip()).splitlines())}</p>"
+
+
+def _header(value: str) -> str:
+    """Return a header's text; a malformed one as it is."""
+    line = _decoded(value.encode(errors="surrogateescape"), "utf-8")
+    line = line.replace("\r", "").replace("\n", "")
+    try:
+        words = decode_header(line)
+    except HeaderParseError:
+        return line
+    return "".join(
+        each if isinstance(each, str) else _decoded(each, label or "utf-8") for each, label in words
+    )
 
 
 def _decoded(content: bytes, label: str) -> str:

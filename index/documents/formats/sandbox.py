@@ -120,9 +120,9 @@ def _parse(kind: str, data: bytes, max_text: int) -> ParsedDocument:
 
         text = office.read(kind, data)
     elif kind in MAIL_KINDS:
-        from index.documents.formats import library, mail
+        from index.documents.formats import html, library, mail
 
-        text = library.read(kind, mail.complete(data))
+        text = library.read("html", html.complete(mail.page(data)))
     else:
         text = decode(kind, data)
         if len(text) > max_text:
