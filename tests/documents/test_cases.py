@@ -288,6 +288,17 @@ LIST_IN_CELL = "".join(f"<tr><td>{'<td>'.join(row)}" for row in ROWS)
     ("name", "data", "text"),
     [
         ("a.html", f"<table>{LIST_IN_CELL}", table("City, Fees", "Oslo, rent 90 heat 12")),
+        (
+            "a.html",
+            "<ol><li>a<li value=5>b<ol><li>x<li value=3>y</ol><li>c</ol><ol start=2><li>d</ol>",
+            "1. a\n\n5. b\n   1. x\n\n   3. y\n6. c\n\n2. d",
+        ),
+        ("a.html", "<p>1) a<p>* b<p>- c<p>> d", "1) a\n\n* b\n\n- c\n\n> d"),
+        (
+            "a.rtf",
+            r"{\rtf1 {\b\v no \{no\}}{\v0 yes}{\deleted no}{\viewkind4 , yes}{\*\x no}\par}",
+            "yes, yes",
+        ),
         ("a.csv", 'city,"price\nin euro"\nOslo,90', table("city, price in euro", "Oslo, 90")),
         ("a.csv", "city,price\rOslo,90", table("city, price", "Oslo, 90")),
         ("a.tsv", "city\tprice\nOslo\t9|0", table("city, price", r"Oslo, 9\|0")),

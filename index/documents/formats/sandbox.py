@@ -120,17 +120,17 @@ def _parse(kind: str, data: bytes, max_text: int) -> ParsedDocument:
 
         text = office.read(kind, data)
     elif kind in MAIL_KINDS:
-        from index.documents.formats import html, library, mail
+        from index.documents.formats import html, mail
 
-        text = library.read("html", html.complete(mail.page(data)))
+        text = html.read(mail.page(data))
     else:
         text = decode(kind, data)
         if len(text) > max_text:
             raise ValueError(f"over {max_text >> 20} MiB of text; split it")
         if kind == "html":
-            from index.documents.formats import html, library
+            from index.documents.formats import html
 
-            text = library.read(kind, html.complete(text))
+            text = html.read(text)
         elif kind == "ipynb":
             from index.documents.formats import notebook
 
