@@ -419,6 +419,13 @@ def test_parts_of_a_docx(parser: DocumentParser, inside: str, text: str) -> None
     assert parser.parse("a.docx", pack({"document.xml": inside})).text == text
 
 
+def test_cells_of_a_table_in_a_table_are_repeated_too(parser: DocumentParser) -> None:
+    wide = f'<w:tc><w:tcPr><w:gridSpan w:val="2"/></w:tcPr>{paragraph("x")}</w:tc>'
+    inner = f"<w:tbl><w:tr>{wide}</w:tr></w:tbl>{paragraph('')}"
+    outer = f"<w:tbl><w:tr><w:tc>{inner}</w:tc><w:tc>{paragraph('y')}</w:tc></w:tr></w:tbl>"
+    assert parser.parse("a.docx", pack({"document.xml": outer})).text == table("x / x, y")
+
+
 def test_a_row_has_no_more_columns_than_word_gives_it(parser: DocumentParser) -> None:
     cell = f'<w:tc><w:tcPr><w:gridSpan w:val="63"/></w:tcPr>{paragraph("x")}</w:tc>'
     row = f"<w:tr>{cell * 9}</w:tr>"

@@ -56,7 +56,7 @@ def complete(data: bytes) -> bytes:
             elif text := _text(child):
                 child.clear()
                 child.tag, child.text = f"{parent.tag.partition('}')[0]}}}t", text
-    for table in root.findall(".//{*}tbl"):
+    for table in reversed(root.findall(".//{*}tbl")):  # inner ones first
         _unmerge(table)
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as made:
