@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import keyword
+import re
 from contextlib import suppress
 from itertools import islice
 from pathlib import PurePosixPath
@@ -33,6 +34,7 @@ catch package range defer go map chan use mod pub impl match mut
 """
 KEYWORDS = frozenset({*keyword.kwlist, *OTHER_KEYWORDS.split()})
 FAMILIES = {"typescript": "javascript", "tsx": "javascript", "c": "cpp"}
+MARKUP = frozenset({".html", ".htm", ".xhtml", ".xml", ".svg", ".vue", ".svelte"})
 MODULE_FILES = frozenset({"__init__", "index", "mod", "lib"})  # named after their folder
 Sources = dict[str, SourceText]
 
@@ -93,13 +95,32 @@ def renamed(source: SourceText, edits: list[RecentEdit], swap: Replacement) -> R
             not any(edit.start <= spot <= edit.stop for edit in mine)
             for spot in source.find_words(new)
         )
-        whole = [Place(spot, spot + len(old)) for spot in source.find_words(old)]
+        is_tag = family(source.path) in MARKUP and re.search(
+            "</?$", source.text[max(0, at - 2) : at]
+        )
+        spots = _other_end(source, old, at) if is_tag else source.find_words(old)
+        whole = [Place(spot, spot + len(old)) for spot in spots]
         found = None if stood else Reference("word", whole, (0, len(source.text)))
     else:
         found = _reference(source, names, old, new, at, places)
     if found and found.kind != "local" and (len(old) == 1 or is_builtin(source, old)):
         return None
     return found
+
+
+def _other_end(source: SourceText, name: str, at: int) -> list[int]:
+    """Find the other tag of the element one of whose tags had a name, at an offset."""
+    text = source.text
+    is_last = text.startswith("</", at - 2)
+    spots = [spot for spot in source.find_words(name) if (spot < at) == is_last]
+    depth = 1
+    for spot in reversed(spots) if is_last else spots:
+        closes = text.startswith("</", spot - 2)
+        if closes or (text[spot - 1] == "<" and not text.startswith("/", text.find(">", spot) - 1)):
+            depth += 1 if closes == is_last else -1
+        if not depth:
+            return [spot]
+    return []
 
 
 def reference(source: SourceText, name: str, at: int) -> Reference | None:

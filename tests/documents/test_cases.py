@@ -6,6 +6,7 @@ tables, values separated by commas, signs with several forms, encodings, layout 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -241,7 +242,7 @@ TEXTS = {
     "prices.xls": table("Variety, Tonnes, Euros", "Boskoop, 40, 385", "Elstar, 90, 410.5"),
     "doc.rtf": "The rent is **500 euro** per month.\n\nThe lease ends on 1 May 2031. Café",
     "mail.eml": "**Subject**: Hello\n\nThe rent is 500 euro.",
-    "nb.ipynb": "# Sales\n\nThe “best” region is Oslo.\n\n```\nx = 1\nprint('total', x)\n```",
+    "nb.ipynb": "# Sales\nThe \"best\" region is Oslo.\n\n```\nx = 1\nprint('total', x)\n```",
 }
 
 
@@ -261,6 +262,24 @@ Content-Transfer-Encoding: quoted-printable
 <html><body><h1>Prices</h1><p>The rent is 500=E2=82=AC.</p></body></html>
 --b--
 """.replace(b"\n", b"\r\n")
+OLD_NOTEBOOK = json.dumps(  # version 3
+    {"worksheets": [{"cells": [
+        {"cell_type": "heading", "level": 2, "source": ["Sales"]},
+        {"cell_type": "code", "input": "total", "outputs": [
+            {"output_type": "pyout", "text": ["77"], "html": ["<b>77</b>"]},
+            {"output_type": "display_data", "png": "AAAA"},
+        ]},
+    ]}]}
+)  # fmt: skip
+FENCED = "````\n# no heading\n```\n````"
+NOTEBOOK = json.dumps(
+    {"cells": [
+        {"cell_type": "markdown", "source": ["# A\n"]},
+        {"cell_type": "code", "source": "# no heading\n```", "outputs": [
+            {"output_type": "error", "traceback": ["\x1b[0;31m# no heading\x1b[0m", "```"]},
+        ]},
+    ]}
+)  # fmt: skip
 ROWS = [["City", "Fees"], ["Oslo", "<ul><li>rent 90</li><li>heat 12</li></ul>"]]
 LIST_IN_CELL = "".join(f"<tr><td>{'<td>'.join(row)}" for row in ROWS)
 
@@ -269,6 +288,17 @@ LIST_IN_CELL = "".join(f"<tr><td>{'<td>'.join(row)}" for row in ROWS)
     ("name", "data", "text"),
     [
         ("a.html", f"<table>{LIST_IN_CELL}", table("City, Fees", "Oslo, rent 90 heat 12")),
+        (
+            "a.html",
+            "<ol><li>a<li value=5>b<ol><li>x<li value=3>y</ol><li>c</ol><ol start=2><li>d</ol>",
+            "1. a\n\n5. b\n   1. x\n\n   3. y\n6. c\n\n2. d",
+        ),
+        ("a.html", "<p>1) a<p>* b<p>- c<p>> d", "1) a\n\n* b\n\n- c\n\n> d"),
+        (
+            "a.rtf",
+            r"{\rtf1 {\b\v no \{no\}}{\v0 yes}{\deleted no}{\viewkind4 , yes}{\*\x no}\par}",
+            "yes, yes",
+        ),
         ("a.csv", 'city,"price\nin euro"\nOslo,90', table("city, price in euro", "Oslo, 90")),
         ("a.csv", "city,price\rOslo,90", table("city, price", "Oslo, 90")),
         ("a.tsv", "city\tprice\nOslo\t9|0", table("city, price", r"Oslo, 9\|0")),
@@ -276,6 +306,8 @@ LIST_IN_CELL = "".join(f"<tr><td>{'<td>'.join(row)}" for row in ROWS)
         ("a.html", b'<meta charset="iso-8859-1"><p>\x93quoted\x94 \x80 5', "“quoted” € 5"),
         ("a.html", b'<meta charset="euc-kr"><p>' + "똠방각하".encode("cp949"), "똠방각하"),
         ("a.txt", "Café für 5".encode("cp1252"), "Café für 5"),
+        ("a.ipynb", OLD_NOTEBOOK, "## Sales\n\n```\ntotal\n```\n\n```\n77\n```"),
+        ("a.ipynb", NOTEBOOK, f"# A\n\n{FENCED}\n\n{FENCED}"),
         ("a.mht", MHTML, "**Subject**: Saved page\n\n# Prices\n\nThe rent is 500€."),
     ],
 )  # fmt: skip
@@ -284,6 +316,121 @@ def test_the_text_of_a_short_file(
 ) -> None:
     data = data.encode() if isinstance(data, str) else data
     assert parser.parse(name, data).text == text
+
+
+@pytest.mark.parametrize("kind", ["plain", "html"])
+@pytest.mark.parametrize("charset", ["us-ascii", "iso-8859-1", "utf-8", "unknown"])
+@pytest.mark.parametrize("real", ["utf-8", "cp1252"])
+def test_mail_is_read_in_its_real_encoding(
+    parser: DocumentParser, kind: str, charset: str, real: str
+) -> None:
+    """Programs say ASCII or Latin-1 without looking."""
+    head = f"Content-Type: text/{kind}; charset={charset}\nContent-Transfer-Encoding: 8bit\n\n"
+    assert parser.parse("a.eml", head.encode() + "5 € für Öl".encode(real)).text == "5 € für Öl"
+
+
+FORWARDED = """Subject: =?iso-8859-1?Q?Gr=FC=DFe?=
+From: Ann <ann@example.org>
+MIME-Version: 1.0
+Content-Type: multipart/mixed; boundary=m
+
+--m
+Content-Type: multipart/alternative; boundary=a
+
+--a
+Content-Type: text/plain
+
+The plain form.
+--a
+Content-Type: text/html
+
+Main Street 5<br>1010 Wien<br><br>Bye
+--a--
+--m
+Content-Type: text/csv
+Content-Disposition: attachment; filename="list.csv"
+
+a,b
+--m
+Content-Type: message/rfc822
+
+Subject: M\u00fcll
+Content-Type: text/plain; format=flowed
+
+A line that 
+goes on.
+> quoted
+* an item
+--m--
+"""  # noqa: W291
+READ = """**Subject**: Gr\u00fc\u00dfe
+
+**From**: Ann <ann@example.org>
+
+Main Street 5
+1010 Wien
+
+Bye
+
+Attachment: list.csv
+
+**Subject**: M\u00fcll
+
+A line that goes on.
+> quoted
+* an item"""
+
+
+def test_mail_keeps_its_lines_and_what_it_forwards(parser: DocumentParser) -> None:
+    assert parser.parse("a.eml", FORWARDED.encode()).text == READ
+
+
+@pytest.mark.parametrize("name", ["=?utf-8?b?a?=", "=?x?q?a", "=?evil?q?a?="])
+def test_headers_of_mail_may_be_malformed(parser: DocumentParser, name: str) -> None:
+    assert "body" in parser.parse("a.eml", f"Subject: {name}\n\nbody".encode()).text
+
+
+def test_mail_in_letters_of_seven_bits(parser: DocumentParser) -> None:
+    head = b"Content-Type: text/plain; charset=iso-2022-jp\n\n"
+    assert parser.parse("a.eml", head + "価格は五百".encode("iso-2022-jp")).text == "価格は五百"
+
+
+@pytest.mark.parametrize(
+    ("inside", "text"),
+    [
+        (  # words with their reading above
+            "<w:p><w:r><w:ruby><w:rt><w:r><w:t>Tokyo</w:t></w:r></w:rt><w:rubyBase><w:r>"
+            "<w:t>東京</w:t></w:r></w:rubyBase></w:ruby></w:r></w:p>",
+            "東京(Tokyo)",
+        ),
+        *(
+            (  # numbers that no program should write
+                f'<w:tbl><w:tr><w:tc><w:tcPr><w:gridSpan w:val="{span}"/></w:tcPr>'
+                f"{paragraph('rent')}</w:tc><w:tc>{paragraph('90')}</w:tc></w:tr></w:tbl>",
+                table("rent, 90"),
+            )
+            for span in ("0", "-3", "x", "")
+        ),
+        ('<w:p><w:r><w:sym w:char="FFFFFFFF"/><w:t>5</w:t></w:r></w:p>', "\ufffd5"),
+        ('<w:p><w:r><w:sym w:font="Symbol" w:char="F0B3"/><w:t>5</w:t></w:r></w:p>', "≥5"),
+    ],
+)  # fmt: skip
+def test_parts_of_a_docx(parser: DocumentParser, inside: str, text: str) -> None:
+    assert parser.parse("a.docx", pack({"document.xml": inside})).text == text
+
+
+def test_cells_of_a_table_in_a_table_are_repeated_too(parser: DocumentParser) -> None:
+    wide = f'<w:tc><w:tcPr><w:gridSpan w:val="2"/></w:tcPr>{paragraph("x")}</w:tc>'
+    inner = f"<w:tbl><w:tr>{wide}</w:tr></w:tbl>{paragraph('')}"
+    outer = f"<w:tbl><w:tr><w:tc>{inner}</w:tc><w:tc>{paragraph('y')}</w:tc></w:tr></w:tbl>"
+    assert parser.parse("a.docx", pack({"document.xml": outer})).text == table("x / x, y")
+
+
+def test_a_row_has_no_more_columns_than_word_gives_it(parser: DocumentParser) -> None:
+    cell = f'<w:tc><w:tcPr><w:gridSpan w:val="63"/></w:tcPr>{paragraph("x")}</w:tc>'
+    row = f"<w:tr>{cell * 9}</w:tr>"
+    made = parser.parse("a.docx", pack({"document.xml": f"<w:tbl>{row}</w:tbl>"})).text
+    assert made.split("\n")[0].count("x") == 63 + 8
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from index.documents.documents import DocumentError, Documents
 from index.documents.formats import (
     ParsedDocument,
     html,
+    mail,
     office,
     parser,
     sandbox,
@@ -227,12 +228,15 @@ READERS = {
     "docx": lambda data: office.read("docx", data),
     "csv": lambda data: separated_values.read(data.decode("latin-1")),
     "page": lambda data: html.complete(data.decode("latin-1")),
+    "mail": mail.page,
 }
 GOOD = {
     "pdf": pdf(["# Title\nsome text", "more of it"], [("Title", 0, 0)]),
     "docx": docx(["# Title", "some text", [["a", "b"]]]),
     "csv": b'# by X\nsep=;\na;"b\nc"\n1;2\n',
     "page": b"<table><tr><td rowspan=2>a<td colspan=3>b<tr><td><select><option>x</table><img>",
+    "mail": b"Subject: =?utf-8?q?a?=\nContent-Type: multipart/mixed; boundary=m\n\n--m\n\na\n--m\n"
+    b"Content-Type: message/rfc822\n\nContent-Type: text/html; charset=x\n\n<p>a</p>\n--m--\n",
     "html": b"<h1>Title</h1><p>some text<table><tr><td>a<td>b</table><pre>x</pre>",
 }
 

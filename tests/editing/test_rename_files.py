@@ -143,6 +143,28 @@ def test_python_programs_do_what_they_did(files: dict[str, str]) -> None:
         assert after == before
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "    area = area\n    m = area",
+        "    area += 1\n    m = area",
+        "    if out: area = 2\n    m = area",
+        "    area = 2\n    del area\n    m = area",
+        "    area = 2\n    m = [area for _ in [1]]",
+        "    area = 2\n    def m(self): return area",
+    ],
+)
+def test_a_class_may_read_the_name_of_its_module(tmp_path: Path, body: str) -> None:
+    """Where its own is not set yet, or no longer, and in its functions."""
+    text = f"out = []\narea = 1\nclass A:\n{body}\nout = A().m() if callable(A.m) else A.m\n"
+    before, after = dict[str, Any](), dict[str, Any]()
+    exec(text, before)
+    with contextlib.suppress(EditRefused):
+        changed = renamed(tmp_path, {"a.py": text}, "Rename area to surface")
+        exec(changed["a.py"] if changed else text, after)
+        assert after["out"] == before["out"]
+
+
 def test_every_plain_use_is_renamed(tmp_path: Path) -> None:
     """The law above would hold if all were refused."""
     plain = [USES[number] for number in (0, 1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 23, 27)]

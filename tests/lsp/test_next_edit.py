@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import islice
+from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given, settings
@@ -365,6 +366,33 @@ def test_a_line_that_is_being_written_hides_nothing_below_it(typed: str) -> None
     ]
     found = candidate_lines({A: text}, (A, "y = 1", typed), (A, "def f(a", "def f(a, b"))
     assert "return f(a)" in found
+
+
+elements = st.recursive(
+    st.sampled_from(["div", "<br />\n", "<div />\n"]),
+    lambda inner: st.builds(
+        lambda name, inside: f"<{name}>\n{''.join(inside)}\n</{name}>\n",
+        st.sampled_from(["div", "p"]),
+        st.lists(inner, max_size=3),
+    ),
+    max_leaves=6,
+)
+
+
+@given(elements, st.lists(elements, max_size=2), st.booleans(), st.data())
+def test_of_renamed_tags_the_other_end_is_offered(
+    inner: str, others: list[str], is_last: bool, data: st.DataObject
+) -> None:
+    """The parser of XML is the oracle: only then is the text well-formed again."""
+    text = f"<all>\n<div>\n{inner}\n</div>\n{''.join(others)}\n</all>\n"
+    tag = "</div>" if is_last else "<div>"
+    at = data.draw(st.sampled_from([found.start() for found in re.finditer(tag, text)]))
+    u, head = "file:///w/a.html", text[:at]
+    step = (u, head + tag, head + tag.replace("div", "main"))
+    edits, now, uri, cursor = edited({u: text}, step)
+    (offered,) = find_candidates(edits, now, uri, cursor)
+    made = now[u][: offered.start] + offered.expected + now[u][offered.stop :]
+    assert len(list(ElementTree.fromstring(made).iter("main"))) == 1
 
 
 CSS = """\

@@ -73,6 +73,8 @@ class PythonNames(Walker):
         self.unclear: set[str] = set()  # words of annotations in quotes that are not understood
         self.quoted: set[int] = set()  # offsets of the names in such annotations
         self.assigned: dict[int, list[Scope]] = {}  # start of a `:=` name -> comprehensions around
+        self.augmented: set[int] = set()  # starts of what `+=` and its like change
+        self.read_in_class: set[str] = set()  # members of a class that its body itself reads
         self.has_star_import = False
 
     def read(self) -> None:
@@ -214,6 +216,8 @@ class PythonNames(Walker):
         left = child(node, "left")
         if self.tree.text_of(left) == "__all__":
             self._exports(node)
+        if node.type == "augmented_assignment":
+            self.augmented.add(self.tree.span(left)[0])
         return [(left, scope, "variable"), *self.fields(node, scope, "type", "right")]
 
     def _exports(self, node: Node) -> None:
@@ -336,6 +340,15 @@ class PythonNames(Walker):
             for use, binding in self.resolved
             if binding or use.place.start not in self.quoted  # else it is no name of this text
         ]
+        # Where such a member is not set yet, or no longer, the body reads the module's name.
+        self.read_in_class = {
+            use.name
+            for use, binding in self.resolved
+            if binding
+            and binding.scope.kind == "class"
+            and use.scope is binding.scope
+            and (not use.kind or use.place.start in self.augmented)
+        }
 
     def bind(self, use: Use) -> Binding:
         outer = use.scope.outer.get(use.name)
@@ -376,6 +389,8 @@ class PythonNames(Walker):
             binding.unsure = f"an annotation in quotes may use `{name}`"
         elif scope.kind == "module" and self.has_star_import:
             binding.unsure = f"`{name}` may also come from `import *`"
+        elif scope.kind == "module" and name in self.read_in_class:
+            binding.unsure = f"a class with a `{name}` of its own may read this one"
         elif scope.kind == "class" and any(
             name in each.bindings for each in self.chain(scope.parent) if each.kind != "class"
         ):

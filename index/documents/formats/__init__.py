@@ -20,10 +20,10 @@ OFFICE_KINDS = (
     "docx", "doc", "docm", "odt", "rtf", "pptx", "ppt", "odp", "xlsx", "xlsm", "xls",
     "ods", "epub",
 )
-LIBRARY_KINDS = ("eml", "mhtml", "ipynb")
+MAIL_KINDS = ("eml", "mhtml")
 KINDS = {
     f".{kind}": kind
-    for kind in ("pdf", *OFFICE_KINDS, "html", *LIBRARY_KINDS, "md", "rst", "csv", "tsv")
+    for kind in ("pdf", *OFFICE_KINDS, "html", *MAIL_KINDS, "ipynb", "md", "rst", "csv", "tsv")
 } | {
     ".htm": "html", ".xhtm": "html", ".xhtml": "html", ".markdown": "md", ".mdx": "md",
     ".mht": "mhtml", ".rest": "rst",

@@ -1,15 +1,26 @@
 """Rewrites a page so that xberg reads what it would leave out.
 
 These are the values of forms, the alternative texts of pictures, and cells that span columns or
-rows, each of which is repeated.
+rows, each of which is repeated. Items of lists get their own numbers.
 """
 
 from __future__ import annotations
 
+import re
+
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
+from index.documents.formats import library
+
 MAX_SPAN = 100  # columns or rows
+SEPARATOR = "\u2063"  # of lists; without it, every other one would have `1)` in place of `1.`
+BETWEEN_LISTS = re.compile(rf" *{SEPARATOR}\n+")
 WITHOUT_VALUE = ("hidden", "password", "submit", "button", "reset", "image", "file")
+
+
+def read(text: str) -> str:
+    """Return a page as Markdown. Raises RuntimeError for one that xberg cannot read."""
+    return BETWEEN_LISTS.sub("", library.read("html", complete(text)))
 
 
 def complete(text: str) -> bytes:
@@ -17,6 +28,10 @@ def complete(text: str) -> bytes:
     tree = LexborHTMLParser(text)
     for node in tree.css("input, select, textarea, img, svg"):
         node.replace_with(f" {_value(node)} ")
+    for items in reversed(tree.css("ol")):  # inner ones first
+        _split_where_numbers_jump(items)
+    for items in tree.css("ol + ol"):
+        items.insert_before(SEPARATOR)
     for table in reversed(tree.css("table")):  # inner ones first
         if table.css_first("[colspan], [rowspan]"):
             _repeat_spanning(table)
@@ -40,6 +55,28 @@ def _value(node: LexborNode) -> str:
     if kind in ("checkbox", "radio"):
         return "☒" if "checked" in attributes else "☐"
     return "" if kind in WITHOUT_VALUE else attributes.get("value") or ""
+
+
+def _split_where_numbers_jump(items: LexborNode) -> None:
+    """Make a list of each run of items; xberg counts from the start of a list alone."""
+    starts = [item for item in items.iter() if item.tag == "li" and _number(item) is not None]
+    if not starts:
+        return
+    parts = [f'<ol start="{items.attributes.get("start") or 1}">']
+    for item in items.iter():
+        if item.tag == "li" and (number := _number(item)) is not None:
+            parts.append(f'</ol><ol start="{number}">')
+        parts.append(item.html or "")
+    made = LexborHTMLParser("".join([*parts, "</ol>"])).body
+    for part in list(made.iter()) if made is not None else ():
+        if part.child is not None:
+            items.insert_before(part)
+    items.decompose()
+
+
+def _number(item: LexborNode) -> int | None:
+    value = item.attributes.get("value") or ""
+    return int(value) if value.isdecimal() and len(value) < 10 else None
 
 
 def _repeat_spanning(table: LexborNode) -> None:

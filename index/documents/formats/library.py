@@ -1,4 +1,4 @@
-"""Files converted to Markdown by xberg: pdf, html, mail and notebooks, each by its suffix.
+"""Files converted to Markdown by xberg: pdf and html, each by its suffix.
 
 Nothing is fetched, recognized or cached.
 """
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import xberg
 
-# `1\.` in place of `1.`, and the mark of a line's end inside a paragraph
-ESCAPE = re.compile(r"(?:(?<=^\d)|(?<=^\d\d))\\(?=[.)])|\\$", re.MULTILINE)
+# `1\.` in place of `1.`, `\>` of `>`, and the mark of a line's end inside a paragraph
+ESCAPE = re.compile(r"(?:(?<=^\d)|(?<=^\d\d))\\(?=[.)])|^\\(?=[*>+-])|\\$", re.MULTILINE)
 MAX_DEPTH = 2000  # of elements in a page; the text of deeper ones would be left out
 STACK_BYTES = 16 << 20  # of each of xberg's threads; enough for as deep a page
 # Sphinx puts a ¶ link of the last class after each heading.

@@ -15,6 +15,12 @@ BULLET_AND_NUMBER = re.compile(r"^ *(?:- )+(?=\(?\w{1,5}[.)]|\d+\.\d|[A-Z]\w+ [\
 BOLD_LINE = re.compile(r"^(?:- )?((?:\d[\d.)]* )?)\*\*([^*\n]{1,80})\*\*$", re.MULTILINE)
 # A table whose head is not marked gets an empty one.
 EMPTY_HEAD = re.compile(r"^\|(?:  \|)+\n(\|[ |:-]+\n)(\|.*\n?)", re.MULTILINE)
+# In rtf, a group whose first words say that it is hidden or deleted.
+RTF_UNSEEN = re.compile(
+    rb"\{(?:\\(?!(?:v|deleted)(?![a-z\d]))[a-z]+-?\d*|\s)*+\\(?:v|deleted)(?![a-z\d])"
+    rb"(?:[^{}\\]|\\.)*+\}",
+    re.DOTALL,
+)
 HEADING = re.compile(r"^#+ ", re.MULTILINE)
 
 
@@ -25,6 +31,8 @@ def read(kind: str, data: bytes) -> str:
         raise ValueError(f"not a {kind} file; give it the suffix of its real format")
     if kind in ("docx", "docm") and not is_old:
         data = word.complete(data)
+    if kind == "rtf":
+        data = RTF_UNSEEN.sub(b"", data)
     try:
         if is_old and kind not in ("doc", "ppt", "xls"):
             raise anydoc.EncryptedError

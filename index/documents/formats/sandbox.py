@@ -107,7 +107,7 @@ def _reply(
 
 def _parse(kind: str, data: bytes, max_text: int) -> ParsedDocument:
     """Import only the libraries that are needed."""
-    from index.documents.formats import LIBRARY_KINDS, OFFICE_KINDS, ParsedDocument
+    from index.documents.formats import MAIL_KINDS, OFFICE_KINDS, ParsedDocument
     from index.documents.formats.decoding import decode
     from index.documents.formats.headings import find_headings
 
@@ -119,23 +119,27 @@ def _parse(kind: str, data: bytes, max_text: int) -> ParsedDocument:
         from index.documents.formats import office
 
         text = office.read(kind, data)
-    elif kind in LIBRARY_KINDS:
-        from index.documents.formats import library, mail
+    elif kind in MAIL_KINDS:
+        from index.documents.formats import html, mail
 
-        text = library.read(kind, data if kind == "ipynb" else mail.complete(data))
+        text = html.read(mail.page(data))
     else:
         text = decode(kind, data)
         if len(text) > max_text:
             raise ValueError(f"over {max_text >> 20} MiB of text; split it")
         if kind == "html":
-            from index.documents.formats import html, library
+            from index.documents.formats import html
 
-            text = library.read(kind, html.complete(text))
+            text = html.read(text)
+        elif kind == "ipynb":
+            from index.documents.formats import notebook
+
+            text = notebook.read(text)
         elif kind in ("csv", "tsv"):
             from index.documents.formats import separated_values
 
             text = separated_values.read(text)
-    is_markdown = kind in ("html", *OFFICE_KINDS, *LIBRARY_KINDS)
+    is_markdown = kind in ("html", "ipynb", *OFFICE_KINDS, *MAIL_KINDS)
     return ParsedDocument(text, (), find_headings("md" if is_markdown else kind, text))
 
 

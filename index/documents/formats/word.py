@@ -1,7 +1,7 @@
 """Rewrites a docx so that anydoc reads what it would leave out.
 
-These are headers and footers, signs of symbol fonts, Word's older check boxes and lists, and the
-text of merged cells in each column and row. Hidden text is removed.
+These are headers and footers, signs of symbol fonts, words with their reading above, Word's older
+check boxes and lists, and the text of merged cells in each column and row. Hidden text is removed.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from copy import deepcopy
 from xml.etree import ElementTree as xml
 
 MAX_COLUMNS = 63  # of a table in Word
+CODE = re.compile("[0-9A-Fa-f]{1,4}")  # of a sign
 MAX_UNPACKED_BYTES = 256 << 20
 MAIN = re.compile(r"(?:.*/)?document\d*\.xml")
 MARGIN = re.compile(r"(?:.*/)?(header|footer)\d*\.xml")
@@ -55,7 +56,7 @@ def complete(data: bytes) -> bytes:
             elif text := _text(child):
                 child.clear()
                 child.tag, child.text = f"{parent.tag.partition('}')[0]}}}t", text
-    for table in root.findall(".//{*}tbl"):
+    for table in reversed(root.findall(".//{*}tbl")):  # inner ones first
         _unmerge(table)
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as made:
@@ -79,6 +80,12 @@ def _get(element: xml.Element | None, name: str = "val", default: str = "") -> s
     return next((attributes[key] for key in attributes if key.endswith(f"}}{name}")), default)
 
 
+def _number(element: xml.Element | None, default: int = 1) -> int:
+    """Return an element's number; the default where it has none, or no number."""
+    value = _get(element)
+    return int(value) if value.isascii() and value.isdecimal() and len(value) < 10 else default
+
+
 def _is_on(element: xml.Element | None) -> bool:
     return element is not None and _get(element) not in ("0", "false", "off")
 
@@ -88,15 +95,23 @@ def _text(element: xml.Element) -> str:
     name = element.tag.rpartition("}")[2]
     if name == "noBreakHyphen":
         return "-"
+    if name == "ruby":  # words, and above them how they are read
+        words, reading = (
+            "".join(part.itertext()) if (part := element.find(f"{{*}}{each}")) is not None else ""
+            for each in ("rubyBase", "rt")
+        )
+        return f"{words}({reading})" if words and reading else words
     if name == "sym":
-        code = int(_get(element, "char", "20"), 16)
+        if not CODE.fullmatch(digits := _get(element, "char")):
+            return "\ufffd"
+        code = int(digits, 16)
         signs = SYMBOL if _get(element, "font") == "Symbol" else WINGDINGS
         return signs.get(code & 0xFF, chr(code))
     if (box := element.find("{*}ffData/{*}checkBox")) is not None:
         state = box.find("{*}checked")
         return "☒" if _is_on(box.find("{*}default") if state is None else state) else "☐"
     if (choices := element.find("{*}ffData/{*}ddList")) is not None:
-        chosen = int(_get(choices.find("{*}result"), default="0"))
+        chosen = _number(choices.find("{*}result"), 0)
         return "".join(_get(each) for each in choices.findall("{*}listEntry")[chosen : chosen + 1])
     return ""
 
@@ -113,7 +128,7 @@ def _unmerge(table: xml.Element) -> None:
             for properties in content.findall("{*}tcPr"):
                 content.remove(properties)
             place = list(row).index(cell)
-            wide = min(int(_get(span, default="1")), MAX_COLUMNS)
+            wide = max(1, min(_number(span), MAX_COLUMNS - len(cells)))
             row[place : place + 1] = copies = [deepcopy(content) for _ in range(wide)]
             cells += copies
         above = cells
