@@ -8,16 +8,12 @@ with one, two and three lines around each change.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left, bisect_right
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 from engine.editing.blocks import (
-    KEY,
-    LEAVES,
     begins_block,
     head_of,
     indent,
@@ -25,11 +21,17 @@ from engine.editing.blocks import (
     is_same_block,
 )
 from engine.editing.edits import common_prefix
-from engine.editing.like_lines import resembles
 from engine.editing.line_distance import distances, matches
 from engine.editing.merge_ways import END, START, Lines
-from engine.editing.syntax import QUOTES
-from engine.editing.update_chunk import CLOSES, File, UpdateChunk
+from engine.editing.replaced_ends import (
+    APART,
+    FEW,
+    blank_lines,
+    leaves_too,
+    replaced_after,
+    replaced_before,
+)
+from engine.editing.update_chunk import File, UpdateChunk
 
 MARGIN = 2  # lines by which a reading must be nearer than another one
 MAX_ENDS = 20  # places that are looked at for one chunk
@@ -37,15 +39,10 @@ MAX_ALIGNED = 50_000_000  # pairs of lines between the equal ends of a chunk and
 FIRM = 4  # cost by which another firm reading of the same lines may be further
 NEAR = 3  # deleted lines of another block that may have been meant
 MUCH = 1.5  # times the kept lines of a reading inside it, which is then no rival
-APART = 2  # blank lines between definitions
 ANCHOR_LINES = 2  # lines at each end of a firm reading
 FREE = 3  # deleted lines with none in their place that cost as much as a new one
 MAX_GONE = (0, 2, 12, 30)  # lines; the chunk shows none, one, two and more on either side
-FAR = 10  # lines to the next place of a new line, for each new one, that cannot be meant
 VERSION_SHARE = 2 / 3  # share of outermost lines that a new version of them still has
-FEW = 3  # lines above a new block that may stand elsewhere too
-COMMENT_LINE = re.compile(r"\s*(?:#|//|/?\*)")
-LABEL = re.compile(r"(?:case|default|else|elif|except|finally|catch|end)\b|\W")
 
 
 class Reading(NamedTuple):
@@ -238,7 +235,7 @@ def _reading(part: UpdateChunk, file: File, pairs: list[tuple[int, int]]) -> Rea
         crosses = crosses or min(map(indent, old)) < min(map(indent, shown))
         if _may_be_added(part.text, file, (row1, row2), (at1, at2), last):
             doubt = doubt or f"{part.name} may add a block before a similar one, or replace that"
-        if is_version_of(new, old) or (file.is_body and _leaves_too(new, old)):
+        if is_version_of(new, old) or (file.is_body and leaves_too(new, old)):
             continue
         if part.text[row1] == START or part.text[row2] == END:
             inner = part.text[row + 1 : last_row], file.text[first + 1 : last]
@@ -254,10 +251,10 @@ def _reading(part: UpdateChunk, file: File, pairs: list[tuple[int, int]]) -> Rea
     repeated = sum(1 / file.counts[part.text[row]] for row, _ in pairs)
     start, stop = first, last + 1
     if row:
-        start, why = _replaced_before(part, file, row, first)
+        start, why = replaced_before(part, file, row, first)
         doubt = doubt or why
     if last_row < size - 1:
-        stop, why = _replaced_after(part, file, last_row, last)
+        stop, why = replaced_after(part, file, last_row, last)
         doubt = doubt or why
     firm = (ends[0] > 0 or pairs[:2] == [(0, first), (1, first + 1)]) and (
         ends[1] > 0 or pairs[-2:] == [(size - 2, last - 1), (size - 1, last)]
@@ -272,8 +269,8 @@ def _reading(part: UpdateChunk, file: File, pairs: list[tuple[int, int]]) -> Rea
         not firm
         and not ends_only
         and (
-            min(part.before, APART) > _blank_lines(file.full, start)
-            or min(part.after, APART) > _blank_lines(file.full, stop)
+            min(part.before, APART) > blank_lines(file.full, start)
+            or min(part.after, APART) > blank_lines(file.full, stop)
         )
     ):
         doubt = doubt or f"{part.name} has blank lines next to it that the file has not"
@@ -370,139 +367,6 @@ def _deleted(part: UpdateChunk, file: File, rows: tuple[int, int], lines: tuple[
 def _may_go(shown: int) -> int:
     """Return how many lines may go between so many that a chunk shows."""
     return MAX_GONE[min(shown, len(MAX_GONE) - 1)]
-
-
-def _replaced_after(part: UpdateChunk, file: File, row: int, at: int) -> tuple[int, str]:
-    """Find the line after those that a chunk replaces, or say why that is not known.
-
-    The chunk's lines after `row`, which is line `at` of the file, are new.
-    """
-    text, new = file.text, part.text[row + 1 :]
-    stop = at + 1
-    doubt = f"{part.name} ends with new lines, which may replace others"
-    if file.is_body and any(line in file.places for line in new):
-        return stop, doubt
-    if part.text[row] == START and not _is_in_body(part, file):
-        return stop, _added_at_end(part, file, text[stop])
-    for number, line in enumerate(new, row + 1):
-        rest = part.text[number:]
-        least = min(map(indent, rest))
-        following = text[stop]
-        if following == END or indent(following) < least:
-            return stop, "" if indent(text[stop - 1]) >= least else doubt
-        is_apart = _blank_lines(file.full, stop) and not _blank_lines(part.full, number)
-        if is_apart and not _may_replace(rest, text[stop:]):
-            near = text[stop : stop + FAR * len(rest)]
-            return stop, doubt if rest[-1] in near else ""
-        if _same_key(line, following) and indent(text[stop + 1]) <= indent(following):
-            stop += 1
-            continue
-        block = _block(text[stop : stop + len(rest) + 1], least)
-        leaves = indent(rest[-1]) == least and LEAVES.match(rest[-1].strip())
-        if leaves and 0 < len(block) <= len(rest):
-            return stop + len(block), ""
-        return stop, doubt if not file.is_body or _may_replace(new, text[stop:]) else ""
-    return stop, ""
-
-
-def _replaced_before(part: UpdateChunk, file: File, row: int, at: int) -> tuple[int, str]:
-    """Find the first line that a chunk replaces, or say why that is not known.
-
-    The chunk's lines before `row`, which is line `at` of the file, are new.
-    """
-    text = file.text
-    doubt = f"{part.name} begins with new lines, which may replace others"
-    if part.text[row] == END:
-        if not _is_in_body(part, file):
-            return at, _added_at_end(part, file, text[at - 1])
-        ends = [line for line in text[:at] if not line[0].isspace() and not CLOSES.fullmatch(line)]
-        if LEAVES.match(ends[-1]):
-            return at - 1, "" if at > 2 and _leaves_too(part.inner, text[at - 1 : at]) else doubt
-    if any(line in file.places for line in part.text[:row]):
-        return at, doubt
-    if file.is_body and row > 1 and _same_key(part.text[0], text[at - 1]):
-        return at - 1, doubt if _may_replace(part.text[1:row], text[: at - 1][::-1]) else ""
-    for number in range(row - 1, -1, -1):
-        line, previous = part.text[number], text[at - 1]
-        least = min(map(indent, part.text[: number + 1]))
-        if previous == START or indent(previous) < least:
-            return at, "" if indent(text[at]) >= least else doubt
-        if _same_key(line, previous) and indent(text[at]) <= indent(previous):
-            at -= 1
-            continue
-        if row == 1 and indent(previous) == indent(line) < indent(text[at]):
-            return at - 1, "" if is_same_block(previous, line) else doubt
-        return at, doubt if not file.is_body or _may_replace(
-            part.text[:row], text[:at][::-1]
-        ) else ""
-    return at, ""
-
-
-def _may_replace(new: Sequence[str], near: Sequence[str]) -> bool:
-    """Return whether new lines may stand for one of the next lines, or keep it from being run."""
-    least = min(map(indent, new))
-    return any(indent(line) == least and LEAVES.match(line.strip()) for line in new) or any(
-        indent(line) == indent(other)
-        and (
-            is_same_block(line, other)
-            or "" != head_of(line) == head_of(other)
-            or resembles(line, other)
-        )
-        for line in [line for line in near if not COMMENT_LINE.match(line)][: len(new) + FEW]
-        for other in new
-    )
-
-
-def _leaves_too(new: Sequence[str], old: Sequence[str]) -> bool:
-    """Return whether a line that leaves a block has one in its place, below lines that are new."""
-    if len(old) != 1 or not new or indent(new[-1]) != indent(old[0]):
-        return False
-    return all(LEAVES.match(lines[-1].strip()) for lines in (new, old))
-
-
-def _is_in_body(part: UpdateChunk, file: File) -> bool:
-    """Return whether a chunk of new lines is added to the body of a definition."""
-    return file.is_body and part.is_new(Counter(map(str.strip, file.text)))
-
-
-def _added_at_end(part: UpdateChunk, file: File, neighbour: str) -> str:
-    """Say why a chunk without lines of the file may not be added at an end, next to a line."""
-    known = Counter(map(str.strip, file.text))
-    words = [line.split(" ")[0] for line in part.inner]
-    heads = set(map(head_of, part.inner)) - {""}
-    if (
-        heads.isdisjoint(map(head_of, file.text))
-        and part.is_new(known)
-        and neighbour.split(" ")[0] not in words
-        and not neighbour.startswith(QUOTES)  # of a docstring, which stays the first
-    ):
-        return ""
-    return f"{part.name} may replace lines at an end of the file, or add some"
-
-
-def _block(lines: list[str], least: int) -> list[str]:
-    """Return the first lines, all at one indentation, that end before one with less than `least`.
-
-    Returns [] where no line ends them, or where not all are plain statements.
-    """
-    stop = next((n for n, line in enumerate(lines) if line == END or indent(line) < least), None)
-    block = lines[:stop]
-    plain = all(indent(line) == least and not LABEL.match(line.strip()) for line in block)
-    return block if stop is not None and plain else []
-
-
-def _same_key(line: str, other: str) -> bool:
-    """Return whether two lines give the same name a value, and neither builds on the other's."""
-    one, two = KEY.match(line.strip()), KEY.match(other.strip())
-    if indent(line) != indent(other) or not one or not two or one[1] != two[1]:
-        return False
-    name = re.compile(rf"(?<![\w.]){re.escape(one[1].split()[-1])}(?!\w)")
-    return not any(name.search(found.string, found.end()) for found in (one, two))
-
-
-def _blank_lines(full: list[int], at: int) -> int:
-    """Count the blank lines before a line; many at an end."""
-    return full[at] - full[at - 1] - 1 if 0 < at < len(full) else APART
 
 
 def is_version_of(new: Sequence[str], old: Sequence[str]) -> bool:
