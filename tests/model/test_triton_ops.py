@@ -185,6 +185,19 @@ def test_committed_keys_are_read_without_masks(
     assert masked.count(True) == model.kv_heads  # the tile where the draft begins
 
 
+def test_exact_attention_is_cut_by_positions_alone(tiny: Any) -> None:
+    """A row has the same bits whatever number of rows is next to it."""
+    target = model_of(tiny, "llama", exact=True)
+    model: Any = target.model
+    cache, q = cache_of(target, 256), normal(16, model.heads, model.head_dim)
+    for base in (190, 230):  # three and four tiles
+        found = []
+        for size in (0, 3, 12):
+            now, bucket = filled(target, base, chain([5] * size, "test"), True, cache)
+            found.append(triton_ops.attend(model, 1, q[:bucket], now)[0])
+        assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
+
+
 @pytest.mark.parametrize("exact", cases([False, True], [False]))
 def test_prompts(tiny: Any, exact: bool) -> None:
     target = model_of(tiny, "qwen2", exact)
