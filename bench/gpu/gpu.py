@@ -39,7 +39,6 @@ broken; the rest is written all the same.
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter
@@ -166,9 +165,6 @@ def names(known: Any) -> Callable[[str], list[str]]:
 
 def main(argv: list[str] | None = None) -> int:
     options = arguments(argv)
-    # Read by torch at its first attention: cuDNN's makes a plan for every length of a cache, which
-    # would make transformers slow.
-    os.environ.setdefault("TORCH_CUDNN_SDPA_DEPRIORITIZED", "1")
     try:
         bench = GpuBench(options)
     except (ValueError, OSError) as error:

@@ -53,18 +53,30 @@ def test_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not (tmp_path / "home").exists()
 
 
-def torch_says(cuda: str | None, cards: list[str]) -> str:
+OLD_CARD = """
+import torch
+torch.version.cuda = "13.0"
+for name, value in (("is_available", True), ("device_count", 1), ("get_device_name", "Old Card"),
+                    ("get_device_capability", (6, 1)), ("get_arch_list", ["sm_75"])):
+    setattr(torch.cuda, name, lambda *_, value=value: value)
+"""  # beside a new torch
+
+
+def torch_says(cuda: str | None, cards: int, refused: str = "") -> str:
     """Code that prints what torch's would."""
-    return f"print({json.dumps({'version': '2.9', 'cuda': cuda, 'cards': cards})!r})"
+    about = {"version": "2.9", "cuda": cuda, "cards": cards, "refused": refused}
+    return f"print({json.dumps(about)!r})"
 
 
 @pytest.mark.parametrize(
     ("code", "has_card", "state", "words"),
     [
-        (torch_says(None, []), False, "ok", "CPU"),
-        (torch_says(None, []), True, "warn", "CUDA"),
-        (torch_says("13.0", []), True, "warn", "driver"),
-        (torch_says("13.0", ["Card 1"]), True, "ok", "CUDA 13.0"),
+        (torch_says(None, 0), False, "ok", "CPU"),
+        (torch_says(None, 0), True, "warn", "CUDA"),
+        (torch_says("13.0", 0), True, "warn", "driver"),
+        (torch_says("13.0", 1), True, "ok", "CUDA 13.0"),
+        (torch_says("13.0", 1, "cuda: Old Card: buy one"), True, "warn", "cuda: Old Card buy one"),
+        (OLD_CARD + checks.TORCH_CODE, True, "warn", "has compute capability 6.1"),
         ("raise ImportError('libtorch.so: not found')", False, "fail", "libtorch.so: not found"),
         ("import os; os.abort()", False, "fail", "status"),
     ],

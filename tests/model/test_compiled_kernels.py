@@ -64,3 +64,11 @@ def test_products_load_ahead(kernels: list[dict[str, Any]]) -> None:
     assert products
     for one in products:
         assert one["shared"] >= (one["stages"] - 1) * one["stage_bytes"], one
+
+
+def test_levels_are_widened_two_at_a_time(kernels: list[dict[str, Any]]) -> None:
+    """Without the slow conversions between formats of 16 bits."""
+    for one in kernels:
+        if one["kernel"].startswith("product"):
+            drafted = "1024 rows" not in one["kernel"] and "in bf16" not in one["kernel"]
+            assert bool(one["paired"]) == drafted, one

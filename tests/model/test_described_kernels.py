@@ -4,6 +4,7 @@ Triton's interpreter."""
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +16,8 @@ from tests.support.triton_interpreter import cases, needs_triton
 
 needs_triton()
 
-from engine.model.torch.cuda import triton_ops  # noqa: E402
+from engine.model.model_config import Experts  # noqa: E402
+from engine.model.torch.cuda import expert_ops, static_forward, triton_ops  # noqa: E402
 from engine.model.torch.cuda.static_forward import Static  # noqa: E402
 from engine.model.torch.cuda.static_pass import ADDRESSES, StaticPass, bucket_of  # noqa: E402
 from engine.model.torch.ops import Rows, masked_attention  # noqa: E402
@@ -51,6 +53,33 @@ def test_passes_agree_with_plain_torch(family: Any, name: str) -> None:
         found.append([*read, output.states[:5], output.logits[:5], *cache])
     for ours, theirs in zip(*found, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", cases(["gpt-oss", "gemma4-moe", "gemma4-e"], ["gpt-oss"]))
+def test_a_pass_can_be_captured(family: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that changes between two passes is read from the device, of a model that has kernels."""
+    monkeypatch.setattr(static_forward, "_fused", lambda device: triton_ops)
+    run, mixtures = expert_ops.run_experts, []
+
+    def run_experts(spec: Experts, *rest: Any) -> torch.Tensor:
+        mixtures.append(spec)
+        return run(spec, *rest)
+
+    monkeypatch.setattr(expert_ops, "run_experts", run_experts)
+    static = Static(model_of(family(name), device=DEVICE))
+    static.ready = True
+    cache = tuple(torch.zeros_like(part[..., :40, :]) for part in static.scratch())
+    tree = some_tree(1, static.model.vocab)
+    static.send(5, tree, cache, 20)
+    now = static.sent(tree, cache, 20, 2)
+    unknown: Any = None
+    later = replace(now, base=unknown, count=unknown, parents=unknown)
+    static.receive()
+    states = [static._states(static.ids[:2], one, 2) for one in (now, later)]
+    assert torch.equal(*states) and not states[0].isnan().any()
+    layers = static.model.description.layers[:2]  # type: ignore[union-attr]
+    assert mixtures == 2 * [one.experts for one in layers if one.experts]
+    assert static._ops.top is triton_ops.top
 
 
 def pass_of(base: int, size: int, exact: bool, tree: bool) -> StaticPass:

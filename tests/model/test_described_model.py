@@ -36,6 +36,7 @@ from tests.model.test_target import begin, load, path_to, some_tokens, some_tree
 from tests.support.drafters import trying
 from tests.support.law import SAMPLED, answer, plain, run
 from tests.support.native_families import FAMILIES, HYBRID, native_model
+from tests.support.stub_card import list_cards
 
 CPU = torch.device("cpu")
 GATED = "qwen3.5-moe-full"  # a hybrid's gated attention and shared expert, in every layer
@@ -266,10 +267,8 @@ def test_the_size_of_a_known_mixture() -> None:
 def card(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """A fake card's free bytes."""
     memory = {"free": 24 * 10**9}
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    list_cards(monkeypatch)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda card: (memory["free"], 24 * 10**9))
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda card: "Some Card")
     return memory
 
 

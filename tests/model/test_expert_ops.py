@@ -3,6 +3,7 @@ interpreter."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -107,6 +108,28 @@ def test_a_row_has_the_same_bits_whatever_rows_are_next_to_it(dtype: torch.dtype
     whole = ours(block, logits, h)
     for rows in ([0], [3, 1], [*range(39, -1, -1)], [*range(18, 25)]):
         assert torch.equal(ours(block, logits[rows], h[rows]), whole[rows]), rows
+
+
+@pytest.mark.skipif(CUDA, reason="products are counted in the interpreter only")
+@pytest.mark.parametrize("experts", [8, 40])
+def test_an_expert_is_read_once_for_all_its_rows(
+    experts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In passes of more pairs than experts, and of fewer."""
+    from triton.runtime.interpreter import InterpreterBuilder
+
+    dot, counts = InterpreterBuilder.create_dot, []
+
+    def counted(*given: Any) -> Any:
+        counts[-1] += 1
+        return dot(*given)
+
+    monkeypatch.setattr(InterpreterBuilder, "create_dot", counted)
+    block = block_of(replace(SPECS[0], count=experts))
+    for rows in (1, 5):
+        counts.append(0)
+        ours(block, normal(1, experts).expand(rows, -1), normal(rows, WIDTH))
+    assert counts[0] == counts[1] > 0
 
 
 def test_padding_rows_choose_no_expert() -> None:

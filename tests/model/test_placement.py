@@ -6,7 +6,6 @@ import itertools
 import json
 import logging
 import re
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,6 @@ from engine.model.torch.placement import (
     capacity_left,
     capacity_on,
     check_fits,
-    choose_device,
     choose_dtype,
     out_of_memory_is_unsupported,
     placed,
@@ -41,6 +39,7 @@ from engine.model.unsupported import UnsupportedModel
 from engine.records import Draft
 from tests.conftest import tiny_model
 from tests.model.test_target import begin, load
+from tests.support.stub_card import list_cards
 
 CODER_7B = {
     "model_type": "qwen2",
@@ -342,9 +341,7 @@ def test_auto_takes_the_cpu_for_a_model_that_a_card_cannot_hold(
     tiny: Any, free: dict[int, int], monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
     """And says why, with the sizes; a card that was named refuses."""
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda card: (10**8, 24 * GB))
+    list_cards(monkeypatch, free=10**8)
     folder = tiny("llama")
     loaded = load_model(folder, Config(device="auto", dtype="f32", threads=1))
     assert loaded.device.type == "cpu"
@@ -353,88 +350,6 @@ def test_auto_takes_the_cpu_for_a_model_that_a_card_cannot_hold(
     assert "Some Card has 0.1 GB of 24.0 GB free" in line
     with pytest.raises(UnsupportedModel, match=r"needs 0\.6 GB .* or take --device cpu"):
         load_model(folder, Config(device="cuda", dtype="f32", threads=1))
-
-
-# -- machines without a card that can be used ------------------------------------------------------
-
-OLD = (
-    "The NVIDIA driver on your system is too old (found version 11040). Please update your GPU "
-    "driver by downloading and installing a new version from the URL: "
-    "http://www.nvidia.com/Download/index.aspx Alternatively, go to: https://pytorch.org to "
-    "install a PyTorch version that has been compiled with your version of the CUDA driver."
-)
-NONE = (
-    "Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU and installed "
-    "a driver from http://www.nvidia.com/Download/index.aspx"
-)
-ODD = "CUDA unknown error - this may be due to an incorrectly set up environment."
-
-
-def broken_cuda(monkeypatch: pytest.MonkeyPatch, message: str) -> None:
-    """torch for CUDA where it finds no card, warns, and says why when it is asked to begin."""
-
-    def is_available() -> bool:
-        warnings.warn(f"CUDA initialization: {message}", stacklevel=2)
-        return False
-
-    def init() -> None:
-        raise RuntimeError(message)
-
-    monkeypatch.setattr(torch.cuda, "is_available", is_available)
-    monkeypatch.setattr(torch.cuda, "init", init)
-    monkeypatch.setattr(torch.version, "cuda", "13.0")
-
-
-@pytest.mark.parametrize(
-    ("message", "said"),
-    [
-        (
-            OLD,
-            "The NVIDIA driver on your system is too old (found version 11040) and torch is made "
-            "for CUDA 13.0: update the driver, install a torch for its CUDA",
-        ),
-        (NONE, "Found no NVIDIA driver on your system: see whether nvidia-smi lists a card"),
-        (ODD, "CUDA unknown error - this may be due to an incorrectly set up environment"),
-    ],
-)
-def test_why_no_card_can_be_used(
-    monkeypatch: pytest.MonkeyPatch, caplog: Any, message: str, said: str
-) -> None:
-    """A named card is refused in one line; `auto` takes the CPU, with a warning unless there is no
-    driver at all. torch's own warning of many lines is not shown."""
-    broken_cuda(monkeypatch, message)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with pytest.raises(UnsupportedModel) as caught:
-            choose_device("cuda:1")
-        assert choose_device("auto") == torch.device("cpu")
-    assert str(caught.value).startswith(f"device cuda:1: {said}")
-    assert str(caught.value).endswith(", or use --device cpu") and "\n" not in str(caught.value)
-    lines = [one.getMessage() for one in caplog.records]
-    assert len(lines) == (message is not NONE)
-    assert all(said in line and line.endswith("the model runs on the CPU") for line in lines)
-
-
-@pytest.mark.skipif(torch.version.cuda is not None, reason="this torch is built for CUDA")
-def test_a_torch_for_cpus_is_named(caplog: Any) -> None:
-    with pytest.raises(UnsupportedModel, match="device cuda: this torch is built for CPUs only"):
-        choose_device("cuda")
-    assert choose_device("auto") == torch.device("cpu")
-    assert not caplog.records
-
-
-def test_a_mac_runs_the_model_on_its_cpu(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
-    caplog.set_level(logging.INFO)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
-    assert choose_device("auto") == torch.device("cpu")
-    (line,) = (one.getMessage() for one in caplog.records)
-    assert line == "Apple's GPU is left out, as nobody has tried it: the model runs on the CPU"
-    assert choose_device("mps") == torch.device("mps")
-    assert "nobody has tried Apple's GPU: if it fails, use --device cpu" in caplog.text
-    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
-    with pytest.raises(UnsupportedModel, match="device mps: there is no Apple GPU here"):
-        choose_device("mps")
 
 
 def test_only_out_of_memory_errors_are_translated() -> None:

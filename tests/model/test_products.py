@@ -3,7 +3,9 @@ Triton's interpreter."""
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -21,7 +23,7 @@ from engine.model.families.gguf_tensors import tensors_of_gguf  # noqa: E402
 from engine.model.torch import llama  # noqa: E402
 from engine.model.torch.cuda import products  # noqa: E402
 from engine.model.torch.cuda.products import Tiled  # noqa: E402
-from engine.model.torch.cuda.static_pass import BUCKETS, MAX_ROWS  # noqa: E402
+from engine.model.torch.cuda.static_pass import BUCKETS, MAX_ROWS, USUAL_ROWS  # noqa: E402
 from engine.model.torch.cuda.weight_formats import (  # noqa: E402
     FORMATS,
     SLICE,
@@ -141,6 +143,33 @@ def test_parts_of_a_sum_cover_its_inputs(columns: int, inner: int, narrow: bool)
     assert parts == 1 or part >= products.LEAST_INPUTS
     tiles = -(-columns // 64) * -(-MAX_ROWS // 64)
     assert parts == 1 or tiles <= products.COUNTERS
+
+
+@pytest.mark.parametrize("limit", [99 << 10, 227 << 10])
+@pytest.mark.parametrize("narrow", ["", *FORMATS])
+def test_tiles_fit_the_shared_memory_of_a_card(narrow: str, limit: int) -> None:
+    """And hold all rows of a usual draft, whose weights are widened once, where that is large."""
+    for rows, number_bytes, parts in product((*BUCKETS, 1024), (2, 4), (1, 4)):
+        wide = "" if rows > MAX_ROWS else narrow
+        tile = products.tile_of(rows, narrow, number_bytes, parts)
+        tile = products.fitting(tile, wide, number_bytes, limit)
+        assert tile.stages * products.stage_bytes(tile, wide, number_bytes) <= limit
+        least = min(rows, USUAL_ROWS if limit > 99 << 10 else 32)
+        assert tile.rows >= least and tile.stages >= 1
+
+
+def test_programs_that_share_weights_follow_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A matrix that is larger than a card's cache is read once for all rows."""
+    kernel, grids = products._product, []
+
+    class Recorded:
+        def __getitem__(self, grid: tuple[int, ...]) -> Any:
+            grids.append(grid)
+            return kernel[grid]
+
+    monkeypatch.setattr(products, "_product", Recorded())
+    Tiled(normal(200, 64), None)(normal(150, 64))
+    assert grids == [(3, 4, 1)]  # the first number runs first
 
 
 @pytest.mark.skipif(not CUDA, reason="Triton's interpreter does not calculate in bf16")

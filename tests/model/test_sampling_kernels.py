@@ -204,7 +204,7 @@ def test_the_torch_form_is_the_same_on_this_device() -> None:
 
 
 def test_a_pass_draws_by_the_kernels_and_again_where_they_are_unsure(
-    tiny: Any, small_parts: None
+    tiny: Any, small_parts: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = Config(device=DEVICE.type, dtype="f32", threads=1, graphs="static")
     target = TorchTarget(tiny("llama"), config)
@@ -220,7 +220,15 @@ def test_a_pass_draws_by_the_kernels_and_again_where_they_are_unsure(
     rows = rows_of(4, 300, 7, 1.0).to(DEVICE)
     rows[1] = 0.5
     output = PassOutput(torch.empty(4, 1), rows, top(rows))
+    drawn, requests = sampling.drawn, []
+
+    def recorded(*given: Any) -> torch.Tensor:
+        requests.append(given[-1])
+        return drawn(*given)
+
+    monkeypatch.setattr(sampling, "drawn", recorded)
     for options in ({}, {"top_p": 0.9}, {"top_p": 1e-6}, {"top_k": 7}, {"top_k": 7, "top_p": 0.5}):
         request = Request("chat", temperature=0.7, seed=3, **options)  # type: ignore[arg-type]
         expected = chosen(rows[:3].cpu(), [9, 10, 10], request)
         assert passes.choices(output, 3, request, 9) == expected
+        assert requests.pop() == request

@@ -34,6 +34,7 @@ from tests.conftest import tiny_model
 from tests.model.test_target import begin, load, path_to, some_tokens, some_tree
 from tests.support.drafters import drafters
 from tests.support.law import SAMPLED, answer, plain, run
+from tests.support.stub_card import list_cards
 
 LAYERS = 5
 SEVERAL = ("cpu,cpu", "cpu,cpu,cpu")
@@ -232,8 +233,7 @@ def test_invalid_devices(text: str, says: str) -> None:
 
 
 def test_a_missing_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    list_cards(monkeypatch)
     assert choose_device("cuda:1") == torch.device("cuda", 1)
     with pytest.raises(UnsupportedModel, match="device cuda:2: the last card here is cuda:1"):
         choose_device("cuda:2")

@@ -19,6 +19,7 @@ import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 
 from engine.config import Config  # noqa: E402
+from engine.drafting import chain  # noqa: E402
 from engine.model.families import read_config  # noqa: E402
 from engine.model.torch import llama  # noqa: E402
 from engine.model.torch.cuda import torch_ops, triton_attention, triton_ops  # noqa: E402
@@ -160,6 +161,41 @@ def test_attention_of_wide_trees(tiny: Any, base: int, size: int, exact: bool) -
     q = normal(bucket, model.heads, model.head_dim)
     ours, theirs = (ops.attend(model, 1, q, now)[: size + 1] for ops in (triton_ops, torch_ops))
     torch.testing.assert_close(ours, theirs, **CLOSE)
+
+
+@pytest.mark.skipif(CUDA, reason="what a kernel calls is seen in the interpreter only")
+@pytest.mark.parametrize("exact", [False, True])
+def test_committed_keys_are_read_without_masks(
+    tiny: Any, exact: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a tree take more time than the keys."""
+    inner, masked = triton_attention._add_tile.fn, []
+
+    def add_tile(query: Any, keys: Any, values: Any, place: Any, live: Any, sees: Any,
+                 *rest: Any) -> Any:  # fmt: skip
+        masked.append(sees is not None)
+        return inner(query, keys, values, place, live, sees, *rest)
+
+    monkeypatch.setattr(triton_attention, "_add_tile", add_tile)
+    target = model_of(tiny, "llama", exact)
+    model: Any = target.model
+    now, bucket = filled(target, 200, chain([5, 6], "test"), exact, cache_of(target, 256))
+    triton_ops.attend(model, 1, normal(bucket, model.heads, model.head_dim), now)
+    assert masked.count(False) == 200 // triton_attention.TILE * model.kv_heads
+    assert masked.count(True) == model.kv_heads  # the tile where the draft begins
+
+
+def test_exact_attention_is_cut_by_positions_alone(tiny: Any) -> None:
+    """A row has the same bits whatever number of rows is next to it."""
+    target = model_of(tiny, "llama", exact=True)
+    model: Any = target.model
+    cache, q = cache_of(target, 256), normal(16, model.heads, model.head_dim)
+    for base in (190, 230):  # three and four tiles
+        found = []
+        for size in (0, 3, 12):
+            now, bucket = filled(target, base, chain([5] * size, "test"), True, cache)
+            found.append(triton_ops.attend(model, 1, q[:bucket], now)[0])
+        assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
 
 
 @pytest.mark.parametrize("exact", cases([False, True], [False]))

@@ -36,8 +36,8 @@ def compiled(
     kernel: Any, types: dict[str, str], constants: dict[str, Any], card: int, **options: int
 ) -> dict[str, Any]:
     """Bytes of registers spilled by a thread and of shared memory, of one variant of a kernel, its
-    multiplications that are fused with an addition, and the orders in which its matrix instructions
-    take the terms of a sum."""
+    multiplications that are fused with an addition, those of two numbers at once, and the orders in
+    which its matrix instructions take the terms of a sum."""
     names = kernel.arg_names
     constants = {one.name: one.default for one in kernel.params if one.has_default} | constants
     source = ASTSource(
@@ -61,11 +61,11 @@ def compiled(
         ).stderr  # fmt: skip
     spilled = re.search(r"(\d+) bytes spill stores", said)
     assert spilled is not None, said
-    fused = made.asm["ptx"].count("fma.rn.f32")
+    fused, paired = (made.asm["ptx"].count(f"fma.rn.{kind}") for kind in ("f32", "bf16x2"))
     orders = sorted(set(re.findall(r"versionMajor = \d|kWidth = \d", made.asm["ttgir"])))
     return {
         "spilled": int(spilled[1]), "shared": made.metadata.shared, "fused": fused,
-        "orders": orders,
+        "paired": paired, "orders": orders,
     }  # fmt: skip
 
 

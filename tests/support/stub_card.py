@@ -79,6 +79,18 @@ class StubCard:
         self.pools.setdefault(pool, WeakSet()).add(graph)
 
 
+def list_cards(
+    patch: pytest.MonkeyPatch, free: int = 24 * 10**9, capability: tuple[int, int] = (9, 0)
+) -> None:
+    """Let torch, built for capabilities 7.5 to 12.0, list two cards with so many free bytes."""
+    for name, value in (
+        ("is_available", True), ("device_count", 2), ("get_device_name", "Some Card"),
+        ("get_device_capability", capability), ("mem_get_info", (free, 24 * 10**9)),
+        ("get_arch_list", ["sm_75", "sm_80", "sm_86", "sm_90a", "sm_120", "compute_120"]),
+    ):  # fmt: skip
+        patch.setattr(torch.cuda, name, lambda *_, value=value: value)
+
+
 @pytest.fixture
 def stub_card(monkeypatch: pytest.MonkeyPatch) -> StubCard:
     return StubCard(monkeypatch)

@@ -35,9 +35,15 @@ FOLDER_REMEDY = "check its owner and permissions"
 REINSTALL = "install Draftline again"
 TORCH_CODE = """
 import json, torch
-cuda = torch.cuda.is_available()
-cards = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())] if cuda else []
-print(json.dumps({"version": torch.__version__, "cuda": torch.version.cuda, "cards": cards}))
+from engine.model.torch.placement import choose_device
+from engine.model.unsupported import UnsupportedModel
+count, refused = torch.cuda.device_count() if torch.cuda.is_available() else 0, ""
+try:
+    count and choose_device("cuda")
+except UnsupportedModel as error:
+    refused = str(error)
+about = {"version": torch.__version__, "cuda": torch.version.cuda, "cards": count}
+print(json.dumps(about | {"refused": refused}))
 """
 NVIDIA_QUERY = "name,driver_version,memory.total,memory.free"
 
@@ -161,6 +167,9 @@ def torch_build(has_card: bool, code: str = TORCH_CODE) -> Finding:
     if has_card and not about["cards"]:
         remedy = "update NVIDIA's driver, or install a torch of an older CUDA"
         return Finding("torch", "warn", f"{found}, which finds no card", remedy)
+    if about["refused"]:
+        why, remedy = about["refused"].rsplit(": ", 1)
+        return Finding("torch", "warn", f"{found}; {why}", remedy)
     return Finding("torch", "ok", found)
 
 

@@ -33,7 +33,7 @@ from engine.model.native.loading import (
 from engine.model.native.model import NativeModel
 from engine.model.native.weights import NativeWeights
 from engine.model.torch.cuda.cuda_graphs import CudaGraphs
-from engine.model.torch.cuda.current_card import current
+from engine.model.torch.cuda.current_card import KERNELS_FROM, current, runs_kernels
 from engine.model.torch.cuda.described_model import DescribedModel
 from engine.model.torch.cuda.static_forward import Static, rows_for
 from engine.model.torch.cuda.weight_formats import FORMATS
@@ -212,7 +212,7 @@ def _exact(config: Config, devices: list[torch.device], ours: bool) -> bool:
     """
     if config.exact is not None or devices[0].type == "cpu":
         return bool(config.exact) and devices[0].type != "cpu"
-    able = ours and devices[0].type == "cuda" and len(devices) == 1 and config.graphs == "auto"
+    able = ours and len(devices) == 1 and config.graphs == "auto" and runs_kernels(devices[0])
     return able and find_spec("triton") is not None
 
 
@@ -358,6 +358,11 @@ def _check_kernels(
         raise UnsupportedModel(
             f"{what}: not for {settings.get('model_type')} on {device.type}: choose "
             "a Llama or Qwen model on cuda, or leave it out"
+        )
+    if what and not runs_kernels(device):
+        raise UnsupportedModel(
+            f"{what} needs a card of compute capability {KERNELS_FROM[0]}.{KERNELS_FROM[1]} or "
+            "newer: leave it out"
         )
     if what and find_spec("triton") is None:
         raise UnsupportedModel(f"{what} needs Triton on a GPU: install it, or leave it out")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -44,22 +45,34 @@ def choose_device(name: str) -> torch.device:
 
     `auto` takes a CUDA card, else the CPU, and logs why it leaves a card or Apple's GPU out.
     """
+    device = _device_of(name)
+    if device.type == "cuda":
+        # It would make a plan for every length of a cache: tens of milliseconds a step.
+        torch.backends.cuda.enable_cudnn_sdp(False)
+    return device
+
+
+def _device_of(name: str) -> torch.device:
     if name.startswith("cuda"):
-        if why := cuda_failure():
+        device = torch.device(name)
+        if not (why := cuda_failure()):
+            last = torch.cuda.device_count() - 1
+            if (device.index or 0) > last:
+                raise UnsupportedModel(
+                    f"device {name}: the last card here is cuda:{last}: choose that one, or "
+                    "--device auto"
+                )
+            why = _card_failure(device)
+        if why:
             raise UnsupportedModel(f"device {name}: {why}, or use --device cpu")
-        last = torch.cuda.device_count() - 1
-        if (torch.device(name).index or 0) > last:
-            raise UnsupportedModel(
-                f"device {name}: the last card here is cuda:{last}: choose that one, or --device "
-                "auto"
-            )
+        return device
     if name == "mps":
         if not torch.backends.mps.is_available():
             raise UnsupportedModel("device mps: there is no Apple GPU here: use --device cpu")
         log.warning("nobody has tried Apple's GPU: if it fails, use --device cpu")
     if name != "auto":
         return torch.device(name)
-    why = cuda_failure()
+    why = cuda_failure() or _card_failure(torch.device("cuda"))
     if not why:
         return torch.device("cuda")
     if torch.backends.mps.is_available():
@@ -86,6 +99,28 @@ def cuda_failure() -> str:
             return f"{why} and {made_for}: update the driver, install a torch for its CUDA"
         return f"{why}: see whether nvidia-smi lists a card"
     return "torch lists no card: see whether nvidia-smi does"
+
+
+def _card_failure(card: torch.device) -> str:
+    """Explain why torch cannot compute on a card that it lists; "" where it can."""
+    major, minor = torch.cuda.get_device_capability(card)
+    built = re.findall(r"\b(sm|compute)_(\d+)", " ".join(torch.cuda.get_arch_list()))
+    # A card runs the code of older ones of its series, and compiles that of all older ones.
+    runs = [
+        int(number) <= 10 * major + minor and (kind == "compute" or int(number) // 10 == major)
+        for kind, number in built
+    ]
+    if built and not any(runs):
+        return (
+            f"{_named(card)} has compute capability {major}.{minor}, for which this torch is not "
+            f"built ({torch.__version__}): install one that is"
+        )
+    try:
+        torch.cuda.mem_get_info(card)  # the first use of its memory
+    except RuntimeError as error:
+        why = str(error).splitlines()[0]
+        return f"{_named(card)} cannot be used ({why}): end what else uses it"
+    return ""
 
 
 def choose_devices(text: str) -> list[torch.device]:

@@ -13,6 +13,8 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 import torch
 
+KERNELS_FROM = (8, 0)  # compute capability; older cards do not multiply in bf16
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -24,6 +26,11 @@ class OnDevice(Protocol):
 
 
 S = TypeVar("S", bound=OnDevice)
+
+
+def runs_kernels(device: torch.device) -> bool:
+    """Return whether a device is a card that the kernels of this folder are made for."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= KERNELS_FROM
 
 
 def current(device: torch.device) -> AbstractContextManager[None]:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from engine.model import _kernels
 from engine.model.torch.cuda import torch_ops
-from engine.model.torch.cuda.current_card import finish, on_its_card
+from engine.model.torch.cuda.current_card import finish, on_its_card, runs_kernels
 from engine.model.torch.cuda.described_model import DescribedModel
 from engine.model.torch.cuda.prompt_inputs import PromptInputs
 from engine.model.torch.cuda.static_pass import (
@@ -45,6 +45,7 @@ from engine.sampling.batched import UNSURE, drawn, drawn_early, has_candidates
 
 log = logging.getLogger(__name__)
 
+ONE_BY_ONE = "kernels are launched one by one, which is slower"
 SCRATCH_ROWS = 2 * MAX_ROWS  # rows of the cache that passes are compiled and captured on
 
 
@@ -369,15 +370,16 @@ class Static:
 
 
 def _fused(device: torch.device) -> ModuleType | None:
-    """Import the fused kernels where they run; logs once where Triton is missing on a card."""
+    """Import the fused kernels where they run; logs once where a card lacks them."""
     if device.type != "cuda":
+        return None
+    if not runs_kernels(device):
+        log.warning("this card is older than the fused kernels: %s", ONE_BY_ONE)
         return None
     try:
         from engine.model.torch.cuda import triton_ops
     except ImportError as error:
-        log.warning(
-            "Triton is missing (%s): kernels are launched one by one, which is slower", error
-        )
+        log.warning("Triton is missing (%s): %s", error, ONE_BY_ONE)
         return None
     return triton_ops
 

@@ -1,10 +1,11 @@
 """The small steps of a pass on a CUDA card, each in one kernel (Triton).
 
-Where a cache lies, how long it is and how many rows are real is read from device memory (`Pass`'s
-`meta`), so one captured graph serves every sequence. With `exact`, a row's sums run over the places
-of its own text, whatever rows stand next to it: a row gets the same bits in every pass. The same
-functions in plain torch, which say what is meant, are in `engine.model.torch.cuda.torch_ops`; here
-is nothing that they do not have. Matrix products are in `engine.model.torch.cuda.products`.
+Where a cache lies, how long it is and how many rows are real is read from device memory
+(`StaticPass.meta`), so one captured graph serves every sequence. With `exact`, a row's sums run
+over the places of its own text, whatever rows stand next to it: a row gets the same bits in every
+pass. The same functions in plain torch, which say what is meant, are in
+`engine.model.torch.cuda.torch_ops`; here is nothing that they do not have. Matrix products are in
+`engine.model.torch.cuda.products`.
 """
 
 from __future__ import annotations
