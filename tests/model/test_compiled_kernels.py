@@ -12,24 +12,33 @@ import pytest
 
 from tests.support.triton_interpreter import HAS_TRITON
 
-pytestmark = [
-    pytest.mark.full,
-    pytest.mark.skipif(not HAS_TRITON, reason="Triton has no wheel for this platform"),
-]
+pytestmark = pytest.mark.skipif(not HAS_TRITON, reason="Triton has no wheel for this platform")
 
 SHARED_BYTES = {90: 232_448, 89: 101_376, 86: 101_376}  # that a program can have
 MAX_SPILLED_BYTES = 256  # of a thread: a few numbers, once
 
 
-@pytest.fixture(scope="module", params=SHARED_BYTES)
-def kernels(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
+def compiled(*arguments: str) -> list[dict[str, Any]]:
     """What each takes on a card. In a process of its own: here, tests want the interpreter."""
     usual = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     said = subprocess.run(
-        [sys.executable, "-m", "tests.support.compiled_kernels", str(request.param)],
+        [sys.executable, "-m", "tests.support.compiled_kernels", *arguments],
         env=usual, capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
     return [json.loads(line) for line in said.splitlines()]
+
+
+@pytest.fixture(
+    scope="module", params=[pytest.param(n, marks=pytest.mark.full) for n in SHARED_BYTES]
+)
+def kernels(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
+    return compiled(str(request.param))
+
+
+def test_one_kernel_of_each_kind_compiles() -> None:
+    found = compiled("--first", "90")
+    assert len(found) == 6
+    assert all(one["shared"] <= SHARED_BYTES[90] for one in found), found
 
 
 def test_kernels_fit_the_cards(kernels: list[dict[str, Any]]) -> None:

@@ -1,6 +1,6 @@
 """Compiles Triton's kernels ahead of time for cards that are not here, as their callers would, and
 prints what each takes: `python -m tests.support.compiled_kernels 90 86`, where the arguments are
-capabilities of cards. One JSON object a line."""
+capabilities of cards. One JSON object a line. With `--first`, only one kernel of each kind."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -225,9 +225,10 @@ def drawing(card: int) -> Iterator[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    for one in map(int, sys.argv[1:]):
-        found = [*multiplied(one), *likeliest(one), *drawing(one)]
-        if one != OLDER:
-            found += [*attention(one), *described(one), *experts(one)]
-        for line in found:
-            print(json.dumps({"card": one} | line), flush=True)
+    only_first = "--first" in sys.argv
+    for one in map(int, filter(str.isdigit, sys.argv[1:])):
+        kinds = [multiplied, likeliest, drawing]
+        kinds += [attention, described, experts] if one != OLDER else []
+        for kind in kinds:
+            for line in islice(kind(one), 1 if only_first else None):
+                print(json.dumps({"card": one} | line), flush=True)
