@@ -49,6 +49,22 @@ class MergeWays:
             found += lines
         return found
 
+    def texts(self, most: int) -> list[Lines]:
+        """Return the lines of every text, likeliest first.
+
+        None if there are more than `most`, or more than MAX_LINES lines in all.
+        """
+        found: list[Lines] = []
+        left: list[tuple[int, Lines]] = [(self.start, ())]
+        while left:
+            node, lines = left.pop()
+            left += [(run.after, lines + run.lines) for run in reversed(self.nodes[node])]
+            if not node:
+                found.append(lines)
+            if len(found) > most or sum(map(len, found)) > MAX_LINES:
+                return []
+        return found
+
     def allow(self, lines: Sequence[str]) -> bool:
         """Return whether these are the lines of one of the texts."""
         left, seen = [(self.start, 0)], set()

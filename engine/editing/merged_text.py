@@ -10,16 +10,20 @@ from itertools import islice, pairwise
 from engine.editing.apply_snippet import EXAMPLE, ways_of
 from engine.editing.deletions import Ends, FullLine, equal_lines, hunks, lines_of, repeated, unasked
 from engine.editing.diff import is_patch
-from engine.editing.edits import EditRefused, align, plain, strip_blank_lines
+from engine.editing.edits import EditRefused, align, apply, plain, strip_blank_lines
 from engine.editing.losses import MARKDOWN
+from engine.editing.merge_ways import MergeWays
 from engine.editing.placement import FullChunk, Placement, Replaced, Search, TooManyPlacements
 from engine.editing.snippet import snippet
 from engine.editing.update_marks import is_elision, is_mark
-from engine.records import Request
+from engine.records import Done, Request
 
 MAX_SHOWN_CHARS = 60  # characters of a line in an error
 MAX_PLACEMENTS = 50  # placements of the chunks in one answer that are checked
-REMEDY = "repeat more lines of the file around each change, or try a larger model"
+MAX_TEXTS = 16  # that an update may stand for, and that are checked before a model is asked
+EVERY_WAY = "every way to place the update would be refused"
+MORE_LINES = "repeat more lines of the file around each change"
+REMEDY = f"{MORE_LINES}, or try a larger model"
 
 
 class Merged:
@@ -134,7 +138,7 @@ class Merged:
         first, last = self._old[start].row + 1, self._old[stop - 1].row + 1
         lines = f"the lines {first} to {last}" if first < last else f"line {first}"
         return (
-            f"the model left out {lines} of the file, which the update does not ask for: {REMEDY}"
+            f"the merge leaves out {lines} of the file, which the update does not ask for: {REMEDY}"
         )
 
     def _check_lines(self) -> None:
@@ -175,7 +179,7 @@ class Merged:
                 return _repeats(again[0])
             if not same and i < j and not {*old[i:j]} & {*new}:
                 return self._left_out(i, j)
-        return f"the model moved or left out lines of the file where it has marks: {REMEDY}"
+        return f"the merge moves or leaves out lines of the file where it has marks: {REMEDY}"
 
     def _restored(self, placement: Placement) -> str:
         """Return the text, with the lines that stayed as the file has them.
@@ -233,6 +237,23 @@ class Merged:
         return ""
 
 
+def refusal(request: Request, ways: MergeWays) -> str:
+    """Say why every text that an update may stand for would be refused.
+
+    "" where one would not be, or where they are too many to check.
+    """
+    why = ""
+    for lines in ways.texts(MAX_TEXTS):
+        try:
+            Merged(request, apply(request, Done("stop", "\n".join(lines), matched=""))).checked()
+        except EditRefused as error:
+            reason = str(error).removesuffix(f": {REMEDY}")
+            why = why or f"{EVERY_WAY}, the likeliest since {reason}: {MORE_LINES}"
+        else:
+            return ""
+    return why
+
+
 def _texts(lines: Sequence[FullLine]) -> list[str]:
     return [line.text for line in lines]
 
@@ -242,7 +263,7 @@ def _white(line: str) -> str:
 
 
 def _repeats(line: str) -> str:
-    return f"the model repeated the line {line!r:.{MAX_SHOWN_CHARS}} of the file: {REMEDY}"
+    return f"the merge repeats the line {line!r:.{MAX_SHOWN_CHARS}} of the file: {REMEDY}"
 
 
 def chunks_of(update: Sequence[str]) -> tuple[list[FullChunk], tuple[str, ...]]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from engine.editing.apply_snippet import ways_of
 from engine.editing.edits import plain, strip_blank_lines
+from engine.editing.merged_text import refusal
 from engine.editing.snippet import snippet
 from engine.prompts.control_marks import check_format, marked_ids, rewritten_region
 from engine.prompts.fim import ends, infill_ids
@@ -239,7 +240,7 @@ def apply_prompt(request: Request, encoder: PromptEncoder, model: str = "") -> P
     The reply is started up to the code, as in `edit_prompt`. Where it is known how the update can
     be placed, it is limited to these ways and predicts the likeliest; else it is limited to lines
     of both, and predicts the file. Models that are made to merge, and those that may reason first,
-    are not limited.
+    are not limited. Raises RequestError where no way would be accepted.
     """
     first, last = strip_blank_lines(request.text, 0, len(request.text))
     code, update = plain(request.text[first:last]), snippet(request.update, request.text)
@@ -261,6 +262,8 @@ def apply_prompt(request: Request, encoder: PromptEncoder, model: str = "") -> P
     if end.startswith("\n") and tokenizer.reasoning is None:
         line = end[1:]
         if ways and len(ways.nodes) <= MAX_DEPTH:
+            if why := refusal(request, ways):
+                raise RequestError(why)
             grammar = ways_grammar(ways, line)
         else:
             grammar = line_grammar(code, update, line)

@@ -86,6 +86,15 @@ def test_what_cannot_be_merged_is_refused(
     assert server.open() == 0
 
 
+def test_no_model_is_asked_where_every_way_would_be_refused(server: LocalServer) -> None:
+    """The first line is not shown, and the second chunk has two places."""
+    code = "a()\nb()\nc()\nd()\no()\nr()\ns()\ne()\no()\nr()\ns()\nf()\n"
+    update = f"b()\nc()\nnew()\nd()\n{MARK}\no()\nr(1)\ns()\n{MARK}\n"
+    error = apply(server, code=code, update=update).json()["error"]
+    assert error["code"] == "edit_refused"
+    assert "since the merge leaves out line 1 of the file" in error["message"]
+
+
 def test_what_fails_a_check_is_refused_unless_the_instruction_names_it(server: LocalServer) -> None:
     body = {"code": "def f():\n    # one\n    return 1\n\n\nx = f()\n", "path": "a.py"}
     body |= {"update": f"def f():\n    return 1\n\n\nx = f()\n{MARK}\n"}

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 from typing import NamedTuple
 
 import pytest
@@ -13,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.editing.apply_answer import apply_answer, apply_outcome, merged
+from engine.editing.apply_snippet import ways_of
 from engine.editing.edits import EditRefused
+from engine.editing.merged_text import refusal
 from engine.records import Done, Request
 
 MARK = "... existing code ..."
@@ -101,7 +104,7 @@ def test_what_a_model_drops_beside_a_change_is_missed(update: str) -> None:
 def test_the_rest_of_a_body_is_missed_behind_a_last_line_that_is_new(new: str, rest: str) -> None:
     """It may be a version of one line, but of no more."""
     edit = Edit("a.py", FILE, f"{PY}def second(x):\n{new}{PY}")
-    with pytest.raises(EditRefused, match="left out"):
+    with pytest.raises(EditRefused, match="leaves out"):
         answered(edit, FILE.replace("    y = x\n    return y + 2\n", new + rest))
 
 
@@ -110,7 +113,7 @@ def test_a_body_that_returns_replaces_the_whole_old_one() -> None:
     edit = Edit("a.py", FILE, f"{PY}def second(x):\n    return 2\n{PY}")
     new = FILE.replace("    y = x\n    return y + 2", "    return 2")
     assert answered(edit, new) == new
-    with pytest.raises(EditRefused, match="left out the lines"):
+    with pytest.raises(EditRefused, match="leaves out the lines"):
         answered(edit, new.replace(f"\n\n\n{THIRD}", "\n"))
 
 
@@ -120,7 +123,7 @@ def test_two_far_lines_without_a_mark_between_them_are_no_order_to_delete() -> N
     short = "\n\n\n".join([functions[0], *changed, functions[7]])
     for between in ("\n\n\n", f"\n{PY}"):
         edit = Edit("a.py", text, f"{PY}{between.join(changed)}\n{PY}")
-        with pytest.raises(EditRefused, match="left out"):
+        with pytest.raises(EditRefused, match="leaves out"):
             answered(edit, short)
 
 
@@ -167,9 +170,9 @@ def test_a_definition_between_two_shown_ones_goes_only_if_the_instruction_names_
         request = Request("edit", text, path, update=update, instruction=instruction)
         return apply_answer(request, done)
 
-    with pytest.raises(EditRefused, match=r"would be lost|left out"):
+    with pytest.raises(EditRefused, match=r"would be lost|leaves out"):
         answer("")
-    with pytest.raises(EditRefused, match=r"would be lost|left out"):
+    with pytest.raises(EditRefused, match=r"would be lost|leaves out"):
         answer(f"Remove {' and '.join(names[1:])}")
     if not by_model:
         assert answer(f"Remove {', '.join(names)}") == new
@@ -361,3 +364,22 @@ def test_the_right_answer_is_accepted_with_the_lines_that_stay_as_they_are(edit:
     assert answered(edit, edit.new) == edit.new
     dense = "\n".join(line for line in edit.new.split("\n") if line)
     assert lines_of(answered(edit, dense)) == lines_of(edit.new)
+
+
+def test_an_update_whose_every_way_would_be_refused() -> None:
+    """It lacks the file's first line, wherever its second chunk is placed."""
+    block = ["open()", "read()", "close()"]
+    old = ["first()", "second()", "third()", "one()", *block, "two()", *block, "three()"]
+    chunk = [MARK, "open()", "read(1)", "close()", MARK]
+
+    def why(lines: list[str]) -> str:
+        text, update = ("\n".join(each) + "\n" for each in (old, lines))
+        ways = ways_of(text, update)
+        assert ways and len(ways.texts(9)) == 2
+        return refusal(Request("edit", text, update=update), ways)
+
+    assert re.search(
+        r"the likeliest since the merge leaves out line 1 of the file.*: repeat more lines",
+        why(["second()", "third()", "new()", "one()", *chunk]),
+    )
+    assert why(["first()", "second()", "third()", "new()", "one()", *chunk]) == ""

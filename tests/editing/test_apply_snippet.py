@@ -675,7 +675,7 @@ def test_an_answer_with_lines_of_the_file_and_the_update_is_accepted() -> None:
     ("new", "message"),
     [
         (FILE.replace("LIMIT = 10", "LIMIT = 11"), "line 4, which is neither"),
-        (ADDED.replace("        return file.read()\n", ""), "left out line 9 of the file"),
+        (ADDED.replace("        return file.read()\n", ""), "leaves out line 9 of the file"),
         (FILE, "did not write the chunk at line 2 of the update"),
         (FILE.replace("LIMIT = 10\n", "LIMIT = 10\nimport sys\n"), "did not write the chunk"),
         (FILE.replace('    save("b", load("a"))\n', MARK), "left `... existing code ...` in line"),

@@ -48,6 +48,9 @@ def texts(ways: MergeWays, node: int | None = None) -> set[tuple[str, ...]]:
 def test_a_graph_allows_the_texts_of_its_paths(ways: MergeWays, other: tuple[str, ...]) -> None:
     every = texts(ways)
     assert tuple(ways.likeliest) in every
+    listed = ways.texts(1000)  # more than five nodes of three runs can have
+    assert set(listed) == every and listed[0] == tuple(ways.likeliest)
+    assert not ways.texts(len(listed) - 1)
     for text in [*every, other, *(text[1:] for text in every)]:
         assert ways.allow(text) == (text in every)
 

@@ -19,6 +19,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from engine.editing.edits import EditRefused
+from engine.records import RequestError
 from ui.api.fields import REMEDIES, TOO_MANY, UNSUPPORTED
 
 log = logging.getLogger(__name__)
@@ -83,7 +84,7 @@ class ApiError(Exception):
         return JSONResponse(self.body(path), self.status, self.headers)
 
 
-def refused(error: EditRefused) -> ApiError:
+def refused(error: EditRefused | RequestError) -> ApiError:
     """Return the error of an update that cannot be merged, or whose answer must not be used."""
     return ApiError(400, str(error), "update", "edit_refused")
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from engine.aio import Stream
 from engine.editing.edits import EditRefused
+from engine.editing.merged_text import EVERY_WAY
 from engine.records import RequestError
 from ui.api.errors import CONTEXT_CODE, ApiError, refused
 from ui.api.jobs import JobStream
@@ -47,6 +48,8 @@ def request_errors() -> Iterator[None]:
     try:
         yield
     except RequestError as error:
+        if str(error).startswith(EVERY_WAY):
+            raise refused(error) from error
         code = CONTEXT_CODE if CONTEXT_ERROR in str(error) else None
         raise ApiError(400, str(error), code=code) from error
     except EditRefused as error:
