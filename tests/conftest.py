@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 import tests.support.small_model
 import tests.support.triton_interpreter  # noqa: F401
@@ -20,6 +21,10 @@ from index import Workspace
 from tests.support.encoders import Bytes
 from tests.support.private_home import private_home
 from tests.support.python_start.given_costs import GIVEN
+
+# Else examples would have constants of all modules that a process has imported by then, and so
+# depend on which tests ran before.
+providers._get_local_constants = lambda: providers._local_constants
 
 # `make test` runs the same examples every time; `make test-full` generates new ones.
 settings.register_profile(

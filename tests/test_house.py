@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import platformdirs
 import pytest
+from hypothesis.internal.conjecture.providers import HypothesisProvider
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
@@ -503,3 +504,8 @@ def test_the_changelog_keeps_its_form() -> None:
     assert all(found), releases
     versions = [tuple(int(part) for part in each.groups()[:3]) for each in found if each]
     assert versions == sorted(set(versions), reverse=True)
+
+
+def test_examples_do_not_depend_on_imported_modules() -> None:
+    """The switch in conftest.py has the name that this version of hypothesis knows."""
+    assert len(HypothesisProvider(None)._local_constants) == 0

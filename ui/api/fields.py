@@ -122,7 +122,8 @@ FunctionNameText = Annotated[Text, Field(min_length=1, max_length=512)]
 TokenId = Annotated[int, Field(ge=0, lt=1 << 31), Integer]
 Bias = Annotated[float, Field(ge=-100, le=100)]
 Biases = Annotated[
-    dict[Annotated[str, Field(pattern=r"^[0-9]{1,9}$")], Bias], Field(max_length=MAX_BIASES)
+    dict[Annotated[str, Field(pattern=r"^[0-9]{1,9}$")], Bias],
+    Field(max_length=MAX_BIASES, json_schema_extra={"additionalProperties": False}),
 ]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 StopText = Annotated[Text, Field(max_length=MAX_STOP_CHARS)]
