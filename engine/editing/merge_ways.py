@@ -52,7 +52,7 @@ class MergeWays:
     def texts(self, most: int) -> list[Lines]:
         """Return the lines of every text, likeliest first.
 
-        None if there are more than `most`, or more than MAX_LINES lines in all.
+        Empty if there are more than `most`, or more than MAX_LINES lines in all.
         """
         found: list[Lines] = []
         left: list[tuple[int, Lines]] = [(self.start, ())]

@@ -19,9 +19,8 @@ from selectolax.lexbor import LexborHTMLParser
 from index.documents.formats.decoding import UNDECLARED
 
 HEADERS = ("Subject", "From", "To", "Cc", "Date")
-FLOWED = re.compile(
-    r"(?<!^--) \r?\n(?!>)", re.MULTILINE
-)  # ends of lines that go on in the next one
+# Ends of lines that go on in the next one
+FLOWED = re.compile(r"(?<!^--) \r?\n(?!>)", re.MULTILINE)
 
 
 def page(data: bytes) -> str:
